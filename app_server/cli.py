@@ -1,0 +1,169 @@
+"""From a command line to a running server."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from app_server.config import ConfigError, parse_override
+from app_server.server import DRAIN_S, VERSION, Settings, serve
+from app_server.transport.address import Address, parse_address
+
+DEFAULT_LISTEN = "stdio://"
+
+DESCRIPTION = """\
+An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio."""
+
+EPILOG = """\
+examples:
+  app-server demo                                   see it work, without an account
+  app-server --listen ws://127.0.0.1:4500           serve editors and terminals
+  app-server --listen ws://127.0.0.1:0 --listen unix://
+                                                    any free port, and a socket in the home folder
+  app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
+
+The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
+folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}.
+Without a model provider in config.toml and without OPENAI_API_KEY the built-in offline model answers.
+SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    parser = make_parser()
+    options = parser.parse_args(_without_program_words(list(arguments or sys.argv[1:])))
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    home = resolve_home(options.home)
+    if options.command == "demo":
+        return _demo()
+    try:
+        settings = Settings(
+            home=home,
+            listen=_addresses(options.listen or [DEFAULT_LISTEN], home),
+            overrides=_overrides(options.config),
+            drain_s=options.drain_seconds,
+        )
+    except (ValueError, ConfigError) as exc:
+        parser.error(str(exc))
+    return _run(lambda: serve(settings, _print_addresses))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="app-server",
+        description=DESCRIPTION,
+        epilog=EPILOG.format(home=_default_home()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=["app-server", "serve", "demo"],
+        default="serve",
+        help="serve (the default; app-server is the same word for launchers), or demo: start a server "
+        "with the offline model and a real MCP server, and check every step of a conversation",
+    )
+    parser.add_argument(
+        "--listen",
+        action="append",
+        metavar="URL",
+        help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or off; "
+        "may be given several times (default: stdio://)",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a plain "
+        "string; may be given several times",
+    )
+    parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
+    parser.add_argument(
+        "--drain-seconds",
+        type=_seconds,
+        default=DRAIN_S,
+        metavar="N",
+        help="how long running turns may go on after SIGTERM (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="warning",
+        help="what goes to stderr besides the addresses (default: %(default)s)",
+    )
+    parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
+    return parser
+
+
+def resolve_home(option: str | None) -> Path:
+    """Choose the home directory: the option, the environment, or the platform's state folder."""
+    chosen = option or os.environ.get("APP_SERVER_HOME") or os.environ.get("CODEX_HOME")
+    return Path(chosen).expanduser().absolute() if chosen else _default_home()
+
+
+def _default_home() -> Path:
+    return platformdirs.user_state_path("app-server")
+
+
+def _without_program_words(words: list[str]) -> list[str]:
+    """Let options stand before and after the command, as launchers put them."""
+    commands = [word for word in words if word in ("app-server", "serve", "demo")]
+    if len(commands) > 1:
+        words.remove(commands[0])
+    return words
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of seconds of at least 0")
+    return value
+
+
+def _addresses(texts: Sequence[str], home: Path) -> list[Address]:
+    addresses = [parse_address(text, home / "app-server.sock") for text in texts]
+    return [address for address in addresses if address is not None]
+
+
+def _overrides(texts: Sequence[str]) -> dict[str, Any]:
+    return dict(parse_override(text) for text in texts)
+
+
+def _print_addresses(urls: Sequence[str]) -> None:
+    for url in urls:
+        print(f"listening on: {url}", file=sys.stderr, flush=True)
+
+
+def _demo() -> int:
+    from app_server.demo.story import tell
+
+    return _run(tell)
+
+
+def _run(main: Callable[[], Awaitable[Any]]) -> int:
+    try:
+        result = asyncio.run(main(), debug=False)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        return 130
+    except OSError as exc:
+        print(f"app-server: {exc}", file=sys.stderr)
+        return 1
+    return result or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Time and ids, in one place so that tests can hold them still."""
+
+import time
+from typing import Protocol
+
+import uuid_utils
+
+
+class Clock(Protocol):
+    """Where times and ids come from."""
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds."""
+
+    def new_id(self) -> str:
+        """Return a UUID, version 7, later ones sorting behind earlier ones."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def new_id(self) -> str:
+        """Return a UUID, version 7."""
+        return str(uuid_utils.uuid7())

@@ -1,0 +1,33 @@
+"""The configuration as a request sees it: the file, the command line, and what the request overrides."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from app_server.config import Config, read_config
+
+
+class Configuration:
+    """config.toml below a home directory, read anew for every request that needs it."""
+
+    def __init__(self, home: Path, overrides: Mapping[str, Any], cwd: Path) -> None:
+        """`overrides` come from the command line; `cwd` is where relative paths begin."""
+        self._file = home / "config.toml"
+        self._overrides = overrides
+        self._cwd = cwd
+
+    async def read(self, overrides: Mapping[str, Any] | None = None) -> Config:
+        """Read the settings in force, with `overrides` of one request on top.
+
+        Raises:
+            ConfigError: the file cannot be read or is not TOML.
+        """
+        config = await anyio.to_thread.run_sync(read_config, self._file)
+        return config.override(self._overrides).override(overrides or {})
+
+    def resolve(self, path: str | None) -> str:
+        """Make a path absolute; none means the server's working directory."""
+        return os.path.normpath(self._cwd / (path or "."))

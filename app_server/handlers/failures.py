@@ -1,0 +1,123 @@
+"""Domain failures to wire errors, each translated once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app_server.config import ConfigError
+from app_server.mcp.errors import (
+    BadArguments,
+    ClientUnavailable,
+    McpError,
+    PeerError,
+    RequiredServersFailed,
+    RequestTimedOut,
+    ToolDisabled,
+    TransportClosed,
+    UnknownServer,
+)
+from app_server.threads.index import InvalidCursor
+from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
+from app_server.turns.providers import ProviderNotFound
+from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
+from app_server.turns.sessions import NotLoaded
+from protocol.errors import RpcError, internal_error, invalid_request
+
+
+@contextmanager
+def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
+    """Translate failures around one thread; `missing` is the text for a thread that is not there."""
+    try:
+        yield
+    except InvalidThreadId as exc:
+        raise invalid_request(
+            f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
+        ) from exc
+    except (NotLoaded, ThreadNotFound) as exc:
+        raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
+    except ThreadBusy as exc:
+        raise invalid_request(
+            f"thread {thread_id} has an active writer: {exc}",
+            "threadBusy",
+            threadId=thread_id,
+            holder=str(exc),
+        ) from exc
+    except SessionClosed as exc:
+        raise invalid_request(
+            "the server is stopping; resume the thread when it is back",
+            "stopping",
+            threadId=thread_id,
+        ) from exc
+    except OSError as exc:
+        raise internal_error(
+            f"the thread cannot be stored: {exc.strerror}", "storageFailed", threadId=thread_id
+        ) from exc
+
+
+@contextmanager
+def turn_failures(doing: str) -> Iterator[None]:
+    """Translate failures around the running turn; `doing` is what was asked of it."""
+    try:
+        yield
+    except NoActiveTurn as exc:
+        raise invalid_request(f"no active turn to {doing}", "noActiveTurn") from exc
+    except TurnIdMismatch as exc:
+        raise invalid_request(
+            str(exc), "turnIdMismatch", expected=exc.expected, found=exc.found
+        ) from exc
+
+
+@contextmanager
+def config_failures() -> Iterator[None]:
+    """Translate failures of the configuration."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise _config_error(str(exc)) from exc
+    except ProviderNotFound as exc:
+        raise _config_error(f"Model provider `{exc}` not found") from exc
+    except RequiredServersFailed as exc:
+        raise internal_error(
+            f"error creating thread: Fatal error: Failed to initialize session: {exc}",
+            "requiredMcpServersFailed",
+        ) from exc
+
+
+def _config_error(detail: str) -> RpcError:
+    return invalid_request(
+        f"failed to load configuration: {detail}", "configInvalid", detail=detail
+    )
+
+
+@contextmanager
+def cursor_failures() -> Iterator[None]:
+    """Translate a cursor that is none of ours."""
+    try:
+        yield
+    except InvalidCursor as exc:
+        raise invalid_request(
+            f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)
+        ) from exc
+
+
+_MCP_WORDS: dict[type[McpError], str] = {
+    UnknownServer: "unknownMcpServer",
+    ClientUnavailable: "mcpServerUnavailable",
+    TransportClosed: "mcpTransportClosed",
+    RequestTimedOut: "mcpRequestTimedOut",
+    ToolDisabled: "mcpToolDisabled",
+    BadArguments: "mcpBadArguments",
+}
+
+
+@contextmanager
+def mcp_failures(doing: str) -> Iterator[None]:
+    """Translate failures of a direct MCP call; a peer's own error passes as it is."""
+    try:
+        yield
+    except PeerError as exc:
+        raise RpcError(exc.code, exc.message, data=exc.data) from exc
+    except (UnknownServer, ClientUnavailable, ToolDisabled) as exc:
+        raise internal_error(str(exc), _MCP_WORDS[type(exc)]) from exc
+    except McpError as exc:
+        word = _MCP_WORDS.get(type(exc), "mcpFailed")
+        raise internal_error(f"{doing}: {exc}", word) from exc

@@ -1,0 +1,244 @@
+"""mcpServerStatus/list and direct calls to MCP servers."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+from pydantic_core import to_json
+
+from app_server.handlers.configuration import Configuration
+from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
+from app_server.mcp.calls import blocks_of, bounded_result
+from app_server.mcp.config import HttpTransport, McpSettings, read_mcp_settings
+from app_server.mcp.connections import ServerSet
+from app_server.mcp.naming import RawName
+from app_server.mcp.status import ServerReport, report
+from app_server.rpc.context import RequestContext
+from app_server.rpc.dispatch import Handler
+from app_server.turns.session import ThreadSession
+from app_server.turns.sessions import Sessions
+from protocol.errors import internal_error, invalid_request
+from protocol.mcp import (
+    ListMcpServerStatusParams,
+    ListMcpServerStatusResponse,
+    McpResourceReadParams,
+    McpResourceReadResponse,
+    McpServerInfo,
+    McpServerStatus,
+    McpServerToolCallParams,
+    McpServerToolCallResponse,
+)
+from protocol.model import Json, JsonObject
+
+MAX_PAGE_CHARS = 900_000
+"""Characters of one page; a message to a client stays below 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpPorts:
+    """What these handlers work with."""
+
+    sessions: Sessions
+    configuration: Configuration
+
+
+class McpHandlers:
+    """The mcpServer*/ methods."""
+
+    def __init__(self, ports: McpPorts) -> None:
+        self._sessions = ports.sessions
+        self._configuration = ports.configuration
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "mcpServerStatus/list": self.list_status,
+            "mcpServer/tool/call": self.call_tool,
+            "mcpServer/resource/read": self.read_resource,
+        }
+
+    async def list_status(
+        self, context: RequestContext, params: ListMcpServerStatusParams
+    ) -> ListMcpServerStatusResponse:
+        """Describe the servers of a thread, or those of the configuration over trial connections."""
+        resources = params.detail != "toolsAndAuthOnly"
+        if params.thread_id is not None:
+            servers = self._session(params.thread_id).servers
+            names = _names(servers.servers, params.server_name)
+            page, offset = _page(names, params)
+            reports = await report(servers, page, resources=resources)
+        else:
+            settings = await self._settings()
+            names = _names(settings.servers, params.server_name)
+            page, offset = _page(names, params)
+            chosen = {name: settings.servers[name] for name in page}
+            async with self._trial(McpSettings(chosen)) as servers:
+                reports = await report(servers, page, resources=resources)
+        data = _fitting(
+            [_status(entry, of_thread=params.thread_id is not None) for entry in reports]
+        )
+        end = offset + len(data)
+        return ListMcpServerStatusResponse(
+            data=data, next_cursor=str(end) if end < len(names) else None
+        )
+
+    async def call_tool(
+        self, context: RequestContext, params: McpServerToolCallParams
+    ) -> McpServerToolCallResponse:
+        """Call a tool over the thread's connection, without model, approval or item."""
+        servers = self._session(params.thread_id).servers
+        doing = f"tool call failed for `{params.server}/{params.tool}`"
+        meta = _request_meta(params.meta, doing)
+        meta["threadId"] = params.thread_id
+        with mcp_failures(doing):
+            result = await servers.call_tool(
+                RawName(params.server, params.tool), params.arguments, meta, _ignore_progress
+            )
+        bounded = bounded_result(result)
+        is_error = bounded.get("isError")
+        return McpServerToolCallResponse(
+            content=blocks_of(bounded),
+            structured_content=bounded.get("structuredContent"),
+            is_error=is_error if isinstance(is_error, bool) else None,
+            meta=bounded.get("_meta"),
+        )
+
+    async def read_resource(
+        self, context: RequestContext, params: McpResourceReadParams
+    ) -> McpResourceReadResponse:
+        """Read a resource over the thread's connection, or over one of its own."""
+        doing = f"resource read failed for `{params.server}`"
+        if params.thread_id is not None:
+            meta = {**(params.meta or {}), "threadId": params.thread_id}
+            servers = self._session(params.thread_id).servers
+            with mcp_failures(doing):
+                result = await servers.read_resource(params.server, params.uri, meta)
+        else:
+            settings = await self._settings()
+            chosen = {name: c for name, c in settings.servers.items() if name == params.server}
+            async with self._trial(McpSettings(chosen)) as servers:
+                with mcp_failures(doing):
+                    result = await servers.read_resource(params.server, params.uri, params.meta)
+        contents = result.get("contents")
+        return McpResourceReadResponse(
+            contents=contents if isinstance(contents, list) else [],
+            origin_call_id=params.origin_call_id,
+        )
+
+    def _session(self, thread_id: str) -> ThreadSession:
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            return self._sessions.get(thread_id)
+
+    async def _settings(self) -> McpSettings:
+        with config_failures():
+            return read_mcp_settings(await self._configuration.read())
+
+    @asynccontextmanager
+    async def _trial(self, settings: McpSettings) -> AsyncIterator[ServerSet]:
+        """Run servers for as long as one question takes."""
+        servers = ServerSet(settings, self._configuration.resolve(None), lambda *_: None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(servers.run)
+            try:
+                yield servers
+            finally:
+                servers.stop()
+
+
+def _names(servers: Mapping[str, object], only: str | None) -> list[str]:
+    return sorted(name for name in servers if only is None or name == only)
+
+
+def _page(names: Sequence[str], params: ListMcpServerStatusParams) -> tuple[Sequence[str], int]:
+    offset = 0
+    if params.cursor is not None:
+        if not (params.cursor.isascii() and params.cursor.isdigit()):
+            raise invalid_request(
+                f"invalid cursor: {params.cursor}", "invalidCursor", cursor=params.cursor
+            )
+        offset = int(params.cursor[:18])
+        if offset > len(names):
+            raise invalid_request(
+                f"cursor {params.cursor} exceeds total MCP servers {len(names)}",
+                "invalidCursor",
+                cursor=params.cursor,
+            )
+    limit = len(names) if params.limit is None else max(params.limit, 1)
+    return names[offset : offset + limit], offset
+
+
+def _fitting(statuses: list[McpServerStatus]) -> list[McpServerStatus]:
+    """Keep as many from the front as fit into one message, at least one, cut down if need be."""
+    left = MAX_PAGE_CHARS
+    fitting: list[McpServerStatus] = []
+    for status in statuses:
+        size = len(status.model_dump_json())
+        if size > left and fitting:
+            break
+        if size > MAX_PAGE_CHARS:
+            status = status.model_copy(
+                update={
+                    "tools": {},
+                    "resources": [],
+                    "resource_templates": [],
+                    "tools_error": f"the server's lists are larger than {MAX_PAGE_CHARS} characters",
+                }
+            )
+        left -= size
+        fitting.append(status)
+    return fitting
+
+
+def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
+    transport = entry.config.transport
+    return McpServerStatus.model_validate(
+        {
+            "name": entry.config.name,
+            "runtimeStatus": entry.status if of_thread else None,
+            "httpOrigin": transport.origin if isinstance(transport, HttpTransport) else None,
+            "serverInfo": _server_info(entry.listing.server_info),
+            "serverCapabilities": entry.listing.capabilities,
+            "toolListMeta": entry.listing.tools_meta,
+            "tools": entry.tools,
+            "toolsError": entry.tools_error,
+            "resources": list(entry.resources),
+            "resourceTemplates": list(entry.resource_templates),
+            "authStatus": entry.auth_status,
+        }
+    )
+
+
+def _server_info(info: JsonObject | None) -> McpServerInfo | None:
+    if info is None:
+        return None
+
+    def text(key: str) -> str | None:
+        value = info.get(key)
+        return value if isinstance(value, str) else None
+
+    icons = info.get("icons")
+    return McpServerInfo(
+        name=text("name") or "",
+        title=text("title"),
+        version=text("version") or "",
+        description=text("description"),
+        icons=icons if isinstance(icons, list) else None,
+        website_url=text("websiteUrl"),
+    )
+
+
+def _request_meta(meta: Json, doing: str) -> JsonObject:
+    if meta is None:
+        return {}
+    if not isinstance(meta, dict):
+        raise internal_error(
+            f"{doing}: MCP tool request _meta must be a JSON object, got {to_json(meta).decode()}",
+            "mcpBadArguments",
+        )
+    return dict(meta)
+
+
+async def _ignore_progress(progress: float, total: float | None, message: str | None) -> None:
+    pass

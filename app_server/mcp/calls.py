@@ -1,0 +1,168 @@
+"""What goes into a tool call besides its arguments, and what comes out of it. No I/O.
+
+Source: docs/mcp.md, "Calls".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from app_server.mcp.errors import McpError, PeerError
+from app_server.mcp.naming import RawName
+from protocol.model import Json, JsonObject
+
+RESERVED_KEYS = frozenset(
+    {
+        "callId",
+        "itemId",
+        "threadId",
+        "sessionId",
+        "windowId",
+        "turnId",
+        "x-codex-turn-metadata",
+        "_codex_apps",
+        "plugin_id",
+        "codex_bridge_mcp_call_id",
+        "progressToken",
+        "openai/confirmation_policies",
+    }
+)
+RESERVED_PREFIXES = ("codex/", "io.modelcontextprotocol/")
+
+DEFAULT_MODEL_BYTES = 12_000
+"""UTF-8 bytes of text of one tool output that the model sees."""
+
+MAX_RESULT_BYTES = 900 * 1024
+"""UTF-8 bytes of a result inside an item; a message to a client stays below 1 MiB."""
+
+OMITTED_AUDIO = "<audio content omitted because you do not support audio input>"
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """Where a call that a model made comes from."""
+
+    thread_id: str
+    turn_id: str
+    call_id: str
+    item_id: str | None
+    """The Responses item that asked for it."""
+    turn_metadata: JsonObject
+
+
+def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObject:
+    """Assemble `_meta` of a call that a model made.
+
+    `client_meta` is what the client gave for this server; reserved keys are dropped from it, and ours
+    are written over what is left. The transport adds `progressToken`.
+    """
+    meta = {key: value for key, value in client_meta.items() if not _is_reserved(key)}
+    meta["callId"] = origin.call_id
+    meta["x-codex-turn-metadata"] = origin.turn_metadata
+    meta["threadId"] = origin.thread_id
+    meta["sessionId"] = origin.thread_id
+    meta["windowId"] = f"{origin.thread_id}:0"
+    if origin.item_id is not None:
+        meta["itemId"] = origin.item_id
+    return meta
+
+
+def _is_reserved(key: str) -> bool:
+    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
+
+
+def failure_text(raw: RawName, error: McpError) -> str:
+    """Say what went wrong with a call, for the item and for the model."""
+    if isinstance(error, PeerError):
+        data = "" if error.data is None else f"({to_json(error.data).decode()})"
+        cause = f"Mcp error: {error.code}: {error.message}{data}"
+    else:
+        cause = str(error)
+    return (
+        f"tool call error: tool call failed for `{raw.server}/{raw.tool}`\n\n"
+        f"Caused by:\n    {cause}"
+    )
+
+
+def model_output(result: JsonObject, wall_s: float, limit_bytes: int) -> Json:
+    """Turn a result into what the model reads: a list of content, or one string.
+
+    Text beyond `limit_bytes` is cut out of the middle.
+    """
+    header = f"Wall time: {wall_s:.4f} seconds\nOutput:"
+    structured = result.get("structuredContent")
+    if structured is not None:
+        return f"{header}\n{cut_middle(_compact(structured), limit_bytes)}"
+    parts: list[JsonObject] = [_text(header)]
+    left = limit_bytes
+    for block in blocks_of(result):
+        part = _model_part(block)
+        if (text := part.get("text")) is not None:
+            part = _text(cut_middle(text, max(left, 0)))
+            left -= len(text.encode())
+        parts.append(part)
+    return parts
+
+
+def failed_output(text: str, wall_s: float) -> Json:
+    """Turn a failure into what the model reads."""
+    return [_text(f"Wall time: {wall_s:.4f} seconds\nOutput:"), _text(text)]
+
+
+def blocks_of(result: JsonObject) -> list[Any]:
+    """Return a result's content blocks; a result without any has none."""
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
+def bounded_result(result: JsonObject) -> JsonObject:
+    """Return a result that fits into a message to a client.
+
+    One that does not becomes a single text block with its beginning and its end.
+    """
+    rendered = _compact(result)
+    if len(rendered.encode()) <= MAX_RESULT_BYTES:
+        return result
+    half = MAX_RESULT_BYTES // 4
+    removed = len(rendered) - 2 * half
+    text = (
+        f"Truncated tool output:\n{rendered[:half]}…{removed} chars truncated…{rendered[-half:]}"
+    )
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def cut_middle(text: str, limit_bytes: int) -> str:
+    """Cut UTF-8 text to a number of bytes, keeping as much of its beginning as of its end.
+
+    A token counts as four bytes in the note that stands for the middle.
+    """
+    encoded = text.encode()
+    if len(encoded) <= limit_bytes:
+        return text
+    half = limit_bytes // 2
+    head = encoded[:half].decode(errors="ignore")
+    tail = encoded[len(encoded) - half :].decode(errors="ignore")
+    tokens = (len(encoded) - 2 * half + 3) // 4
+    return f"{head}…{tokens} tokens truncated…{tail}"
+
+
+def _model_part(block: Json) -> JsonObject:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return _text(text)
+        case {"type": "image", "data": str(data), "mimeType": str(kind)}:
+            url = f"data:{kind};base64,{data}"
+            return {"type": "input_image", "image_url": url, "detail": "high"}
+        case {"type": "audio"}:
+            return _text(OMITTED_AUDIO)
+    return _text(_compact(block))
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "input_text", "text": text}
+
+
+def _compact(value: Json) -> str:
+    return to_json(value, inf_nan_mode="null").decode()

@@ -1,0 +1,234 @@
+"""`[mcp_servers.<name>]`: one table a server, one transport a table.
+
+Source: docs/config.md, "MCP servers".
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from app_server.config import Config, ConfigView
+
+DEFAULT_STARTUP_S = 30.0
+DEFAULT_CALL_S = 300.0
+DEFAULT_GRACE_MS = 1000
+LOCAL = "local"
+
+VALID_NAME = re.compile(r"[a-zA-Z0-9_:@/.-]+")
+
+APPROVAL_MODES = ("auto", "prompt", "writes", "approve")
+
+INHERITED_VARIABLES = (
+    *("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    *("PIP_CERT", "GIT_SSL_CAINFO"),
+)
+"""All that a server's process gets of our environment, unless it is configured to get more."""
+
+_HTTP_ONLY = (
+    *("bearer_token_env_var", "bearer_token", "http_headers", "env_http_headers"),
+    *("http_headers_helper", "oauth", "oauth_resource", "auth"),
+)
+_STDIO_ONLY = ("args", "env", "env_vars", "cwd", "bearer_token")
+
+
+class ServerUnavailable(Exception):
+    """A server cannot be started as it is configured; the text goes into its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdioTransport:
+    """A server that is a child process."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env_vars: Sequence[str] = ()
+    """Variables of ours that the process gets too."""
+    cwd: str | None = None
+    """None: where the thread works."""
+
+    def environment(self) -> dict[str, str]:
+        """Assemble the environment of the process."""
+        names = (*INHERITED_VARIABLES, *self.env_vars)
+        inherited = {name: os.environ[name] for name in names if name in os.environ}
+        return {**inherited, **self.env}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTransport:
+    """A server behind a URL, spoken to by Streamable HTTP."""
+
+    url: str
+    bearer_token_env_var: str | None = None
+    http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env_http_headers: Mapping[str, str] = field(default_factory=dict)
+
+    def headers(self, server: str) -> dict[str, str]:
+        """Assemble the headers of every request.
+
+        Raises:
+            ServerUnavailable: the variable of the bearer token is not set.
+        """
+        headers = dict(self.http_headers)
+        for name, variable in self.env_http_headers.items():
+            if value := os.environ.get(variable):
+                headers[name] = value
+        if self.bearer_token_env_var is not None:
+            token = os.environ.get(self.bearer_token_env_var)
+            if not token:
+                raise ServerUnavailable(
+                    f"Environment variable {self.bearer_token_env_var} for MCP server "
+                    f"'{server}' is not set"
+                )
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether a bearer token or an Authorization header is configured, set or not."""
+        names = {name.lower() for name in (*self.http_headers, *self.env_http_headers)}
+        return self.bearer_token_env_var is not None or "authorization" in names
+
+    @property
+    def origin(self) -> str | None:
+        """Scheme, host and port, as status lists show it."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else None
+
+
+Transport: TypeAlias = StdioTransport | HttpTransport
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One server. `name` is its raw identity everywhere."""
+
+    name: str
+    transport: Transport
+    enabled: bool = True
+    required: bool = False
+    """A thread does not start without it."""
+    environment_id: str = LOCAL
+    startup_timeout_s: float = DEFAULT_STARTUP_S
+    """For the handshake and the first list of tools."""
+    tool_timeout_s: float = DEFAULT_CALL_S
+    enabled_tools: Sequence[str] | None = None
+    disabled_tools: Sequence[str] = ()
+    approval_mode: str | None = None
+    tool_approval_modes: Mapping[str, str] = field(default_factory=dict)
+
+    def allows(self, tool: str) -> bool:
+        """Whether the filters let a raw tool name through."""
+        if self.enabled_tools is not None and tool not in self.enabled_tools:
+            return False
+        return tool not in self.disabled_tools
+
+    def approval_mode_of(self, tool: str) -> str:
+        """Return the approval mode in force for a raw tool name."""
+        return self.tool_approval_modes.get(tool) or self.approval_mode or "auto"
+
+    @property
+    def startable(self) -> bool:
+        """Whether a start may be tried."""
+        return self.enabled and self.environment_id == LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """Everything a thread's servers need to know."""
+
+    servers: Mapping[str, ServerConfig]
+    startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
+    """How long the first model request waits for servers that still start; None: until they have."""
+
+
+def read_mcp_settings(config: Config) -> McpSettings:
+    """Read all servers, sorted by name.
+
+    Raises:
+        ConfigError: a table has no transport, two, or a value that does not fit.
+    """
+    view = config.view()
+    grace_ms = view.integer("mcp_optional_startup_grace_ms")
+    if grace_ms is None:
+        grace_ms = DEFAULT_GRACE_MS
+    return McpSettings(
+        {name: _read_server(name, table) for name, table in sorted(view.at("mcp_servers").tables())},
+        grace_ms / 1000 if grace_ms else None,
+    )
+
+
+def _read_server(name: str, view: ConfigView) -> ServerConfig:
+    startup_ms = view.integer("startup_timeout_ms")
+    startup_s = view.seconds("startup_timeout_sec")
+    if startup_s is None:
+        startup_s = DEFAULT_STARTUP_S if startup_ms is None else startup_ms / 1000
+    call_s = view.seconds("tool_timeout_sec")
+    modes = {
+        tool: mode
+        for tool, table in view.at("tools").tables()
+        if (mode := table.choice("approval_mode", APPROVAL_MODES)) is not None
+    }
+    return ServerConfig(
+        name=name,
+        transport=_read_transport(view),
+        enabled=view.boolean("enabled", default=True),
+        required=view.boolean("required", default=False),
+        environment_id=view.string("environment_id") or LOCAL,
+        startup_timeout_s=startup_s,
+        tool_timeout_s=DEFAULT_CALL_S if call_s is None else call_s,
+        enabled_tools=view.strings("enabled_tools"),
+        disabled_tools=view.strings("disabled_tools") or (),
+        approval_mode=view.choice("default_tools_approval_mode", APPROVAL_MODES),
+        tool_approval_modes=modes,
+    )
+
+
+def _read_transport(view: ConfigView) -> Transport:
+    command, url = view.string("command"), view.string("url")
+    if command is not None:
+        _refuse(view, ("url", *_HTTP_ONLY), "stdio")
+        return StdioTransport(
+            command=command,
+            args=view.strings("args") or (),
+            env=view.string_map("env") or {},
+            env_vars=_read_env_vars(view),
+            cwd=view.string("cwd"),
+        )
+    if url is not None:
+        _refuse(view, _STDIO_ONLY, "streamable_http")
+        return HttpTransport(
+            url=url,
+            bearer_token_env_var=view.string("bearer_token_env_var"),
+            http_headers=view.string_map("http_headers") or {},
+            env_http_headers=view.string_map("env_http_headers") or {},
+        )
+    raise view.error("invalid transport")
+
+
+def _refuse(view: ConfigView, keys: Sequence[str], transport: str) -> None:
+    for key in keys:
+        if key in view:
+            raise view.error(f"{key} is not supported for {transport}")
+
+
+def _read_env_vars(view: ConfigView) -> list[str]:
+    names = []
+    for entry in view.items("env_vars"):
+        if isinstance(entry, str):
+            names.append(entry)
+            continue
+        name, source = entry.string("name"), entry.string("source") or LOCAL
+        if source not in (LOCAL, "remote"):
+            raise entry.error(
+                f"unsupported env_vars source `{source}`; expected `local` or `remote`"
+            )
+        if name is None:
+            raise entry.error("missing field `name`")
+        if source == LOCAL:
+            names.append(name)
+    return names

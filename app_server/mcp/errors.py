@@ -1,0 +1,80 @@
+"""What can go wrong with an MCP server, in words."""
+
+from protocol.model import Json
+
+
+class McpError(Exception):
+    """A server or a call failed."""
+
+
+class UnknownServer(McpError):
+    """No enabled server has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"unknown MCP server '{name}'")
+
+
+class StartupFailed(McpError):
+    """A server did not start; the text says why. A transient failure may be gone at the next try."""
+
+    def __init__(self, reason: str, *, transient: bool = False) -> None:
+        super().__init__(f"MCP startup failed: {reason}")
+        self.transient = transient
+
+
+class StartupTimedOut(StartupFailed):
+    """A server did not become ready in time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"timed out after {timeout_s:g} seconds")
+        self.timeout_s = timeout_s
+
+
+class NotLoggedIn(StartupFailed):
+    """The server wants a sign-in first."""
+
+    def __init__(self) -> None:
+        super().__init__("the server answered 401")
+
+
+class RequiredServersFailed(McpError):
+    """A thread cannot start without servers that did not start."""
+
+
+class ClientUnavailable(McpError):
+    """A call reached a server that is not connected; the text says why."""
+
+
+class TransportClosed(McpError):
+    """The server ended while, or before, it was called."""
+
+    def __init__(self) -> None:
+        super().__init__("Transport closed")
+
+
+class RequestTimedOut(McpError):
+    """The server did not answer in time."""
+
+    def __init__(self, method: str, timeout_s: float) -> None:
+        super().__init__(f"timed out awaiting {method} after {timeout_s:g}s")
+
+
+class PeerError(McpError):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ToolDisabled(McpError):
+    """The server's filters leave the tool out."""
+
+    def __init__(self, server: str, tool: str) -> None:
+        super().__init__(f"tool '{tool}' is disabled for MCP server '{server}'")
+
+
+class BadArguments(McpError):
+    """Arguments or metadata that MCP does not allow."""

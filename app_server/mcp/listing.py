@@ -1,0 +1,43 @@
+"""What a server said of itself when it started."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.model import Json, JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A server's introduction and its tools, as it sent them."""
+
+    server_info: JsonObject | None = None
+    capabilities: Json = None
+    instructions: str | None = None
+    tools: Mapping[str, JsonObject] = field(default_factory=dict)
+    """Raw name to tool, in the server's order; of tools with one name the first."""
+    tools_meta: JsonObject | None = None
+
+    @classmethod
+    def of(
+        cls, hello: JsonObject, tools: list[JsonObject], tools_meta: JsonObject | None
+    ) -> "Listing":
+        """Read the answers to `initialize` and `tools/list`; what makes no sense is left out."""
+        info, instructions = hello.get("serverInfo"), hello.get("instructions")
+        named: dict[str, JsonObject] = {}
+        for tool in tools:
+            if isinstance(name := tool.get("name"), str):
+                named.setdefault(name, tool)
+        return cls(
+            server_info=info if isinstance(info, dict) else None,
+            capabilities=hello.get("capabilities"),
+            instructions=instructions if isinstance(instructions, str) else None,
+            tools=named,
+            tools_meta=tools_meta,
+        )
+
+
+def read_only_hint(tool: JsonObject | None) -> bool | None:
+    """Return a tool's `readOnlyHint`, None when it has none."""
+    annotations = (tool or {}).get("annotations")
+    hint = annotations.get("readOnlyHint") if isinstance(annotations, dict) else None
+    return hint if isinstance(hint, bool) else None

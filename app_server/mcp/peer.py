@@ -1,0 +1,77 @@
+"""A connected MCP server, as the rest of this room sees it. Light: no SDK."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+import anyio
+
+from app_server.mcp.errors import StartupFailed
+from app_server.mcp.listing import Listing
+from protocol.model import JsonObject
+
+MAX_PAGES = 64
+"""Pages of one list; what lies behind them is not asked for."""
+
+PAGE_S = 30.0
+"""For one page of a list."""
+
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Progress so far, its total if known, a message if there is one."""
+
+
+class Peer(Protocol):
+    """One live connection."""
+
+    closed: anyio.Event
+    """Set when the server has ended."""
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        timeout_s: float | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> JsonObject:
+        """Call a method and return the result as the server sent it.
+
+        With `on_progress` the request carries a progress token. Cancelling tells the server.
+
+        Raises:
+            PeerError, TransportClosed, RequestTimedOut
+        """
+
+
+class ConnectionOwner(Protocol):
+    """Who wants a connection, and hears what becomes of it."""
+
+    stop: anyio.Event
+    """Set to end the connection."""
+
+    def ready(self, peer: Peer, listing: Listing) -> None:
+        """The server can be called."""
+
+    def failed(self, failure: StartupFailed) -> None:
+        """The server did not start."""
+
+
+async def list_all(peer: Peer, method: str, member: str) -> tuple[list[JsonObject], JsonObject | None]:
+    """Follow a list's cursors to its end; gives the elements and the first page's `_meta`.
+
+    Raises:
+        PeerError, TransportClosed, RequestTimedOut: the server does not give the list.
+    """
+    elements: list[JsonObject] = []
+    meta: JsonObject | None = None
+    cursor: str | None = None
+    for page in range(MAX_PAGES):
+        params = {} if cursor is None else {"cursor": cursor}
+        result = await peer.request(method, params, timeout_s=PAGE_S)
+        if page == 0:
+            meta = result.get("_meta")
+        found = result.get(member)
+        elements.extend(element for element in found or () if isinstance(element, dict))
+        cursor = result.get("nextCursor")
+        if not isinstance(cursor, str):
+            break
+    return elements, meta

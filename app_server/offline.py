@@ -1,0 +1,169 @@
+"""The offline model: a deterministic stand-in behind a loopback Responses endpoint.
+
+It says of itself that it is one. It repeats the user's last message; `/tool SERVER.TOOL {json}` makes
+it call that tool, and it then repeats what came back. Knows the Responses API and nothing of ours, so
+turns reach it through the same client as any model.
+Importing this module imports starlette and uvicorn: server.py does it when the model is needed.
+Source: docs/config.md, "The offline model".
+"""
+
+import contextlib
+import hashlib
+import re
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import uvicorn
+from pydantic_core import from_json, to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+INTRODUCTION = "This is the offline model: it repeats what it is told."
+MAX_REQUEST_BYTES = 128 * 1024 * 1024
+STOP_S = 2.0
+
+Item = dict[str, Any]
+
+
+def reply(body: Item) -> Item:
+    """Choose the one output item that answers a request."""
+    items = [item for item in body.get("input", []) if isinstance(item, dict)]
+    identity = hashlib.sha256(to_json(items)).hexdigest()[:24]
+    last = items[-1] if items else {}
+    if last.get("type") == "function_call_output":
+        return _message(identity, f"The tool answered: {_text_of(last.get('output'))}")
+    said = next((_text_of(i.get("content")) for i in reversed(items) if i.get("role") == "user"), "")
+    if said.startswith("/tool "):
+        return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
+    return _message(identity, f"{INTRODUCTION} You said: {said}")
+
+
+def _call(identity: str, command: str, tools: list[Item]) -> Item:
+    name, _, arguments = command.strip().partition(" ")
+    server, _, tool = name.partition(".")
+    for namespace in tools:
+        if namespace.get("type") != "namespace":
+            continue
+        if namespace["name"] not in (server, f"mcp__{server}"):
+            continue
+        if any(function.get("name") == tool for function in namespace["tools"]):
+            return {
+                "type": "function_call",
+                "id": f"fc_{identity}",
+                "call_id": f"call_{identity}",
+                "namespace": namespace["name"],
+                "name": tool,
+                "arguments": arguments or "{}",
+            }
+    return _message(identity, f"{INTRODUCTION} There is no tool {name}.")
+
+
+def _message(identity: str, text: str) -> Item:
+    return {
+        "type": "message",
+        "id": f"msg_{identity}",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text}],
+    }
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = [part.get("text") for part in content if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def events(item: Item, input_bytes: int) -> Iterator[Item]:
+    """Spell an output item out as the events of one response."""
+    response_id = f"resp_{item['id']}"
+    yield {"type": "response.created", "response": {"id": response_id}}
+    text = _text_of(item.get("content"))
+    begun = {**item, "content": []} if item["type"] == "message" else item
+    yield {"type": "response.output_item.added", "output_index": 0, "item": begun}
+    if item["type"] == "message":
+        for delta in re.findall(r"\S+\s*|\s+", text):
+            yield {
+                "type": "response.output_text.delta",
+                "item_id": item["id"],
+                "output_index": 0,
+                "content_index": 0,
+                "delta": delta,
+            }
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    tokens_in, tokens_out = input_bytes // 4, len(text) // 4
+    usage = {
+        "input_tokens": tokens_in,
+        "output_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+    }
+    yield {"type": "response.completed", "response": {"id": response_id, "usage": usage}}
+
+
+async def _responses(request: Request) -> Response:
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MAX_REQUEST_BYTES:
+            return _refused(413, f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+    try:
+        body = from_json(content)
+    except ValueError as exc:
+        return _refused(400, f"not JSON: {exc}")
+    if not isinstance(body, dict):
+        return _refused(400, "the body must be a JSON object")
+
+    async def stream() -> AsyncIterator[bytes]:
+        for event in events(reply(body), len(content)):
+            yield b"event: %b\ndata: %b\n\n" % (event["type"].encode(), to_json(event))
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def _refused(status: int, message: str) -> Response:
+    return JSONResponse({"error": {"message": message, "code": "bad_request"}}, status)
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process that we are part of."""
+        yield
+
+
+@asynccontextmanager
+async def serve_offline_model() -> AsyncIterator[str]:
+    """Serve the model on a free loopback port while the context lasts; gives its base URL."""
+    # Without the explicit protocol asyncio leaves Nagle's algorithm on, at 40 ms a request.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    app = Starlette(routes=[Route("/v1/responses", _responses, methods=["POST"])])
+    server = _Server(
+        uvicorn.Config(
+            app,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve, [listener])
+        try:
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.should_exit = True

@@ -1,0 +1,278 @@
+"""One client's conversation.
+
+In: text from a MessageStream. Out: text to the same stream, one whole message per send.
+A read task takes messages in order and starts a task per request; a write task empties the outbox.
+Invariant: a request gets exactly one answer, also when the server is stopping, unless the client has
+gone; requests of a client that has gone are finished, within a bound.
+Source: docs/wire.md, "Framing", "Order", "Bounds".
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import anyio
+
+from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
+from app_server.rpc.ordering import KeyedQueue, Turnstile
+from app_server.rpc.outbox import Delta, Outbox, OutboxLimits
+from protocol.envelope import (
+    Answer,
+    Batch,
+    Invalid,
+    Message,
+    Notification,
+    Request,
+    parse_message,
+    render_batch,
+    render_error,
+)
+from protocol.errors import overloaded
+from protocol.methods import METHODS, Access
+
+logger = logging.getLogger(__name__)
+
+CLOSE_NORMAL = 1000
+CLOSE_GOING_AWAY = 1001
+CLOSE_TRY_AGAIN_LATER = 1013
+
+Action: TypeAlias = Callable[[], None]
+Reply: TypeAlias = Callable[[str, Action], None]
+"""Takes an answer, and what to do once it is queued."""
+
+
+class MessageStream(Protocol):
+    """A pipe of whole messages to one client."""
+
+    async def receive(self) -> str:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: the client has finished sending, or has gone.
+        """
+
+    async def send(self, text: str) -> None:
+        """Send one message; returns when the pipe has taken it.
+
+        Raises:
+            anyio.BrokenResourceError: the client has gone.
+        """
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close the pipe. `code` and `reason` are WebSocket's; other pipes ignore them."""
+
+
+class Requests(Protocol):
+    """Who answers requests (rpc.dispatch)."""
+
+    async def dispatch(self, context: RequestContext, request: Request) -> str:
+        """Return the rendered answer."""
+
+
+class Clients(Protocol):
+    """Who knows the connected clients (rpc.hub)."""
+
+    def connect(self, peer: "RpcConnection") -> AbstractContextManager[ConnectionId]:
+        """Announce a connection for as long as it lasts."""
+
+    def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
+        """Take a client's answer to a question of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection."""
+
+    max_in_flight: int = 256
+    """Requests being worked on; one more is answered -32001."""
+    finish_s: float = 5.0
+    """How long requests may go on, and the outbox may empty, after the client has finished."""
+    outbox: OutboxLimits = field(default_factory=OutboxLimits)
+
+
+class RpcConnection:
+    """The conversation with one client, from its first byte to its last."""
+
+    def __init__(
+        self,
+        stream: MessageStream,
+        requests: Requests,
+        clients: Clients,
+        limits: ConnectionLimits,
+    ) -> None:
+        self.session: ClientSession | None = None
+        self._stream = stream
+        self._requests = requests
+        self._clients = clients
+        self._limits = limits
+        self._outbox = Outbox(limits.outbox)
+        self._writing = anyio.CancelScope()
+        self._reading = anyio.CancelScope()
+        self._close_code, self._close_reason = CLOSE_NORMAL, ""
+        self._queue = KeyedQueue()
+        self._in_flight = 0
+        self._id: ConnectionId = 0
+
+    def post(self, text: str, delta: Delta | None = None) -> None:
+        """Queue a message for this client; never waits."""
+        self._outbox.add(text, delta)
+        if self._outbox.overflowed:
+            # The write task may be stuck in a send to a client that does not read.
+            self._writing.cancel()
+
+    async def run(self) -> None:
+        """Hold the conversation until the client leaves or cannot keep up."""
+        with self._clients.connect(self) as self._id:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._read_then_finish)
+                    await self._write()
+                    await self._close()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._close()
+
+    def finish(self) -> None:
+        """End the conversation from our side: read no more, answer what was read, then close."""
+        self._close_code, self._close_reason = CLOSE_GOING_AWAY, "the server stops"
+        self._reading.cancel()
+
+    async def _write(self) -> None:
+        with self._writing:
+            try:
+                while True:
+                    await self._stream.send(await self._outbox.take())
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                pass
+        if self._outbox.overflowed:
+            logger.warning("connection %d cannot keep up and is closed", self._id)
+            self._close_code = CLOSE_TRY_AGAIN_LATER
+            self._close_reason = "reads too slowly; resume later"
+        self._outbox.abandon()
+
+    async def _close(self) -> None:
+        with anyio.move_on_after(self._limits.finish_s):
+            await self._stream.aclose(self._close_code, self._close_reason)
+
+    async def _read_then_finish(self) -> None:
+        # asyncio's task group, not anyio's: starting a task costs a third (docs/changelog.md), and
+        # this one starts a task for every request.
+        with anyio.CancelScope() as scope:
+            async with asyncio.TaskGroup() as tasks:
+                with self._reading:
+                    await self._read(tasks)
+                scope.deadline = anyio.current_time() + self._limits.finish_s
+        self._outbox.close()
+
+    async def _read(self, tasks: asyncio.TaskGroup) -> None:
+        try:
+            while True:
+                await self._outbox.wait_for_room()
+                await self._take(parse_message(await self._stream.receive()), tasks)
+        except anyio.EndOfStream:
+            pass
+
+    async def _take(self, message: Message | Batch, tasks: asyncio.TaskGroup) -> None:
+        if not isinstance(message, Batch):
+            await self._take_one(message, self._reply, tasks)
+            return
+        answers = _BatchAnswers(message, self._reply)
+        for element in message.messages:
+            await self._take_one(element, answers.add, tasks)
+
+    async def _take_one(self, message: Message, reply: Reply, tasks: asyncio.TaskGroup) -> None:
+        match message:
+            case Request():
+                await self._take_request(message, reply, tasks)
+            case Answer():
+                self._clients.answer(self._id, message)
+            case Invalid():
+                text = render_error(message.id, message.error.to_wire(), jsonrpc=self._jsonrpc)
+                reply(text, _nothing)
+            case Notification():
+                # `initialized` asks for nothing, and other notifications do not exist.
+                logger.debug("notification: %s", message.method)
+
+    @property
+    def _jsonrpc(self) -> bool:
+        return self.session is not None and self.session.jsonrpc
+
+    async def _take_request(
+        self, request: Request, reply: Reply, tasks: asyncio.TaskGroup
+    ) -> None:
+        if self._in_flight >= self._limits.max_in_flight:
+            text = render_error(request.id, overloaded().to_wire(), jsonrpc=self._jsonrpc)
+            reply(text, _nothing)
+            return
+        self._in_flight += 1
+        spec = METHODS.get(request.method)
+        access = Access.FREE if spec is None else spec.access
+        if access is Access.BARRIER:
+            with anyio.CancelScope(shield=True):
+                await self._answer(request, reply)
+        elif access is not Access.FREE and (key := _lane_key(request)) is not None:
+            place = self._queue.take_place(key, access)
+            tasks.create_task(self._answer_in_turn(place, request, reply))
+        else:
+            tasks.create_task(self._answer(request, reply))
+
+    async def _answer_in_turn(self, place: Turnstile, request: Request, reply: Reply) -> None:
+        async with place:
+            await self._answer(request, reply)
+
+    async def _answer(self, request: Request, reply: Reply) -> None:
+        context = RequestContext(
+            self._id,
+            request.method,
+            self._jsonrpc or (request.jsonrpc and request.method == "initialize"),
+            self.session,
+            self._open_session,
+        )
+        try:
+            text = await self._requests.dispatch(context, request)
+        except BaseException:
+            context.answered()
+            raise
+        finally:
+            self._in_flight -= 1
+        reply(text, context.answered)
+
+    def _reply(self, text: str, then: Action) -> None:
+        self.post(text)
+        then()
+
+    def _open_session(self, session: ClientSession) -> None:
+        self.session = session
+
+
+class _BatchAnswers:
+    """Collects the answers of one batch and sends them together when the last has come."""
+
+    def __init__(self, batch: Batch, reply: Reply) -> None:
+        self._missing = sum(isinstance(m, Request | Invalid) for m in batch.messages)
+        self._answers: list[str] = []
+        self._actions: list[Action] = []
+        self._reply = reply
+
+    def add(self, text: str, then: Action) -> None:
+        self._answers.append(text)
+        self._actions.append(then)
+        if len(self._answers) == self._missing:
+            self._reply(render_batch(self._answers), self._act)
+
+    def _act(self) -> None:
+        for action in self._actions:
+            action()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _lane_key(request: Request) -> str | None:
+    params = request.params
+    key = params.get("threadId") if isinstance(params, dict) else None
+    return key if isinstance(key, str) else None

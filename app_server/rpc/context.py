@@ -1,0 +1,58 @@
+"""What a handler knows of its caller."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from protocol.lifecycle import ClientInfo, InitializeCapabilities
+
+ConnectionId: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSession:
+    """What `initialize` settled for a connection."""
+
+    info: ClientInfo
+    capabilities: InitializeCapabilities
+    jsonrpc: bool
+    """Everything to this client carries `"jsonrpc":"2.0"`."""
+    opted_out: frozenset[str] = field(default=frozenset())
+
+    @property
+    def experimental(self) -> bool:
+        """Whether experimental members may be used and shown."""
+        return self.capabilities.experimental_api
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's caller, and what should follow its answer."""
+
+    connection_id: ConnectionId
+    method: str
+    jsonrpc: bool
+    session: ClientSession | None
+    """None until `initialize` has been answered."""
+    open_session: Callable[[ClientSession], None]
+    """Settle the session; only `initialize` calls it."""
+    _after: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def client(self) -> ClientSession:
+        """The session; every handler but `initialize` has one."""
+        assert self.session is not None, f"{self.method} ran before initialize"
+        return self.session
+
+    def after_answer(self, action: Callable[[], None]) -> None:
+        """Run `action` once the answer is on its way, before anything else is sent.
+
+        It runs too when the answer is an error or the client has gone.
+        """
+        self._after.append(action)
+
+    def answered(self) -> None:
+        """Run what was waiting for the answer."""
+        for action in self._after:
+            action()
+        self._after.clear()

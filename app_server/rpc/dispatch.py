@@ -1,0 +1,158 @@
+"""From a request to its rendered answer: the jsonrpcserver adapter and the only error wall.
+
+jsonrpcserver looks the method up, calls it and shapes the outcome. It gets messages that are parsed
+already, one at a time (batches are split before, so that order and bounds hold for each element);
+its JSON Schema check is not used, and its own error texts never reach a client.
+Source: docs/wire.md, "Errors".
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from jsonrpcserver import JsonRpcError, Result, Success, async_dispatch_to_serializable
+from pydantic import ValidationError
+
+from app_server.rpc.context import RequestContext
+from protocol.envelope import Request, render_error, render_result
+from protocol.errors import (
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    RpcError,
+    internal_error,
+    invalid_params,
+    invalid_request,
+)
+from protocol.gate import stable_exclude, used_experimental
+from protocol.methods import METHODS, MethodSpec
+from protocol.model import Json, JsonObject, WireModel
+
+logger = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel]]
+Method: TypeAlias = Callable[[RequestContext, Json], Awaitable[Result]]
+
+MAX_ANSWER_CHARS = 1024 * 1024 - 1
+"""A common client reads no more than 1 MiB a message."""
+
+
+class Dispatcher:
+    """The table of methods, ready to be called."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        """Take one handler for each method of the contract.
+
+        Raises:
+            ValueError: a method has no handler, or a handler no method.
+        """
+        if handlers.keys() != METHODS.keys():
+            raise ValueError(f"handlers and METHODS differ: {handlers.keys() ^ METHODS.keys()}")
+        self._methods = {
+            method: adapt(method, spec, handlers[method]) for method, spec in METHODS.items()
+        }
+
+    async def dispatch(self, context: RequestContext, request: Request) -> str:
+        """Answer one request; never raises but for cancellation."""
+        refusal = _refusal(context, request.method)
+        if refusal is not None:
+            return render_error(request.id, refusal.to_wire(), jsonrpc=context.jsonrpc)
+        outcome = await async_dispatch_to_serializable(
+            # The list hands the parameters over as one argument instead of one keyword each.
+            {"method": request.method, "params": [request.params], "id": request.id},
+            self._methods,
+            context=context,
+            deserializer=_as_it_is,
+            validator=_as_it_is,
+        )
+        return _render(context, request, outcome)
+
+
+def _refusal(context: RequestContext, method: str) -> RpcError | None:
+    if context.session is None and method != "initialize":
+        return invalid_request("Not initialized", "notInitialized")
+    spec = METHODS.get(method)
+    if spec is None:
+        return RpcError(
+            METHOD_NOT_FOUND, f"method not found: {method}", "methodNotFound", method=method
+        )
+    if spec.experimental and not context.client.experimental:
+        return experimental_required(method)
+    return None
+
+
+def experimental_required(descriptor: str) -> RpcError:
+    """Refuse what needs the experimental opt-in."""
+    return invalid_request(
+        f"{descriptor} requires experimentalApi capability",
+        "experimentalApiRequired",
+        descriptor=descriptor,
+    )
+
+
+def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
+    """Wrap a handler: parameters in their type, failures in their wire form."""
+
+    async def call(context: RequestContext, params: Json) -> Result:
+        try:
+            request = spec.params.model_validate({} if params is None else params)
+        except ValidationError as exc:
+            raise _wire(first_problem(exc)) from exc
+        if context.session is not None and not context.session.experimental:
+            used = used_experimental(method, request)
+            if used is not None:
+                raise _wire(experimental_required(used))
+        try:
+            return Success(await handler(context, request))
+        except RpcError as exc:
+            raise _wire(exc) from exc
+        except Exception:
+            logger.exception("handler failed: %s", method)
+            raise _wire(internal_error("Internal error")) from None
+
+    # jsonrpcserver asks for the signature at every call; reading a ready one is ten times cheaper.
+    call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
+    return call
+
+
+def first_problem(error: ValidationError) -> RpcError:
+    """Name the field and the rule of the first thing wrong with the parameters."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in problem["loc"])
+    rule = problem["msg"]
+    if problem["type"] == "missing":
+        rule = f"missing field `{field}`"
+    where = f" `{field}`:" if field else ""
+    return invalid_params(f"Invalid params:{where} {rule}", field=field, rule=rule)
+
+
+def _wire(error: RpcError) -> JsonRpcError:
+    return JsonRpcError(error.code, error.message, error.data)
+
+
+def _as_it_is(value: Json) -> Json:
+    return value
+
+
+def _render(context: RequestContext, request: Request, outcome: JsonObject) -> str:
+    if "error" in outcome:
+        error = ErrorObject(**outcome["error"])
+        return render_error(request.id, error, jsonrpc=context.jsonrpc)
+    result: WireModel = outcome["result"]
+    session = context.session
+    text = render_result(
+        request.id,
+        result,
+        jsonrpc=context.jsonrpc,
+        exclude=None if session is None or session.experimental else stable_exclude(type(result)),
+    )
+    if len(text) <= MAX_ANSWER_CHARS:
+        return text
+    logger.warning("answer to %s is too large: %d characters", request.method, len(text))
+    too_large = internal_error(
+        f"the answer is larger than {MAX_ANSWER_CHARS} characters; ask for less at a time",
+        "answerTooLarge",
+        limit=MAX_ANSWER_CHARS,
+        size=len(text),
+    )
+    return render_error(request.id, too_large.to_wire(), jsonrpc=context.jsonrpc)

@@ -1,0 +1,273 @@
+"""The only place that builds the rooms and joins them; start, drain, stop.
+
+Source: docs/architecture.md, "Life of a process".
+"""
+
+import importlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from app_server.clock import Clock, SystemClock
+from app_server.config import ConfigError
+from app_server.handlers.account import AccountHandlers
+from app_server.handlers.config import ConfigHandlers
+from app_server.handlers.configuration import Configuration
+from app_server.handlers.lifecycle import LifecycleHandlers
+from app_server.handlers.mcp import McpHandlers, McpPorts
+from app_server.handlers.threads import ThreadHandlers, ThreadPorts
+from app_server.handlers.turns import TurnHandlers, TurnPorts
+from app_server.mcp.config import read_mcp_settings
+from app_server.mcp.loading import load_connector
+from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
+from app_server.rpc.dispatch import Dispatcher
+from app_server.rpc.hub import Hub
+from app_server.threads.store import ThreadStore
+from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
+from app_server.transport.stdio import open_stdio
+from app_server.transport.websocket import (
+    OpenListener,
+    WebSocketLimits,
+    listen_tcp,
+    listen_unix,
+)
+from app_server.turns.lazy_model import LazyModel
+from app_server.turns.model import Model
+from app_server.turns.session import SessionPorts
+from app_server.turns.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+VERSION = "0.1.0"
+"""This package's version; tests compare it with pyproject.toml."""
+
+UNLOAD_DELAY_S = 1800.0
+DRAIN_S = 30.0
+CLOSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a server is started with."""
+
+    home: Path
+    listen: Sequence[Address]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Of config.toml, from the command line."""
+    cwd: Path = field(default_factory=Path.cwd)
+    drain_s: float = DRAIN_S
+    """How long running turns may go on after the first signal to stop."""
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    websocket: WebSocketLimits = field(default_factory=WebSocketLimits)
+
+
+class AppServer:
+    """One server process."""
+
+    def __init__(
+        self, settings: Settings, *, clock: Clock | None = None, model: Model | None = None
+    ) -> None:
+        """`clock` and `model` stand in for the real ones in tests."""
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._lazy_model = LazyModel(self._offline_url)
+        self._model = model or self._lazy_model
+        self._hub = Hub(self._clock.now_ms)
+        self._store = ThreadStore(settings.home)
+        self._configuration = Configuration(settings.home, settings.overrides, settings.cwd)
+        self._connections: set[RpcConnection] = set()
+        self._all_gone = anyio.Event()
+        self._stopping = anyio.Event()
+        self._hurrying = anyio.Event()
+        self._offline: str | None = None
+        self._starting_offline = anyio.Lock()
+        self._background: anyio.abc.TaskGroup | None = None
+        self._requests: Dispatcher | None = None
+
+    def stop(self) -> None:
+        """Ask the server to stop: the first time running turns may end, the second time not."""
+        if self._stopping.is_set():
+            self._hurrying.set()
+        self._stopping.set()
+
+    async def run(self, ready: Callable[[Sequence[str]], None]) -> None:
+        """Serve until asked to stop; `ready` hears the addresses once clients can connect.
+
+        Raises:
+            OSError: an address cannot be bound, or the home directory cannot be used.
+        """
+        self._settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._store.open()
+        try:
+            async with anyio.create_task_group() as self._background:
+                self._background.start_soon(self._store.run)
+                try:
+                    async with anyio.create_task_group() as work:
+                        await self._serve(work, ready)
+                finally:
+                    self._background.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+                await self._lazy_model.aclose()
+                await self._store.aclose()
+
+    async def _serve(
+        self, work: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
+    ) -> None:
+        assert self._background is not None
+        ports = SessionPorts(self._store, self._model, self._hub, self._clock)
+        sessions = Sessions(ports, work, await self._unload_delay_s())
+        self._requests = self._make_dispatcher(sessions)
+        self._background.start_soon(sessions.run)
+        try:
+            async with AsyncExitStack() as stack:
+                listeners = [
+                    await stack.enter_async_context(self._listen(address))
+                    for address in self._settings.listen
+                ]
+                ready([listener.url for listener in listeners])
+                self._background.start_soon(self._warm_up)
+                await self._stopping.wait()
+                for listener in listeners:
+                    listener.stop_accepting()
+                await self._drain(sessions)
+                await sessions.aclose()
+                await self._say_goodbye()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+                await sessions.aclose()
+
+    async def _drain(self, sessions: Sessions) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_when_hurried, tasks.cancel_scope)
+            with anyio.move_on_after(self._settings.drain_s):
+                await sessions.drain()
+            tasks.cancel_scope.cancel()
+
+    async def _cancel_when_hurried(self, scope: anyio.CancelScope) -> None:
+        await self._hurrying.wait()
+        scope.cancel()
+
+    async def _say_goodbye(self) -> None:
+        for connection in self._connections:
+            connection.finish()
+        with anyio.move_on_after(CLOSE_S):
+            while self._connections:
+                self._all_gone = anyio.Event()
+                await self._all_gone.wait()
+
+    async def _converse(self, stream: MessageStream) -> None:
+        assert self._requests is not None
+        connection = RpcConnection(
+            stream, self._requests, self._hub, self._settings.connection
+        )
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            self._all_gone.set()
+
+    @asynccontextmanager
+    async def _listen(self, address: Address) -> AsyncIterator["_Listening"]:
+        match address:
+            case TcpAddress():
+                async with listen_tcp(address, self._converse, self._settings.websocket) as tcp:
+                    yield tcp
+            case UnixAddress():
+                async with listen_unix(address, self._converse, self._settings.websocket) as unix:
+                    yield unix
+            case StdioAddress():
+                assert self._background is not None
+                self._background.start_soon(self._converse_on_stdio)
+                yield _StdioListening()
+
+    async def _converse_on_stdio(self) -> None:
+        await self._converse(await open_stdio())
+        if len(self._settings.listen) == 1:
+            # The only client there will ever be has gone: nobody waits for its turns.
+            self.stop()
+            self.stop()
+
+    def _make_dispatcher(self, sessions: Sessions) -> Dispatcher:
+        configuration = self._configuration
+        areas = (
+            LifecycleHandlers(self._settings.home, VERSION),
+            ThreadHandlers(
+                ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
+            ),
+            TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
+            McpHandlers(McpPorts(sessions, configuration)),
+            AccountHandlers(configuration),
+            ConfigHandlers(configuration),
+        )
+        return Dispatcher(
+            {method: handler for area in areas for method, handler in area.routes.items()}
+        )
+
+    async def _unload_delay_s(self) -> float:
+        try:
+            config = await self._configuration.read()
+            delay_s = config.view().integer("thread_unload_delay_secs")
+        except ConfigError as exc:
+            # Every request that needs the configuration says so too.
+            logger.warning("config.toml cannot be used: %s", exc)
+            return UNLOAD_DELAY_S
+        return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
+
+    async def _warm_up(self) -> None:
+        """Import what the first turn will need, now that nobody waits for it."""
+        await self._lazy_model.prepare()
+        try:
+            mcp = read_mcp_settings(await self._configuration.read())
+        except ConfigError:
+            return
+        if any(server.startable for server in mcp.servers.values()):
+            await load_connector()
+
+    async def _offline_url(self) -> str:
+        async with self._starting_offline:
+            if self._offline is None:
+                assert self._background is not None
+                self._offline = await self._background.start(self._serve_offline_model)
+            return self._offline
+
+    async def _serve_offline_model(self, *, task_status: anyio.abc.TaskStatus[str]) -> None:
+        module = await anyio.to_thread.run_sync(importlib.import_module, "app_server.offline")
+        async with module.serve_offline_model() as url:
+            task_status.started(url)
+            await anyio.sleep_forever()
+
+
+class _StdioListening:
+    url = "stdio://"
+
+    def stop_accepting(self) -> None:
+        """Do nothing: stdio has one client."""
+
+
+_Listening = OpenListener | _StdioListening
+
+
+async def serve(settings: Settings, ready: Callable[[Sequence[str]], None]) -> None:
+    """Run a server until SIGTERM or SIGINT; a second signal stops running turns at once."""
+    server = AppServer(settings)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_on_signals, server)
+        await server.run(ready)
+        tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signals(server: AppServer) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            logger.info("signal %s", number)
+            server.stop()

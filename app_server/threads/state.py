@@ -1,0 +1,165 @@
+"""What a thread is, as the sum of its records. No I/O.
+
+A live thread and a thread read back from disk go through the same `apply`, so they cannot differ.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from protocol.items import TextUserInput, ThreadItem, UserMessageItem
+from protocol.model import JsonObject
+from protocol.rollout import (
+    ArchivedChanged,
+    HistoryAppended,
+    InputQueued,
+    InputTaken,
+    ItemCompleted,
+    NameChanged,
+    Record,
+    Settings,
+    SettingsChanged,
+    ThreadCreated,
+    TokensUsed,
+    TurnCompleted,
+    TurnStarted,
+)
+from protocol.turns import ThreadTokenUsage, TurnError
+
+PREVIEW_CHARS = 1024
+
+
+class NotARollout(Exception):
+    """The records do not begin with the creation of a thread."""
+
+
+@dataclass(slots=True)
+class TurnState:
+    """One turn."""
+
+    id: str
+    started_at_ms: int
+    status: Literal["inProgress", "completed", "interrupted", "failed"] = "inProgress"
+    error: TurnError | None = None
+    completed_at_ms: int | None = None
+    duration_ms: int | None = None
+    items: list[ThreadItem] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ThreadState:
+    """One thread. Times are Unix milliseconds."""
+
+    created: ThreadCreated
+    settings: Settings
+    updated_at_ms: int
+    recency_at_ms: int
+    """When the user last did something, in contrast to the model."""
+    name: str | None = None
+    preview: str = ""
+    archived: bool = False
+    history: list[JsonObject] = field(default_factory=list)
+    """Raw Responses items, as the model sees them."""
+    queued: list[InputQueued] = field(default_factory=list)
+    turns: list[TurnState] = field(default_factory=list)
+    usage: ThreadTokenUsage | None = None
+
+    @property
+    def id(self) -> str:
+        """The thread's id."""
+        return self.created.thread_id
+
+    @property
+    def open_turn(self) -> TurnState | None:
+        """The turn that has begun and not ended."""
+        last = self.turns[-1] if self.turns else None
+        return last if last is not None and last.status == "inProgress" else None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether anything was ever said or injected."""
+        return bool(self.turns or self.history or self.name)
+
+    def apply(self, record: Record) -> None:
+        """Take one more record into account."""
+        self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
+        match record:
+            case SettingsChanged():
+                self.settings = record.settings
+            case TurnStarted():
+                self._give_up_open_turn(record.at_ms)
+                self.turns.append(TurnState(record.turn_id, record.at_ms))
+                self.recency_at_ms = record.at_ms
+            case HistoryAppended():
+                self.history.extend(record.items)
+            case InputQueued():
+                self.queued.append(record)
+            case InputTaken():
+                self._take_input()
+            case ItemCompleted():
+                self._complete(record.item)
+            case TokensUsed():
+                self.usage = record.usage
+            case TurnCompleted():
+                self._take_input()
+                self._close_turn(record)
+            case NameChanged():
+                self.name = record.name
+            case ArchivedChanged():
+                self.archived = record.archived
+            case ThreadCreated():
+                pass
+
+    def _give_up_open_turn(self, at_ms: int) -> None:
+        if (turn := self.open_turn) is not None:
+            self._take_input()
+            turn.status, turn.completed_at_ms = "interrupted", at_ms
+
+    def _take_input(self) -> None:
+        for queued in self.queued:
+            self.history.extend(queued.items)
+            if queued.message is not None:
+                self._complete(queued.message)
+        self.queued.clear()
+
+    def _complete(self, item: ThreadItem) -> None:
+        if isinstance(item, UserMessageItem) and not self.preview:
+            self.preview = preview_of(item)
+        if self.turns:
+            self.turns[-1].items.append(item)
+
+    def _close_turn(self, record: TurnCompleted) -> None:
+        turn = self.open_turn
+        if turn is None or turn.id != record.turn_id:
+            return
+        turn.status = record.status
+        turn.error = record.error
+        turn.completed_at_ms = record.at_ms
+        turn.duration_ms = record.duration_ms
+
+
+def replay(records: Iterable[Record]) -> ThreadState:
+    """Add records up.
+
+    Raises:
+        NotARollout: there is no record, or the first one does not create a thread.
+    """
+    remaining = iter(records)
+    first = next(remaining, None)
+    if not isinstance(first, ThreadCreated):
+        raise NotARollout
+    state = begin(first)
+    for record in remaining:
+        state.apply(record)
+    return state
+
+
+def begin(created: ThreadCreated) -> ThreadState:
+    """Make the state of a thread that was just created."""
+    return ThreadState(created, created.settings, created.at_ms, created.at_ms)
+
+
+def preview_of(message: UserMessageItem) -> str:
+    """Cut the text of a user message down to what lists show."""
+    texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
+    return "\n".join(texts)[:PREVIEW_CHARS]

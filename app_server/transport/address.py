@@ -1,0 +1,68 @@
+"""Where to listen: `ws://IP:PORT`, `unix://PATH`, `stdio://`, `off`."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """A loopback address; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """A socket file that does not exist yet, or that nobody listens on."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class StdioAddress:
+    """This process's stdin and stdout."""
+
+
+Address: TypeAlias = TcpAddress | UnixAddress | StdioAddress
+
+
+def parse_address(text: str, default_socket: Path) -> Address | None:
+    """Read one `--listen` value; None for `off`. `default_socket` is what a bare `unix://` means.
+
+    Raises:
+        ValueError: with a sentence that says what would be accepted.
+    """
+    if text == "off":
+        return None
+    if text == "stdio://":
+        return StdioAddress()
+    if text.startswith("unix://"):
+        path = text.removeprefix("unix://")
+        return UnixAddress(Path(path) if path else default_socket)
+    if text.startswith("ws://"):
+        return _parse_tcp(text)
+    raise ValueError(
+        f"cannot listen on {text!r}: use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off"
+    )
+
+
+def _parse_tcp(text: str) -> TcpAddress:
+    parts = urlsplit(text)
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"cannot listen on {text!r}: nothing may follow the port")
+    try:
+        address, port = ipaddress.ip_address(parts.hostname or ""), parts.port
+    except ValueError as exc:
+        raise ValueError(f"cannot listen on {text!r}: {exc}; use ws://127.0.0.1:PORT") from exc
+    if port is None:
+        raise ValueError(f"cannot listen on {text!r}: the port is missing; 0 picks a free one")
+    if not address.is_loopback:
+        raise ValueError(
+            f"refusing to listen on {address}: it is not a loopback address, and without "
+            "authentication everybody on the network could run agents here; use 127.0.0.1"
+        )
+    return TcpAddress(str(address), port)

@@ -1,0 +1,60 @@
+"""One message a line on this process's stdin and stdout.
+
+Source: docs/wire.md, "Framing".
+"""
+
+import asyncio
+import sys
+from typing import BinaryIO
+
+import anyio
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Bytes of one incoming message without its line end; a longer one ends the conversation."""
+
+
+class StdioStream:
+    """A MessageStream over two pipes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def receive(self) -> str:
+        """Return the next line that is not blank; the last one may lack its line end."""
+        while True:
+            try:
+                line = await self._reader.readline()
+            except ValueError as exc:
+                raise anyio.EndOfStream(f"a message is longer than {MAX_LINE_BYTES} bytes") from exc
+            if not line:
+                raise anyio.EndOfStream
+            if line.strip():
+                return line.decode(errors="replace")
+
+    async def send(self, text: str) -> None:
+        """Write one line. JSON as we render it has no raw line ends."""
+        try:
+            self._writer.write(text.encode() + b"\n")
+            await self._writer.drain()
+        except OSError as exc:
+            raise anyio.BrokenResourceError from exc
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close the outgoing pipe."""
+        self._writer.close()
+
+
+async def open_stdio(
+    stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
+) -> StdioStream:
+    """Take over stdin and stdout (or the given pipes) as a MessageStream."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), stdin or sys.stdin.buffer
+    )
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, stdout or sys.stdout.buffer
+    )
+    return StdioStream(reader, asyncio.StreamWriter(transport, protocol, None, loop))

@@ -1,0 +1,210 @@
+"""WebSocket listeners on loopback TCP and on Unix sockets.
+
+Before the upgrade: `GET /readyz` and `GET /healthz` answer 200; whatever carries an `Origin` header
+is a web page and gets 403. A message above the bound closes its socket with 1009, nothing else.
+Source: docs/wire.md, "WebSocket listener"; RFC 6455.
+"""
+
+import contextlib
+import errno
+import http
+import logging
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import anyio
+from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from app_server.rpc.connection import MessageStream
+from app_server.transport.address import TcpAddress, UnixAddress
+
+logger = logging.getLogger(__name__)
+
+Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
+
+HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketLimits:
+    """Bounds of one listener."""
+
+    max_message_bytes: int = 64 * 1024 * 1024
+    """UTF-8 bytes of one incoming message; above it the socket closes with 1009."""
+    max_connections: int = 1024
+    """Clients at a time; the next one gets 503."""
+    open_s: float = 10.0
+    """For the handshake."""
+    close_s: float = 2.0
+    """For the closing handshake."""
+    ping_s: float = 30.0
+    """Between pings of a silent client."""
+    pong_s: float = 60.0
+    """For a pong; then the client counts as gone."""
+
+
+class WebSocketStream:
+    """A MessageStream over one WebSocket."""
+
+    def __init__(self, socket: ServerConnection) -> None:
+        self._socket = socket
+
+    async def receive(self) -> str:
+        """Return the next message; a binary frame is read as text, so that it gets its answer."""
+        try:
+            message = await self._socket.recv(decode=None)
+        except ConnectionClosed as exc:
+            raise anyio.EndOfStream from exc
+        if isinstance(message, bytes):
+            return message.decode(errors="replace")
+        return message
+
+    async def send(self, text: str) -> None:
+        """Send one message."""
+        try:
+            await self._socket.send(text)
+        except ConnectionClosed as exc:
+            raise anyio.BrokenResourceError from exc
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close with a code and a reason; closing twice is harmless."""
+        await self._socket.close(code, reason)
+
+
+class _Listener:
+    def __init__(self, conversation: Conversation, limits: WebSocketLimits) -> None:
+        self._conversation = conversation
+        self._limits = limits
+        self._open = 0
+
+    def before_upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
+        if "Origin" in request.headers:
+            logger.warning("refused a request with an Origin header")
+            return connection.respond(
+                http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
+            )
+        if request.path in HEALTH_PATHS:
+            return connection.respond(http.HTTPStatus.OK, "ok\n")
+        if self._open >= self._limits.max_connections:
+            return connection.respond(
+                http.HTTPStatus.SERVICE_UNAVAILABLE, "Too many clients; try again later.\n"
+            )
+        return None
+
+    async def converse(self, connection: ServerConnection) -> None:
+        self._open += 1
+        try:
+            await self._conversation(WebSocketStream(connection))
+        finally:
+            self._open -= 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "process_request": self.before_upgrade,
+            "max_size": self._limits.max_message_bytes,
+            "open_timeout": self._limits.open_s,
+            "close_timeout": self._limits.close_s,
+            "ping_interval": self._limits.ping_s,
+            "ping_timeout": self._limits.pong_s,
+            # Compressing small messages on loopback costs more time than it saves.
+            "compression": None,
+            "server_header": None,
+        }
+
+
+class OpenListener:
+    """A listener that accepts connections."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        self.url = url
+        """What clients connect to, with the port that was bound."""
+        self._server = server
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections; those that are open go on."""
+        self._server.close(close_connections=False)
+
+
+@asynccontextmanager
+async def listen_tcp(
+    address: TcpAddress, conversation: Conversation, limits: WebSocketLimits
+) -> AsyncIterator[OpenListener]:
+    """Serve WebSockets on a loopback address while the context lasts.
+
+    Leaving closes what is open with 1001.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    listener = _Listener(conversation, limits)
+    server = await serve(listener.converse, address.host, address.port, **listener.options)
+    port = server.sockets[0].getsockname()[1]
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    async with _closing(server):
+        yield OpenListener(server, f"ws://{host}:{port}")
+
+
+@asynccontextmanager
+async def listen_unix(
+    address: UnixAddress, conversation: Conversation, limits: WebSocketLimits
+) -> AsyncIterator[OpenListener]:
+    """Serve WebSockets on a Unix socket while the context lasts.
+
+    Only the user may connect. A socket file that a dead server left behind is replaced; one that
+    somebody listens on is not.
+
+    Raises:
+        OSError: the path cannot be bound, or is in use.
+    """
+    listener = _Listener(conversation, limits)
+    path = os.fspath(address.path)
+    address.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _remove_stale_socket(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        bound.bind(path)
+        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        server = await unix_serve(listener.converse, sock=bound, **listener.options)
+    except BaseException:
+        bound.close()
+        raise
+    try:
+        async with _closing(server):
+            yield OpenListener(server, f"unix://{path}")
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _remove_stale_socket(path: str) -> None:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise OSError(errno.EEXIST, "exists and is not a socket", path)
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        else:
+            raise OSError(errno.EADDRINUSE, "another server listens on this socket", path)
+
+
+@asynccontextmanager
+async def _closing(server: Server) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for connection in server.connections:
+            await connection.close(1001, "the server stops")
+        server.close()
+        await server.wait_closed()

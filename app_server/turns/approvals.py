@@ -1,0 +1,143 @@
+"""Whether a tool of an MCP server may run: policy first, then the user.
+
+Source: docs/mcp.md, "Approval".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from app_server.mcp.connections import Tool
+from app_server.mcp.naming import RawName
+from app_server.turns.ports import ClientPort
+from protocol.mcp import (
+    McpServerElicitationRequestParams,
+    McpServerElicitationRequestResponse,
+)
+from protocol.model import Json, JsonObject
+from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
+from protocol.rollout import Settings
+
+ELICITATION = "mcpServer/elicitation/request"
+
+FORBIDDEN = "MCP tool call requires approval, but approval policy is never"
+REJECTED = "user rejected MCP tool call"
+CANCELLED = "user cancelled MCP tool call"
+
+
+class Verdict(Enum):
+    """What policy says of a call."""
+
+    RUN = "run"
+    ASK = "ask"
+    FORBID = "forbid"
+
+
+class Denied(Exception):
+    """The call must not run; the text goes to the item and to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A call that may need the user's word."""
+
+    thread_id: str
+    turn_id: str
+    tool: Tool
+    arguments: Json
+
+
+class ApprovalGate:
+    """The approvals of one thread; what the user allowed for the session is remembered here."""
+
+    def __init__(self, clients: ClientPort) -> None:
+        self._clients = clients
+        self._remembered: set[RawName] = set()
+
+    def verdict(self, tool: Tool, settings: Settings) -> Verdict:
+        """Apply policy to a call."""
+        mode = tool.config.approval_mode_of(tool.raw.tool)
+        if mode == "approve" or not _needs_approval(mode, tool.definition.get("annotations")):
+            return Verdict.RUN
+        if settings.approval_policy == "never" and _writes_freely(settings):
+            return Verdict.RUN
+        if tool.raw in self._remembered:
+            return Verdict.RUN
+        return Verdict.FORBID if settings.approval_policy == "never" else Verdict.ASK
+
+    async def ask(self, request: ApprovalRequest) -> None:
+        """Ask the user; returns when the call may run.
+
+        Waits for an answer without limit; cancelling withdraws the question.
+
+        Raises:
+            Denied: the user said no, or what the client sent was no answer.
+        """
+        answer = await self._clients.ask(request.thread_id, ELICITATION, _question(request))
+        if not isinstance(answer, McpServerElicitationRequestResponse):
+            raise Denied(REJECTED)
+        match answer.action:
+            case "accept":
+                self._remember(request, answer.meta)
+            case "cancel":
+                raise Denied(CANCELLED)
+            case "decline":
+                raise Denied(REJECTED)
+
+    def _remember(self, request: ApprovalRequest, meta: Json) -> None:
+        persist = meta.get("persist") if isinstance(meta, dict) else None
+        if persist in ("session", "always") and _may_persist(request.tool):
+            self._remembered.add(request.tool.raw)
+
+
+def _needs_approval(mode: str, annotations: Json) -> bool:
+    hints: Mapping[str, Json] = annotations if isinstance(annotations, dict) else {}
+    read_only = hints.get("readOnlyHint") is True
+    match mode:
+        case "prompt":
+            return True
+        case "writes":
+            return not read_only
+    destructive = hints.get("destructiveHint") is not False
+    open_world = hints.get("openWorldHint") is not False
+    return not read_only and (destructive or open_world)
+
+
+def _writes_freely(settings: Settings) -> bool:
+    return isinstance(
+        settings.sandbox_policy, DangerFullAccessSandboxPolicy | ExternalSandboxPolicy
+    )
+
+
+def _may_persist(tool: Tool) -> bool:
+    return tool.config.approval_mode_of(tool.raw.tool) == "auto"
+
+
+def _question(request: ApprovalRequest) -> McpServerElicitationRequestParams:
+    tool = request.tool
+    meta: JsonObject = {"codex_approval_kind": "mcp_tool_call"}
+    if _may_persist(tool):
+        meta["persist"] = ["session", "always"]
+    meta["tool_name"] = tool.raw.tool
+    for key, member in (
+        ("tool_title", "title"),
+        ("tool_annotations", "annotations"),
+        ("tool_description", "description"),
+    ):
+        if (value := tool.definition.get(member)) is not None:
+            meta[key] = value
+    arguments = request.arguments if isinstance(request.arguments, dict) else {}
+    meta["tool_params"] = arguments
+    meta["tool_params_display"] = [
+        {"name": name, "value": arguments[name], "display_name": name}
+        for name in sorted(arguments)
+    ]
+    return McpServerElicitationRequestParams(
+        thread_id=request.thread_id,
+        turn_id=request.turn_id,
+        server_name=tool.raw.server,
+        meta=meta,
+        message=f'Allow the {tool.raw.server} MCP server to run tool "{tool.raw.tool}"?',
+        requested_schema={"type": "object", "properties": {}},
+    )
+

@@ -1,0 +1,24 @@
+"""What turns need from the rooms above them; rpc.hub is the one that has it."""
+
+from typing import Protocol
+
+from protocol.model import WireModel
+
+
+class ClientPort(Protocol):
+    """The clients of all threads."""
+
+    def emit(self, thread_id: str, event: WireModel) -> None:
+        """Tell the listeners of a thread; never waits."""
+
+    def broadcast(self, event: WireModel) -> None:
+        """Tell every client; never waits."""
+
+    async def ask(self, thread_id: str, method: str, params: WireModel) -> WireModel | None:
+        """Put a question to the listeners of a thread and wait for the first answer.
+
+        None means that a client refused. Cancelling withdraws the question.
+        """
+
+    def has_listeners(self, thread_id: str) -> bool:
+        """Whether any client listens to the thread."""

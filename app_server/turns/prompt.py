@@ -1,0 +1,100 @@
+"""What a model is sent: instructions, history, tools, and the body of the call.
+
+Source: the public Responses API reference; docs/wire.md, "What the model is sent".
+"""
+
+from collections.abc import Sequence
+
+from app_server.threads.state import ThreadState
+from protocol.model import Json, JsonObject
+
+BASE_INSTRUCTIONS = """\
+You are an agent that works for a user through an app-server. The user reads what you write in an \
+editor or a terminal. Be accurate and brief, and say plainly what you do not know. Use the tools you \
+are offered when they help; do not invent tools, results or files. Messages with the role `developer` \
+inside the conversation are information from the user's environment."""
+
+INTERRUPTED = (
+    "The user stopped the turn before it was finished. Work that had begun may be half done."
+)
+
+ABORTED_OUTPUT = "aborted before there was a result"
+
+
+def request_body(
+    state: ThreadState,
+    tools: Sequence[JsonObject],
+    output_schema: Json,
+    client_metadata: dict[str, str] | None,
+) -> JsonObject:
+    """Assemble the body of one call of the Responses API."""
+    settings = state.settings
+    body: JsonObject = {
+        "model": settings.model,
+        "instructions": _instructions(state),
+        "input": [*_developer_message(state), *state.history],
+        "tools": list(tools),
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "stream": True,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": state.id,
+    }
+    reasoning = {"effort": settings.effort, "summary": settings.summary}
+    if any(value not in (None, "none") for value in reasoning.values()):
+        body["reasoning"] = {
+            key: value for key, value in reasoning.items() if value not in (None, "none")
+        }
+    if settings.service_tier is not None:
+        body["service_tier"] = settings.service_tier
+    if output_schema is not None:
+        body["text"] = {
+            "format": {
+                "type": "json_schema",
+                "name": "output_schema",
+                "strict": True,
+                "schema": output_schema,
+            }
+        }
+    if client_metadata:
+        body["client_metadata"] = client_metadata
+    return body
+
+
+def _instructions(state: ThreadState) -> str:
+    base = state.created.base_instructions or BASE_INSTRUCTIONS
+    return f"{base}\n\nThe working directory is {state.settings.cwd}"
+
+
+def _developer_message(state: ThreadState) -> list[JsonObject]:
+    text = state.created.developer_instructions
+    return [] if not text else [message("developer", text)]
+
+
+def message(role: str, text: str) -> JsonObject:
+    """Make one input message."""
+    return {
+        "type": "message",
+        "role": role,
+        "content": [{"type": "input_text", "text": text}],
+    }
+
+
+def call_output(call_id: str, output: Json) -> JsonObject:
+    """Make the output that answers a function call."""
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def outputs_for_open_calls(history: Sequence[JsonObject]) -> list[JsonObject]:
+    """Make outputs for calls that never got one; a model refuses a history with open calls."""
+    open_calls: dict[str, None] = {}
+    for item in history:
+        call_id = item.get("call_id")
+        if not isinstance(call_id, str):
+            continue
+        if item.get("type") == "function_call":
+            open_calls[call_id] = None
+        elif item.get("type") == "function_call_output":
+            open_calls.pop(call_id, None)
+    return [call_output(call_id, ABORTED_OUTPUT) for call_id in open_calls]

@@ -1,0 +1,89 @@
+"""Items of one turn: into the log first, then out to the clients."""
+
+from collections.abc import Sequence
+
+from app_server.clock import Clock
+from app_server.threads.live import LiveThread
+from app_server.turns.ports import ClientPort
+from protocol.items import ItemCompletedNotification, ItemStartedNotification, ThreadItem
+from protocol.model import JsonObject, WireModel
+from protocol.rollout import HistoryAppended, ItemCompleted, Record
+
+
+class TurnRecorder:
+    """The pen and the voice of one turn."""
+
+    def __init__(
+        self, thread: LiveThread, turn_id: str, clients: ClientPort, clock: Clock
+    ) -> None:
+        self.thread = thread
+        self.turn_id = turn_id
+        self._clients = clients
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds."""
+        return self._clock.now_ms()
+
+    def new_id(self) -> str:
+        """Return an id for an item that the model did not name."""
+        return self._clock.new_id()
+
+    def emit(self, event: WireModel) -> None:
+        """Tell the thread's listeners."""
+        self._clients.emit(self.thread.id, event)
+
+    def started(self, item: ThreadItem) -> None:
+        """Announce an item; `started_at_ms` is set from now on."""
+        item.started_at_ms = self.now_ms()
+        self.announce_started(item)
+
+    def announce_started(self, item: ThreadItem) -> None:
+        """Tell that an item exists."""
+        assert item.started_at_ms is not None
+        self.emit(
+            ItemStartedNotification(
+                item=item,
+                thread_id=self.thread.id,
+                turn_id=self.turn_id,
+                started_at_ms=item.started_at_ms,
+            )
+        )
+
+    async def completed(self, item: ThreadItem, history: Sequence[JsonObject] = ()) -> None:
+        """Write an item and what the model is to remember of it, then announce it.
+
+        Raises:
+            OSError: the disk refused; nothing was announced.
+        """
+        item.completed_at_ms = self.now_ms()
+        records: list[Record] = [
+            ItemCompleted(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item)
+        ]
+        if history:
+            records.append(HistoryAppended(at_ms=item.completed_at_ms, items=list(history)))
+        # The end of the turn syncs what its items leave to the system's write-back.
+        await self.thread.append(*records, sync=False)
+        self.announce_completed(item)
+
+    def announce_completed(self, item: ThreadItem) -> None:
+        """Tell that an item which is in the log will not change any more."""
+        assert item.completed_at_ms is not None
+        self.emit(
+            ItemCompletedNotification(
+                item=item,
+                thread_id=self.thread.id,
+                turn_id=self.turn_id,
+                completed_at_ms=item.completed_at_ms,
+            )
+        )
+
+    async def remember(self, *items: JsonObject) -> None:
+        """Write what the model is to remember without telling anybody.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if items:
+            record = HistoryAppended(at_ms=self.now_ms(), items=list(items))
+            await self.thread.append(record, sync=False)

@@ -1,0 +1,493 @@
+"""A loaded thread at work: its turns one after the other, its MCP servers, its status.
+
+Invariants: at most one turn at a time; whatever is accepted is in the log before anybody is told; every
+turn that began ends with one `turn/completed`, and that end is in the log first.
+Source: docs/wire.md, "Turns".
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.abc
+
+from app_server.clock import Clock
+from app_server.mcp.config import McpSettings
+from app_server.mcp.connections import ServerSet
+from app_server.mcp.server import StartupStep
+from app_server.threads.live import LiveThread
+from app_server.threads.state import TurnState
+from app_server.threads.store import ThreadStore
+from app_server.turns.approvals import ApprovalGate
+from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
+from app_server.turns.model import Model, ModelFailure
+from app_server.turns.ports import ClientPort
+from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.tool_router import ToolRouter, TurnTools
+from app_server.turns.turn_metadata import turn_metadata
+from protocol.items import UserInput, UserMessageItem
+from protocol.mcp import McpServerStatusUpdatedNotification
+from protocol.model import JsonObject, WireModel
+from protocol.rollout import (
+    HistoryAppended,
+    InputQueued,
+    InputTaken,
+    ItemCompleted,
+    Record,
+    Settings,
+    SettingsChanged,
+    TurnCompleted,
+    TurnStarted,
+)
+from protocol.threads import (
+    ActiveThreadStatus,
+    IdleThreadStatus,
+    SystemErrorThreadStatus,
+    ThreadStatus,
+    ThreadStatusChangedNotification,
+)
+from protocol.turns import (
+    ErrorNotification,
+    McpMetaByServer,
+    Turn,
+    TurnCompletedNotification,
+    TurnError,
+    TurnStartedNotification,
+)
+
+logger = logging.getLogger(__name__)
+
+TurnEnd: TypeAlias = Literal["completed", "interrupted", "failed"]
+
+WRITE_END_S = 10.0
+"""For writing the end of a turn that was cancelled."""
+
+
+class NoActiveTurn(Exception):
+    """No turn is running."""
+
+
+class TurnIdMismatch(Exception):
+    """Another turn is running than the caller believes."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(f"expected active turn id `{expected}` but found `{found}`")
+        self.expected = expected
+        self.found = found
+
+
+class SessionClosed(Exception):
+    """The thread is leaving memory, or the server is stopping."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """What a user sent, as the wire and as the model have it."""
+
+    content: Sequence[UserInput]
+    items: Sequence[JsonObject]
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPorts:
+    """What all sessions share."""
+
+    store: ThreadStore
+    model: Model
+    clients: ClientPort
+    clock: Clock
+
+
+class ThreadSession:
+    """One loaded thread at work."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        mcp: McpSettings,
+        settings: SessionSettings,
+        ports: SessionPorts,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        """`tasks` owns everything the thread does."""
+        self.thread = thread
+        self.servers = ServerSet(mcp, thread.state.settings.cwd, self._server_step)
+        self._model = ports.model
+        self._clients = ports.clients
+        self._clock = ports.clock
+        self._tasks = tasks
+        self._settings = settings
+        self._approvals = ApprovalGate(ports.clients)
+        self._accepting = anyio.Lock()
+        self._run: TurnRun | None = None
+        self._closed = False
+        self._draining = False
+        self._broken = False
+        self._waiting_on_approval = 0
+        self._unannounced: list[WireModel] | None = []
+        self.idle = anyio.Event()
+        """Set while no turn runs."""
+        self.idle.set()
+
+    # Status.
+
+    @property
+    def status(self) -> ThreadStatus:
+        """The thread's status, as the wire has it."""
+        if self._run is not None:
+            flags: list[Literal["waitingOnApproval", "waitingOnUserInput"]] = []
+            if self._waiting_on_approval:
+                flags.append("waitingOnApproval")
+            return ActiveThreadStatus(active_flags=flags)
+        return SystemErrorThreadStatus() if self._broken else IdleThreadStatus()
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """The running turn, if there is one."""
+        return None if self._run is None else self._run.id
+
+    def _tell_status(self) -> None:
+        self._clients.broadcast(
+            ThreadStatusChangedNotification(thread_id=self.thread.id, status=self.status)
+        )
+
+    @contextmanager
+    def _shown_as_waiting(self) -> Iterator[None]:
+        self._waiting_on_approval += 1
+        self._tell_status()
+        try:
+            yield
+        finally:
+            self._waiting_on_approval -= 1
+            if self._run is not None and not self._run.scope.cancel_called:
+                self._tell_status()
+
+    # MCP servers.
+
+    async def start_servers(self) -> None:
+        """Start the MCP servers; returns when those that are required have started.
+
+        Raises:
+            RequiredServersFailed: some did not.
+        """
+        self._tasks.start_soon(self.servers.run)
+        await self.servers.wait_for_required()
+
+    def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
+        event = McpServerStatusUpdatedNotification(
+            thread_id=self.thread.id, name=name, status=step, error=error
+        )
+        if self._unannounced is None:
+            self._clients.emit(self.thread.id, event)
+        else:
+            self._unannounced.append(event)
+
+    def announce(self) -> None:
+        """Let events of MCP servers out, from now on and those so far."""
+        waiting, self._unannounced = self._unannounced or [], None
+        for event in waiting:
+            self._clients.emit(self.thread.id, event)
+
+    async def wait_for_servers(self) -> None:
+        """Give MCP servers that still start their grace."""
+        await self.servers.wait_for_grace()
+
+    # Input.
+
+    async def start_turn(
+        self, user_input: TurnInput, settings: Settings, options: TurnOptions
+    ) -> tuple[str, Callable[[], None]]:
+        """Accept input: for a new turn, or for the one that runs.
+
+        When this returns, the input is on disk. Gives the id of the turn and what lets it begin; that
+        must be called, once the caller has been answered.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+            OSError: the disk refused; nothing was accepted.
+        """
+        async with self._accepting:
+            self._require_open()
+            if self._run is not None:
+                await self._queue(user_input, options.mcp_meta)
+                return self._run.id, _nothing
+            if self._draining:
+                raise SessionClosed
+            return await self._accept(user_input, settings, options)
+
+    async def _accept(
+        self, user_input: TurnInput, settings: Settings, options: TurnOptions
+    ) -> tuple[str, Callable[[], None]]:
+        turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
+        records: list[Record] = []
+        if settings != self.thread.state.settings:
+            records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+        records.append(TurnStarted(at_ms=at_ms, turn_id=turn_id))
+        user_message = self._user_message(user_input, at_ms)
+        if user_message is not None:
+            records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
+        if user_input.items:
+            records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
+        await self.thread.append(*records)
+        run = self._run = self._make_run(turn_id, options)
+        self.idle = anyio.Event()
+
+        def begin() -> None:
+            self._tasks.start_soon(self._run_turn, run, user_message)
+
+        return turn_id, begin
+
+    def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageItem | None:
+        if not user_input.content:
+            return None
+        return UserMessageItem(
+            id=self._clock.new_id(),
+            client_id=user_input.client_id,
+            content=list(user_input.content),
+            started_at_ms=at_ms,
+            completed_at_ms=at_ms,
+        )
+
+    def _make_run(self, turn_id: str, options: TurnOptions) -> TurnRun:
+        recorder = TurnRecorder(self.thread, turn_id, self._clients, self._clock)
+        tools = TurnTools(
+            servers=self.servers,
+            approvals=self._approvals,
+            recorder=recorder,
+            waiting_on_approval=self._shown_as_waiting,
+            mcp_meta=options.mcp_meta,
+            turn_metadata=lambda: turn_metadata(self.thread.state),
+            output_limit_bytes=self._settings.output_limit_bytes,
+        )
+        return TurnRun(
+            self,
+            recorder,
+            self._model,
+            ToolRouter(tools),
+            options,
+            self._settings,
+        )
+
+    async def steer(
+        self, expected_turn_id: str, user_input: TurnInput, mcp_meta: McpMetaByServer
+    ) -> None:
+        """Give the running turn more input; when this returns, it is on disk.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch, SessionClosed
+            OSError: the disk refused; nothing was accepted.
+        """
+        async with self._accepting:
+            self._require_open()
+            if self._run is not None and expected_turn_id != self._run.id:
+                raise TurnIdMismatch(expected_turn_id, self._run.id)
+            self.require_active(expected_turn_id)
+            await self._queue(user_input, mcp_meta)
+
+    async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
+        assert self._run is not None
+        at_ms = self._clock.now_ms()
+        if user_input.items:
+            await self.thread.append(
+                InputQueued(
+                    at_ms=at_ms,
+                    input_id=self._clock.new_id(),
+                    items=list(user_input.items),
+                    message=self._user_message(user_input, at_ms),
+                )
+            )
+        self._run.options.mcp_meta.update(mcp_meta)
+
+    async def inject(self, items: Sequence[JsonObject]) -> None:
+        """Append raw items to what the model sees; when this returns, they are on disk.
+
+        Raises:
+            SessionClosed
+            OSError: the disk refused; nothing was appended.
+        """
+        async with self._accepting:
+            self._require_open()
+            at_ms = self._clock.now_ms()
+            if self._run is None:
+                record: Record = HistoryAppended(at_ms=at_ms, items=list(items))
+            else:
+                # The model may be in the middle of an answer: behind it, not inside it.
+                record = InputQueued(
+                    at_ms=at_ms, input_id=self._clock.new_id(), items=list(items)
+                )
+            await self.thread.append(record)
+
+    def require_active(self, turn_id: str) -> TurnRun:
+        """Return the running turn if it is the one that is meant; "" means any.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch
+        """
+        if self._run is None:
+            raise NoActiveTurn
+        if turn_id not in ("", self._run.id):
+            raise TurnIdMismatch(turn_id, self._run.id)
+        return self._run
+
+    def interrupt(self, turn_id: str) -> None:
+        """Stop the running turn; its end arrives as `turn/completed`.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch
+        """
+        self.require_active(turn_id).scope.cancel()
+
+    # The running turn.
+
+    async def take_queued(self) -> None:
+        """Make queued input visible to the model and announce it."""
+        if not self.thread.state.queued:
+            return
+        async with self._accepting:
+            queued = list(self.thread.state.queued)
+            await self.thread.append(InputTaken(at_ms=self._clock.now_ms()), sync=False)
+        assert self._run is not None
+        for entry in queued:
+            if entry.message is not None:
+                self._announce_message(self._run, entry.message)
+
+    async def finish_if_idle(self, run: TurnRun) -> bool:
+        """Complete the turn unless a user's input is queued."""
+        async with self._accepting:
+            if any(entry.message is not None for entry in self.thread.state.queued):
+                return False
+            await self._end_turn(run, "completed", None)
+            return True
+
+    async def _run_turn(self, run: TurnRun, user_message: UserMessageItem | None) -> None:
+        self._tell_status()
+        self._emit_turn_started(run)
+        if user_message is not None:
+            self._announce_message(run, user_message)
+        failure: TurnError | None = None
+        try:
+            with run.scope:
+                await run.loop()
+        except ModelFailure as exc:
+            failure = TurnError(message=exc.message, codex_error_info=exc.info)
+        except OSError as exc:
+            failure = self._announce_failure(run, f"the log cannot be written: {exc.strerror}")
+        except Exception:
+            logger.exception("turn %s failed", run.id)
+            failure = self._announce_failure(run, "internal error")
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
+                async with self._accepting:
+                    if self._run is run:
+                        await self._end_turn(
+                            run, "interrupted" if failure is None else "failed", failure
+                        )
+
+    def _announce_failure(self, run: TurnRun, reason: str) -> TurnError:
+        error = TurnError(message=reason, codex_error_info="other")
+        self._clients.emit(
+            self.thread.id,
+            ErrorNotification(
+                error=error, will_retry=False, thread_id=self.thread.id, turn_id=run.id
+            ),
+        )
+        return error
+
+    async def _end_turn(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
+        at_ms = self._clock.now_ms()
+        records: list[Record] = []
+        remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
+        if end == "interrupted":
+            remembered.append(message("developer", INTERRUPTED))
+        if remembered:
+            records.append(HistoryAppended(at_ms=at_ms, items=remembered))
+        records.append(
+            TurnCompleted(
+                at_ms=at_ms,
+                turn_id=run.id,
+                status=end,
+                error=error,
+                duration_ms=at_ms - run.started_at_ms,
+            )
+        )
+        left = list(self.thread.state.queued)
+        try:
+            await self.thread.append(*records)
+        except OSError:
+            logger.exception("the end of turn %s cannot be written", run.id)
+            self._broken = True
+        turn = self.thread.state.turns[-1]
+        for entry in left:
+            if entry.message is not None:
+                self._announce_message(run, entry.message)
+        self._run = None
+        self._tell_status()
+        self._emit_turn_completed(run, turn, end, error)
+        self.idle.set()
+
+    # Telling.
+
+    def _announce_message(self, run: TurnRun, item: UserMessageItem) -> None:
+        recorder = TurnRecorder(self.thread, run.id, self._clients, self._clock)
+        recorder.announce_started(item.model_copy(update={"completed_at_ms": None}))
+        recorder.announce_completed(item)
+
+    def _emit_turn_started(self, run: TurnRun) -> None:
+        turn = Turn(
+            id=run.id,
+            root_turn_id=run.id,
+            items=[],
+            items_view="notLoaded",
+            status="inProgress",
+            started_at=run.started_at_ms // 1000,
+        )
+        self._clients.emit(
+            self.thread.id, TurnStartedNotification(thread_id=self.thread.id, turn=turn)
+        )
+
+    def _emit_turn_completed(
+        self, run: TurnRun, state: TurnState, end: TurnEnd, error: TurnError | None
+    ) -> None:
+        shown = [run.last_message] if end == "completed" and run.last_message is not None else []
+        turn = Turn(
+            id=run.id,
+            root_turn_id=run.id,
+            items=list(shown),
+            items_view="summary" if shown else "notLoaded",
+            status=end,
+            error=error,
+            started_at=state.started_at_ms // 1000,
+            completed_at=(state.completed_at_ms or self._clock.now_ms()) // 1000,
+            duration_ms=state.duration_ms,
+        )
+        self._clients.emit(
+            self.thread.id, TurnCompletedNotification(thread_id=self.thread.id, turn=turn)
+        )
+
+    # Closing.
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SessionClosed
+
+    def drain(self) -> None:
+        """Begin no more turns; the running one goes on."""
+        self._draining = True
+
+    async def close(self) -> None:
+        """Accept nothing more, stop the running turn and the servers, and wait for their ends."""
+        async with self._accepting:
+            self._closed = True
+        if self._run is not None:
+            self._run.scope.cancel()
+        await self.idle.wait()
+        self.servers.stop()
+
+
+def _nothing() -> None:
+    pass

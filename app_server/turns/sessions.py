@@ -1,0 +1,209 @@
+"""The loaded threads: starting, loading, finding, unloading.
+
+Source: docs/wire.md, "Threads".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+import anyio
+import anyio.abc
+
+from app_server.config import Config
+from app_server.mcp.config import McpSettings, read_mcp_settings
+from app_server.threads.live import LiveThread
+from app_server.threads.state import ThreadState
+from app_server.turns.engine import SessionSettings
+from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
+from app_server.turns.providers import read_providers
+from app_server.turns.session import SessionClosed, SessionPorts, ThreadSession
+from protocol.rollout import (
+    HistoryAppended,
+    Record,
+    Settings,
+    SettingsChanged,
+    ThreadCreated,
+    TurnCompleted,
+)
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    ThreadClosedNotification,
+    ThreadStatusChangedNotification,
+)
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 30.0
+BYTES_PER_TOKEN = 4.8
+"""Of a tool's output: four, and a fifth more before anything is cut."""
+
+DEFAULT_OUTPUT_BYTES = 12_000
+
+
+class NotLoaded(Exception):
+    """The thread is not in memory."""
+
+
+class Sessions:
+    """All loaded threads, in the order in which they were loaded."""
+
+    def __init__(
+        self, ports: SessionPorts, tasks: anyio.abc.TaskGroup, unload_delay_s: float
+    ) -> None:
+        """`tasks` owns whatever the threads do."""
+        self._ports = ports
+        self._tasks = tasks
+        self._unload_delay_s = unload_delay_s
+        self._sessions: dict[str, ThreadSession] = {}
+        self._loading: dict[str, anyio.Lock] = {}
+        self._quiet_since: dict[str, float] = {}
+        self._draining = False
+
+    def __iter__(self) -> Iterator[ThreadSession]:
+        return iter(list(self._sessions.values()))
+
+    def find(self, thread_id: str) -> ThreadSession | None:
+        """Return a loaded thread, or None."""
+        return self._sessions.get(thread_id)
+
+    def get(self, thread_id: str) -> ThreadSession:
+        """Return a loaded thread.
+
+        Raises:
+            NotLoaded: it is not in memory.
+        """
+        session = self._sessions.get(thread_id)
+        if session is None:
+            raise NotLoaded(thread_id)
+        return session
+
+    async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
+        """Create a thread and load it.
+
+        Raises:
+            ConfigError: the MCP servers cannot be read; nothing was created.
+            RequiredServersFailed: the thread exists but was unloaded again.
+            SessionClosed: the server is stopping.
+            OSError: the disk refused.
+        """
+        self._require_open()
+        mcp, settings = read_mcp_settings(config), _session_settings(config)
+        thread = await self._ports.store.create(created)
+        return await self._open(thread, mcp, settings)
+
+    async def load(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> ThreadSession:
+        """Load a stored thread, or return it if it is loaded already.
+
+        `configure` gives the configuration and the settings for a thread that has to be loaded. A
+        turn that was cut off by a crash is closed as interrupted.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
+            SessionClosed, RequiredServersFailed, OSError: see `start`.
+        """
+        lock = self._loading.setdefault(thread_id, anyio.Lock())
+        async with lock:
+            if (session := self.find(thread_id)) is not None:
+                return session
+            self._require_open()
+            thread = await self._ports.store.load(thread_id)
+            try:
+                config, settings = await configure(thread.state)
+                await thread.append(*self._repairs(thread.state, settings))
+                mcp, session_settings = read_mcp_settings(config), _session_settings(config)
+            except BaseException:
+                await self._ports.store.unload(thread)
+                raise
+            return await self._open(thread, mcp, session_settings)
+
+    def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
+        at_ms = self._ports.clock.now_ms()
+        records: list[Record] = []
+        if (turn := state.open_turn) is not None:
+            items = [*outputs_for_open_calls(state.history), message("developer", INTERRUPTED)]
+            records.append(HistoryAppended(at_ms=at_ms, items=items))
+            records.append(TurnCompleted(at_ms=at_ms, turn_id=turn.id, status="interrupted"))
+        if settings != state.settings:
+            records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+        return records
+
+    async def _open(
+        self, thread: LiveThread, mcp: McpSettings, settings: SessionSettings
+    ) -> ThreadSession:
+        session = ThreadSession(thread, mcp, settings, self._ports, self._tasks)
+        self._sessions[thread.id] = session
+        try:
+            await session.start_servers()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.unload(thread.id)
+            raise
+        return session
+
+    async def unload(self, thread_id: str) -> bool:
+        """Stop a thread's turn and servers and put it away; False if it was not loaded."""
+        session = self._sessions.get(thread_id)
+        if session is None:
+            return False
+        await session.close()
+        self._sessions.pop(thread_id, None)
+        self._loading.pop(thread_id, None)
+        self._quiet_since.pop(thread_id, None)
+        await self._ports.store.unload(session.thread)
+        return True
+
+    async def run(self) -> None:
+        """Unload threads that nobody listens to and that do nothing, until cancelled."""
+        while True:
+            await anyio.sleep(SWEEP_S)
+            await self.sweep(anyio.current_time())
+
+    async def sweep(self, now_s: float) -> None:
+        """Unload what has been quiet for the unload delay."""
+        for session in self:
+            thread_id = session.thread.id
+            if self._ports.clients.has_listeners(thread_id) or not session.idle.is_set():
+                self._quiet_since.pop(thread_id, None)
+            elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= self._unload_delay_s:
+                await self.unload(thread_id)
+                self._ports.clients.broadcast(
+                    ThreadStatusChangedNotification(
+                        thread_id=thread_id, status=NotLoadedThreadStatus()
+                    )
+                )
+                self._ports.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
+
+    def _require_open(self) -> None:
+        if self._draining:
+            raise SessionClosed
+
+    async def drain(self) -> None:
+        """Accept no more threads and turns, and wait for the running turns to end."""
+        self._draining = True
+        for session in self:
+            session.drain()
+        for session in self:
+            await session.idle.wait()
+
+    async def aclose(self) -> None:
+        """Interrupt what runs, write every end, and unload everything."""
+        self._draining = True
+        async with anyio.create_task_group() as tasks:
+            for session in self:
+                tasks.start_soon(self.unload, session.thread.id)
+
+
+def _session_settings(config: Config) -> SessionSettings:
+    view = config.view()
+    tokens = view.integer("tool_output_token_limit")
+    return SessionSettings(
+        providers=read_providers(config),
+        context_window=view.integer("model_context_window"),
+        output_limit_bytes=(
+            DEFAULT_OUTPUT_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
+        ),
+    )

@@ -1,0 +1,222 @@
+"""From a call the model makes to the output it reads.
+
+Whatever happens to a call, the model gets an output and the turn goes on; only cancelling and a disk
+that refuses come through.
+Source: docs/mcp.md, "Calls".
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic_core import from_json, to_json
+
+from app_server.mcp.calls import (
+    CallOrigin,
+    bounded_result,
+    cut_middle,
+    failed_output,
+    failure_text,
+    model_output,
+    request_meta,
+)
+from app_server.mcp.connections import ServerSet, Tool
+from app_server.mcp.declare import RESOURCE_FUNCTIONS, declare
+from app_server.mcp.errors import BadArguments, McpError
+from app_server.mcp.listing import read_only_hint
+from app_server.mcp.naming import VisibleName
+from app_server.mcp.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
+from app_server.turns.approvals import FORBIDDEN, ApprovalGate, ApprovalRequest, Denied, Verdict
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import (
+    McpToolCallError,
+    McpToolCallItem,
+    McpToolCallProgressNotification,
+    McpToolCallResult,
+)
+from protocol.model import Json, JsonObject
+from protocol.turns import McpMetaByServer
+
+WaitingOnApproval: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+UNNAMED_SERVER = "codex"
+"""What items of resource functions name when the model named no server; clients know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTools:
+    """What the calls of one turn need."""
+
+    servers: ServerSet
+    approvals: ApprovalGate
+    recorder: TurnRecorder
+    waiting_on_approval: WaitingOnApproval
+    """Shows in the thread's status, for as long as the context lasts, that the user is asked."""
+    mcp_meta: McpMetaByServer
+    """The client's `_meta` by server; steering replaces entries while the turn runs."""
+    turn_metadata: Callable[[], JsonObject]
+    output_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """One `function_call` item of a response."""
+
+    call_id: str
+    item_id: str | None
+    namespace: str | None
+    name: str
+    arguments: str
+
+    @classmethod
+    def of(cls, item: JsonObject, new_id: Callable[[], str]) -> "FunctionCall":
+        """Read an item; members that make no sense count as absent."""
+
+        def text(key: str) -> str | None:
+            value = item.get(key)
+            return value if isinstance(value, str) else None
+
+        return cls(
+            call_id=text("call_id") or new_id(),
+            item_id=text("id"),
+            namespace=text("namespace"),
+            name=text("name") or "",
+            arguments=text("arguments") or "",
+        )
+
+
+class ToolRouter:
+    """The calls of one turn."""
+
+    def __init__(self, tools: TurnTools) -> None:
+        self._tools = tools
+
+    def declarations(self) -> list[JsonObject]:
+        """Declare what can be called now."""
+        if not self._tools.servers.servers:
+            return []
+        return [*RESOURCE_FUNCTIONS, *declare(self._tools.servers.tools())]
+
+    async def run(self, call: FunctionCall) -> Json:
+        """Make one call and return its output for the model.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        try:
+            arguments = from_json(call.arguments) if call.arguments.strip() else None
+        except ValueError as exc:
+            return f"err: {exc}"
+        if call.namespace is None and call.name in RESOURCE_FUNCTION_NAMES:
+            return await self._call_resource_function(call, arguments)
+        visible = VisibleName(call.namespace or "", call.name)
+        tool = self._tools.servers.tools().find(visible)
+        if tool is None:
+            return f"unsupported call: {call.namespace or ''}{call.name}"
+        return await self._call_tool(call, tool, arguments)
+
+    async def _call_tool(self, call: FunctionCall, tool: Tool, arguments: Json) -> Json:
+        item = McpToolCallItem(
+            id=call.call_id,
+            server=tool.raw.server,
+            tool=tool.raw.tool,
+            status="inProgress",
+            arguments=arguments,
+            read_only_hint=read_only_hint(tool.definition),
+        )
+        recorder = self._tools.recorder
+        recorder.started(item)
+        try:
+            await self._approve(tool, arguments)
+        except Denied as exc:
+            return await self._failed(item, str(exc), 0.0)
+        started = time.perf_counter()
+        try:
+            result = await self._send(call, tool, arguments)
+        except McpError as exc:
+            wall_s = time.perf_counter() - started
+            return await self._failed(item, failure_text(tool.raw, exc), wall_s)
+        wall_s = time.perf_counter() - started
+        bounded = bounded_result(result)
+        item.status = "failed" if result.get("isError") is True else "completed"
+        item.result = McpToolCallResult(
+            content=bounded.get("content") or [],
+            structured_content=bounded.get("structuredContent"),
+            meta=bounded.get("_meta"),
+        )
+        item.duration_ms = round(wall_s * 1000)
+        await recorder.completed(item)
+        return model_output(result, wall_s, self._tools.output_limit_bytes)
+
+    async def _approve(self, tool: Tool, arguments: Json) -> None:
+        tools = self._tools
+        match tools.approvals.verdict(tool, tools.recorder.thread.state.settings):
+            case Verdict.FORBID:
+                raise Denied(FORBIDDEN)
+            case Verdict.ASK:
+                request = ApprovalRequest(
+                    tools.recorder.thread.id, tools.recorder.turn_id, tool, arguments
+                )
+                with tools.waiting_on_approval():
+                    await tools.approvals.ask(request)
+
+    async def _send(self, call: FunctionCall, tool: Tool, arguments: Json) -> JsonObject:
+        recorder = self._tools.recorder
+        if arguments is not None and not isinstance(arguments, dict):
+            shown = to_json(arguments).decode()
+            raise BadArguments(f"MCP tool arguments must be a JSON object, got {shown}")
+        origin = CallOrigin(
+            thread_id=recorder.thread.id,
+            turn_id=recorder.turn_id,
+            call_id=call.call_id,
+            item_id=call.item_id,
+            turn_metadata=self._tools.turn_metadata(),
+        )
+        meta = request_meta(origin, self._tools.mcp_meta.get(tool.raw.server, {}))
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            if message is not None:
+                recorder.emit(
+                    McpToolCallProgressNotification(
+                        thread_id=recorder.thread.id,
+                        turn_id=recorder.turn_id,
+                        item_id=call.call_id,
+                        message=message,
+                    )
+                )
+
+        return await self._tools.servers.call_tool(tool.raw, arguments, meta, on_progress)
+
+    async def _failed(self, item: McpToolCallItem, text: str, wall_s: float) -> Json:
+        item.status = "failed"
+        item.error = McpToolCallError(message=text)
+        item.duration_ms = round(wall_s * 1000)
+        await self._tools.recorder.completed(item)
+        return failed_output(text, wall_s)
+
+    async def _call_resource_function(self, call: FunctionCall, arguments: Json) -> Json:
+        named = arguments.get("server") if isinstance(arguments, dict) else None
+        item = McpToolCallItem(
+            id=call.call_id,
+            server=named if isinstance(named, str) else UNNAMED_SERVER,
+            tool=call.name,
+            status="inProgress",
+            arguments=arguments,
+        )
+        recorder = self._tools.recorder
+        recorder.started(item)
+        started = time.perf_counter()
+        try:
+            text = await call_resource_function(self._tools.servers, call.name, arguments)
+            content = {"content": [{"type": "text", "text": text}]}
+            item.status = "completed"
+            item.result = McpToolCallResult(content=bounded_result(content)["content"])
+        except McpError as exc:
+            text = f"resources/{call.name} failed: {exc}"
+            item.status = "failed"
+            item.error = McpToolCallError(message=text)
+        item.duration_ms = round((time.perf_counter() - started) * 1000)
+        await recorder.completed(item)
+        return cut_middle(text, self._tools.output_limit_bytes)

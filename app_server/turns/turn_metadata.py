@@ -1,0 +1,40 @@
+"""What MCP servers are told of the turn that calls them.
+
+Source: docs/mcp.md, "Calls".
+"""
+
+from app_server.threads.state import ThreadState
+from protocol.lifecycle import PROTOCOL_VERSION
+from protocol.model import JsonObject
+from protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+
+
+def turn_metadata(state: ThreadState) -> JsonObject:
+    """Describe the running turn: ids, model, and how far its tools may go."""
+    turn = state.turns[-1]
+    metadata: JsonObject = {
+        "session_id": state.id,
+        "thread_id": state.id,
+        "model": state.settings.model,
+    }
+    if state.settings.effort is not None:
+        metadata["reasoning_effort"] = state.settings.effort
+    return metadata | {
+        "turn_id": turn.id,
+        "turn_started_at_unix_ms": turn.started_at_ms,
+        "sandbox_mode": _sandbox_mode(state),
+        "codex_version": PROTOCOL_VERSION,
+    }
+
+
+def _sandbox_mode(state: ThreadState) -> str:
+    match state.settings.sandbox_policy:
+        case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
+            return "danger-full-access"
+        case WorkspaceWriteSandboxPolicy():
+            return "workspace-write"
+    return "read-only"

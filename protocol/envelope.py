@@ -1,0 +1,192 @@
+"""JSON-RPC envelopes: text to message and message to text, without I/O.
+
+`parse_message` never raises: what is not a valid message comes back as an `Invalid` that carries the
+answer it deserves. Rendering leaves the `jsonrpc` member out unless the peer asked for it.
+Source: JSON-RPC 2.0; docs/wire.md, "Framing".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic_core import from_json, to_json
+
+from protocol.errors import PARSE_ERROR, ErrorObject, RpcError, invalid_request
+from protocol.model import Json, WireModel
+
+RequestId: TypeAlias = str | int
+
+INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call that gets exactly one answer."""
+
+    id: RequestId
+    method: str
+    params: Json
+    jsonrpc: bool = False
+    """The caller sent `"jsonrpc":"2.0"`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A message that gets no answer."""
+
+    method: str
+    params: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The other side's answer to one of our requests; `error` is None when it went well."""
+
+    id: RequestId
+    result: Json
+    error: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """What is not a message, with the answer that says why. `id` is None when it has none."""
+
+    id: RequestId | None
+    error: RpcError
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Several messages in one text; their answers travel together."""
+
+    messages: Sequence["Message"]
+
+
+Message: TypeAlias = Request | Notification | Answer | Invalid
+
+
+def parse_message(text: str | bytes) -> Message | Batch:
+    """Read one text: a message, a batch of at least one, or an `Invalid`."""
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as exc:
+        return Invalid(None, _parse_error(str(exc)))
+    if not isinstance(value, list):
+        return _parse_object(value)
+    if not value:
+        return _refused(None, "a batch must hold at least one message")
+    return Batch([_parse_object(element) for element in value])
+
+
+def _parse_object(value: Json) -> Message:
+    if not isinstance(value, dict):
+        return _refused(None, "a message must be a JSON object")
+    request_id = value.get("id")
+    if not _is_id(request_id):
+        if "id" in value:
+            return _refused(None, "`id` must be a string or an integer of 64 bits")
+        request_id = None
+    if "method" not in value:
+        if request_id is not None and ("result" in value or "error" in value):
+            return Answer(request_id, value.get("result"), value.get("error"))
+        return _refused(request_id, "`method` is missing")
+    method = value["method"]
+    if not isinstance(method, str):
+        return _refused(request_id, "`method` must be a string")
+    params = value.get("params")
+    if request_id is None:
+        return Notification(method, params)
+    return Request(request_id, method, params, value.get("jsonrpc") == "2.0")
+
+
+def _is_id(value: Json) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, int) and not isinstance(value, bool) and value in INT64
+
+
+def _refused(request_id: RequestId | None, rule: str) -> Invalid:
+    return Invalid(
+        request_id, invalid_request(f"Invalid request: {rule}", "invalidRequest", rule=rule)
+    )
+
+
+def _parse_error(reason: str) -> RpcError:
+    return RpcError(PARSE_ERROR, f"Parse error: {reason}", "parseError", reason=reason)
+
+
+_PREFIX = {False: b"{", True: b'{"jsonrpc":"2.0",'}
+
+
+def render_result(
+    request_id: RequestId,
+    result: WireModel | Mapping[str, Json],
+    *,
+    jsonrpc: bool = False,
+    exclude: Json = None,
+) -> str:
+    """Write the answer to a request that went well.
+
+    `exclude` names members to leave out, in pydantic's form.
+    """
+    body = _render_value(result, exclude)
+    text = b'%b"id":%b,"result":%b}' % (_PREFIX[jsonrpc], to_json(request_id), body)
+    return text.decode()
+
+
+def render_error(request_id: RequestId | None, error: ErrorObject, *, jsonrpc: bool = False) -> str:
+    """Write the answer to a request that failed; `request_id` None renders as null."""
+    text = b'%b"id":%b,"error":%b}' % (
+        _PREFIX[jsonrpc],
+        to_json(request_id),
+        _render_value(error, None),
+    )
+    return text.decode()
+
+
+def render_request(
+    request_id: RequestId,
+    method: str,
+    params: WireModel,
+    *,
+    jsonrpc: bool = False,
+    exclude: Json = None,
+) -> str:
+    """Write a request of ours to a client."""
+    text = b'%b"method":%b,"id":%b,"params":%b}' % (
+        _PREFIX[jsonrpc],
+        to_json(method),
+        to_json(request_id),
+        _render_value(params, exclude),
+    )
+    return text.decode()
+
+
+def render_notification(
+    method: str,
+    params: WireModel,
+    emitted_at_ms: int,
+    *,
+    jsonrpc: bool = False,
+    exclude: Json = None,
+) -> str:
+    """Write a notification; `emitted_at_ms` is Unix milliseconds and travels beside `params`."""
+    text = b'%b"method":%b,"params":%b,"emittedAtMs":%d}' % (
+        _PREFIX[jsonrpc],
+        to_json(method),
+        _render_value(params, exclude),
+        emitted_at_ms,
+    )
+    return text.decode()
+
+
+def render_batch(answers: Sequence[str]) -> str:
+    """Join rendered answers into the one array that answers a batch."""
+    return f"[{','.join(answers)}]"
+
+
+def _render_value(value: WireModel | Mapping[str, Json], exclude: Json) -> bytes:
+    if isinstance(value, WireModel):
+        return value.__pydantic_serializer__.to_json(value, by_alias=True, exclude=exclude)
+    return to_json(value, by_alias=True, inf_nan_mode="null")
+

@@ -1,0 +1,164 @@
+"""The lines of a rollout: everything that ever happened to a thread, in order.
+
+A rollout is a file of JSON lines and the only truth about a thread; state is what comes out when its
+records are applied in order (app_server/threads/state.py). A line whose type or content this version
+does not know is kept on disk and skipped when reading.
+Source: docs/wire.md, "Rollout lines".
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from protocol.items import ThreadItem, UserMessageItem
+from protocol.model import Json, JsonObject, WireModel
+from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from protocol.turns import ReasoningSummary, ThreadTokenUsage, TurnError
+
+ROLLOUT_VERSION = 1
+
+
+class Settings(WireModel):
+    """What a thread's turns run with."""
+
+    model: str
+    model_provider: str
+    cwd: str
+    approval_policy: AskForApproval
+    approvals_reviewer: ApprovalsReviewer = "user"
+    sandbox_policy: SandboxPolicy
+    effort: str | None = None
+    summary: ReasoningSummary | None = None
+    service_tier: str | None = None
+    personality: str | None = None
+
+
+class RecordBase(WireModel):
+    """What every line has."""
+
+    v: int = ROLLOUT_VERSION
+    at_ms: int
+    """Unix milliseconds of writing."""
+
+
+class ThreadCreated(RecordBase):
+    """The first line: what never changes about a thread, and its first settings."""
+
+    type: Literal["threadCreated"] = "threadCreated"
+    thread_id: str
+    settings: Settings
+    source: Json
+    cli_version: str
+    originator: str | None = None
+    thread_source: str | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    ephemeral: bool = False
+
+
+class SettingsChanged(RecordBase):
+    """The settings from here on."""
+
+    type: Literal["settingsChanged"] = "settingsChanged"
+    settings: Settings
+
+
+class TurnStarted(RecordBase):
+    """A turn was accepted."""
+
+    type: Literal["turnStarted"] = "turnStarted"
+    turn_id: str
+
+
+class HistoryAppended(RecordBase):
+    """Raw Responses items that the model sees from the next request on."""
+
+    type: Literal["historyAppended"] = "historyAppended"
+    items: list[JsonObject]
+
+
+class InputQueued(RecordBase):
+    """Input that came while a turn ran; the model sees it from the next boundary on."""
+
+    type: Literal["inputQueued"] = "inputQueued"
+    input_id: str
+    items: list[JsonObject]
+    """Raw Responses items."""
+    message: UserMessageItem | None = None
+    """The user message that it is, unless it was injected."""
+
+
+class InputTaken(RecordBase):
+    """A boundary: all queued input became visible to the model, in its order."""
+
+    type: Literal["inputTaken"] = "inputTaken"
+
+
+class ItemCompleted(RecordBase):
+    """An item of the running turn will not change any more."""
+
+    type: Literal["itemCompleted"] = "itemCompleted"
+    turn_id: str
+    item: ThreadItem
+
+
+class TokensUsed(RecordBase):
+    """The thread's account after a model call."""
+
+    type: Literal["tokensUsed"] = "tokensUsed"
+    usage: ThreadTokenUsage
+
+
+class TurnCompleted(RecordBase):
+    """The running turn is over; queued input that is left becomes visible to the model."""
+
+    type: Literal["turnCompleted"] = "turnCompleted"
+    turn_id: str
+    status: Literal["completed", "interrupted", "failed"]
+    error: TurnError | None = None
+    duration_ms: int | None = None
+
+
+class NameChanged(RecordBase):
+    """The thread's name from here on."""
+
+    type: Literal["nameChanged"] = "nameChanged"
+    name: str
+
+
+class ArchivedChanged(RecordBase):
+    """Whether the thread is archived from here on."""
+
+    type: Literal["archivedChanged"] = "archivedChanged"
+    archived: bool
+
+
+Record: TypeAlias = Annotated[
+    ThreadCreated
+    | SettingsChanged
+    | TurnStarted
+    | HistoryAppended
+    | InputQueued
+    | InputTaken
+    | ItemCompleted
+    | TokensUsed
+    | TurnCompleted
+    | NameChanged
+    | ArchivedChanged,
+    Field(discriminator="type"),
+]
+
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+def parse_record(line: bytes | str) -> Record | None:
+    """Read one line; None when it is damaged or of a kind this version does not know."""
+    try:
+        return _RECORD.validate_json(line)
+    except ValidationError:
+        return None
+
+
+def render_record(record: RecordBase) -> bytes:
+    """Write one line, with its line end."""
+    return record.__pydantic_serializer__.to_json(record, by_alias=True) + b"\n"
