@@ -2,10 +2,12 @@
 
 import argparse
 import asyncio
+import importlib
+import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,20 +151,30 @@ def _print_addresses(urls: Sequence[str]) -> None:
 
 
 def _demo() -> int:
-    from app_server.demo.story import tell
+    # Imported late: a server has no use for the demo.
+    story = importlib.import_module("app_server.demo.story")
+    return _run(story.tell)
 
-    return _run(tell)
 
-
-def _run(main: Callable[[], Awaitable[Any]]) -> int:
+def _run(main: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
     try:
-        result = asyncio.run(main(), debug=False)  # type: ignore[arg-type]
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(main()) or 0
     except KeyboardInterrupt:
         return 130
     except OSError as exc:
         print(f"app-server: {exc}", file=sys.stderr)
         return 1
-    return result or 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Use uvloop where it is installed; nothing depends on it."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
+        "uvloop"
+    ).new_event_loop
+    return factory
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The offline model: a deterministic stand-in behind a loopback Responses endpoint.
 
-It says of itself that it is one. It repeats the user's last message; `/tool SERVER.TOOL {json}` makes
-it call that tool, and it then repeats what came back. Knows the Responses API and nothing of ours, so
+It says of itself that it is one. It repeats the user's last message, and what it was told from outside
+since it spoke last; `/tool SERVER.TOOL {json}` makes it call that tool and repeat what came back. Knows the Responses API and nothing of ours, so
 turns reach it through the same client as any model.
 Importing this module imports starlette and uvicorn: server.py does it when the model is needed.
 Source: docs/config.md, "The offline model".
@@ -40,7 +40,19 @@ def reply(body: Item) -> Item:
     said = next((_text_of(i.get("content")) for i in reversed(items) if i.get("role") == "user"), "")
     if said.startswith("/tool "):
         return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
-    return _message(identity, f"{INTRODUCTION} You said: {said}")
+    news = "".join(f" I was also told: {text}" for text in _told_since_last_answer(items))
+    return _message(identity, f"{INTRODUCTION} You said: {said}{news}")
+
+
+def _told_since_last_answer(items: list[Item]) -> list[str]:
+    """Return what came with the role `developer` since the model spoke last."""
+    told: list[str] = []
+    for item in items:
+        if item.get("role") == "assistant":
+            told.clear()
+        elif item.get("role") == "developer":
+            told.append(_text_of(item.get("content")))
+    return told
 
 
 def _call(identity: str, command: str, tools: list[Item]) -> Item:

@@ -3,6 +3,7 @@
 Source: docs/architecture.md, "Life of a process".
 """
 
+import gc
 import importlib
 import logging
 import signal
@@ -228,10 +229,14 @@ class AppServer:
         await self._lazy_model.prepare()
         try:
             mcp = read_mcp_settings(await self._configuration.read())
+            if any(server.startable for server in mcp.servers.values()):
+                await load_connector()
         except ConfigError:
-            return
-        if any(server.startable for server in mcp.servers.values()):
-            await load_connector()
+            # Whoever starts a thread will be told.
+            logger.debug("config.toml cannot be used yet")
+        # Modules and types live as long as the process: collections need not look at them again.
+        gc.collect()
+        gc.freeze()
 
     async def _offline_url(self) -> str:
         async with self._starting_offline:

@@ -1,8 +1,8 @@
 """mcpServerStatus/list and direct calls to MCP servers."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
 from pydantic_core import to_json
@@ -12,6 +12,7 @@ from app_server.handlers.failures import config_failures, mcp_failures, thread_f
 from app_server.mcp.calls import blocks_of, bounded_result
 from app_server.mcp.config import HttpTransport, McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
+from app_server.mcp.errors import McpError
 from app_server.mcp.naming import RawName
 from app_server.mcp.status import ServerReport, report
 from app_server.rpc.context import RequestContext
@@ -30,6 +31,8 @@ from protocol.mcp import (
     McpServerToolCallResponse,
 )
 from protocol.model import Json, JsonObject
+
+Answer = TypeVar("Answer")
 
 MAX_PAGE_CHARS = 900_000
 """Characters of one page; a message to a client stays below 1 MiB."""
@@ -74,8 +77,9 @@ class McpHandlers:
             names = _names(settings.servers, params.server_name)
             page, offset = _page(names, params)
             chosen = {name: settings.servers[name] for name in page}
-            async with self._trial(McpSettings(chosen)) as servers:
-                reports = await report(servers, page, resources=resources)
+            reports = await self._ask_trial(
+                McpSettings(chosen), lambda servers: report(servers, page, resources=resources)
+            )
         data = _fitting(
             [_status(entry, of_thread=params.thread_id is not None) for entry in reports]
         )
@@ -109,18 +113,20 @@ class McpHandlers:
         self, context: RequestContext, params: McpResourceReadParams
     ) -> McpResourceReadResponse:
         """Read a resource over the thread's connection, or over one of its own."""
-        doing = f"resource read failed for `{params.server}`"
+        meta = params.meta
         if params.thread_id is not None:
-            meta = {**(params.meta or {}), "threadId": params.thread_id}
-            servers = self._session(params.thread_id).servers
-            with mcp_failures(doing):
-                result = await servers.read_resource(params.server, params.uri, meta)
-        else:
-            settings = await self._settings()
-            chosen = {name: c for name, c in settings.servers.items() if name == params.server}
-            async with self._trial(McpSettings(chosen)) as servers:
-                with mcp_failures(doing):
-                    result = await servers.read_resource(params.server, params.uri, params.meta)
+            meta = {**(meta or {}), "threadId": params.thread_id}
+
+        async def read(servers: ServerSet) -> JsonObject:
+            return await servers.read_resource(params.server, params.uri, meta)
+
+        with mcp_failures(f"resource read failed for `{params.server}`"):
+            if params.thread_id is not None:
+                result = await read(self._session(params.thread_id).servers)
+            else:
+                configured = (await self._settings()).servers
+                chosen = {n: config for n, config in configured.items() if n == params.server}
+                result = await self._ask_trial(McpSettings(chosen), read)
         contents = result.get("contents")
         return McpResourceReadResponse(
             contents=contents if isinstance(contents, list) else [],
@@ -135,16 +141,25 @@ class McpHandlers:
         with config_failures():
             return read_mcp_settings(await self._configuration.read())
 
-    @asynccontextmanager
-    async def _trial(self, settings: McpSettings) -> AsyncIterator[ServerSet]:
+    async def _ask_trial(
+        self, settings: McpSettings, question: Callable[[ServerSet], Awaitable[Answer]]
+    ) -> Answer:
         """Run servers for as long as one question takes."""
         servers = ServerSet(settings, self._configuration.resolve(None), lambda *_: None)
+        answers: list[Answer] = []
+        failure: McpError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(servers.run)
             try:
-                yield servers
+                answers.append(await question(servers))
+            except McpError as exc:
+                # Raised here it would come out of the task group wrapped in a group.
+                failure = exc
             finally:
                 servers.stop()
+        if failure is not None:
+            raise failure
+        return answers[0]
 
 
 def _names(servers: Mapping[str, object], only: str | None) -> list[str]:

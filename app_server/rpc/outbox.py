@@ -35,8 +35,10 @@ class Delta:
 
 
 class Outbox:
-    """First in, first out; adding never waits. One task takes.
+    """First in, first out; adding never waits. One message is on its way at a time.
 
+    Whoever holds the right to send sends: the task that takes, or a task that found nothing waiting
+    and may send its own message without a detour (`claim`). Both `release` it afterwards.
     `overflowed` turns true once, when the client let too much pile up; from then on nothing is added.
     """
 
@@ -45,6 +47,7 @@ class Outbox:
         self._waiting: deque[str | Delta] = deque()
         self._chars = 0
         self._closed = False
+        self._claimed = False
         self.overflowed = False
         self._added = anyio.Event()
         self._taken = anyio.Event()
@@ -61,6 +64,18 @@ class Outbox:
         self._chars += size
         if self._chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
+        self._added.set()
+
+    def claim(self) -> bool:
+        """Take the right to send if nothing waits and nothing is on its way."""
+        if self._claimed or self._waiting or self._closed or self.overflowed:
+            return False
+        self._claimed = True
+        return True
+
+    def release(self) -> None:
+        """Give the right to send back."""
+        self._claimed = False
         self._added.set()
 
     def _merge(self, delta: Delta) -> int:
@@ -84,17 +99,18 @@ class Outbox:
         self._taken.set()
 
     async def take(self) -> str:
-        """Wait for the oldest message and return it. Cancelling loses nothing.
+        """Wait for the oldest message and the right to send it. Cancelling loses nothing.
 
         Raises:
             anyio.EndOfStream: closed, and nothing waits.
         """
-        while not self._waiting:
-            if self._closed:
+        while self._claimed or not self._waiting:
+            if self._closed and not self._claimed:
                 raise anyio.EndOfStream
             self._added = anyio.Event()
             await self._added.wait()
         entry = self._waiting.popleft()
+        self._claimed = True
         self._taken.set()
         if isinstance(entry, str):
             self._chars -= len(entry)

@@ -1,0 +1,115 @@
+"""A conversation with an app-server from the client's side, over a WebSocket.
+
+One task, one thing at a time: a call reads until its answer comes, and keeps the events it meets.
+Knows: requests, answers, notifications. Does not know: what any method means.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import anyio
+from pydantic_core import from_json, to_json
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import ConnectionClosed
+
+from protocol.errors import RpcError
+from protocol.model import Json, JsonObject
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_KEPT_EVENTS = 10_000
+"""Events that nobody waited for; beyond it the oldest are forgotten."""
+
+Event: TypeAlias = JsonObject
+"""A notification: `method`, `params`, `emittedAtMs`."""
+
+
+class Client:
+    """One connection. Use `open_client`, which also shakes hands."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._ids = itertools.count(1)
+        self._events: deque[Event] = deque(maxlen=MAX_KEPT_EVENTS)
+
+    async def call(self, method: str, params: JsonObject, *, timeout_s: float = 30.0) -> Json:
+        """Call a method and return its result.
+
+        Raises:
+            RpcError: the server answered with an error.
+            TimeoutError: no answer in time.
+            anyio.EndOfStream: the connection has ended.
+        """
+        call_id = next(self._ids)
+        await self._send({"id": call_id, "method": method, "params": params})
+        with anyio.fail_after(timeout_s):
+            while True:
+                message = await self._receive()
+                if "method" in message:
+                    self._events.append(message)
+                elif message.get("id") == call_id:
+                    break
+        error = message.get("error")
+        if error is not None:
+            raise RpcError(error["code"], error["message"], data=error.get("data"))
+        return message["result"]
+
+    async def wait_for(
+        self, method: str, matches: Callable[[JsonObject], bool], *, timeout_s: float = 30.0
+    ) -> JsonObject:
+        """Return the params of the first event that matches, and forget what came before it.
+
+        Raises:
+            TimeoutError: no such event in time.
+            anyio.EndOfStream: the connection has ended.
+        """
+        with anyio.fail_after(timeout_s):
+            while True:
+                event = self._events.popleft() if self._events else await self._receive()
+                if event.get("method") == method and matches(event["params"]):
+                    params: JsonObject = event["params"]
+                    return params
+
+    async def notify(self, method: str) -> None:
+        """Tell the server something that has no parameters and no answer."""
+        await self._send({"method": method})
+
+    async def _send(self, message: JsonObject) -> None:
+        try:
+            await self._socket.send(to_json(message), text=True)
+        except ConnectionClosed as exc:
+            raise anyio.EndOfStream from exc
+
+    async def _receive(self) -> JsonObject:
+        try:
+            message: JsonObject = from_json(await self._socket.recv())
+        except ConnectionClosed as exc:
+            raise anyio.EndOfStream from exc
+        return message
+
+
+@asynccontextmanager
+async def open_client(url: str, name: str, **capabilities: Any) -> AsyncIterator[Client]:
+    """Connect to `ws://` or `unix://` and shake hands; the connection lasts as long as the context.
+
+    Raises:
+        OSError: nobody listens there.
+        RpcError: the server refuses the handshake.
+    """
+    async with _connect(url) as socket:
+        client = Client(socket)
+        await client.call(
+            "initialize",
+            {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},
+        )
+        await client.notify("initialized")
+        yield client
+
+
+def _connect(url: str) -> connect:
+    options: dict[str, Any] = {"compression": None, "max_size": MAX_MESSAGE_BYTES}
+    if url.startswith("unix://"):
+        return unix_connect(url.removeprefix("unix://"), **options)
+    return connect(url, proxy=None, **options)

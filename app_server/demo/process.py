@@ -1,0 +1,70 @@
+"""A server as a child process with a home of its own."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+START_S = 20.0
+STOP_S = 20.0
+
+
+class ServerProcess:
+    """A running server."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+        self._process = process
+        self.url = url
+        """Its `ws://` URL."""
+
+    async def stop(self) -> int:
+        """Send SIGTERM and return the exit status.
+
+        Raises:
+            TimeoutError: the server does not end.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(STOP_S):
+            return await self._process.wait()
+
+
+@asynccontextmanager
+async def start_server(home: Path) -> AsyncIterator[ServerProcess]:
+    """Start a server on a free port; leaving kills it if it still runs.
+
+    Raises:
+        TimeoutError: it did not become ready; RuntimeError: it ended instead.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "app_server.cli", "--listen", "ws://127.0.0.1:0", "--home", str(home)),
+        env={key: value for key, value in os.environ.items() if key != "OPENAI_API_KEY"},
+        cwd=home,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        with anyio.fail_after(START_S):
+            url = await _read_url(process)
+        yield ServerProcess(process, url)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _read_url(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    said = ""
+    while line := (await process.stderr.readline()).decode():
+        if found := re.search(r"listening on: (ws://\S+)", line):
+            return found[1]
+        said += line
+    raise RuntimeError(f"the server ended before it was ready:\n{said}")

@@ -1,0 +1,56 @@
+"""A readable transcript: steps with their durations, what was said, what was checked."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+BOLD, DIM, GREEN, RED, CYAN, RESET = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[36m", "\033[0m"
+
+
+class CheckFailed(Exception):
+    """A step of the demo did not do what it promises."""
+
+
+class Transcript:
+    """Prints as things happen; in colour on a terminal."""
+
+    def __init__(self, stream: TextIO = sys.stdout) -> None:
+        self._stream = stream
+        self._coloured = stream.isatty()
+        self.checks = 0
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Show a step and how long it took."""
+        self._print(f"\n{BOLD}{title}{RESET}")
+        began = time.perf_counter()
+        yield
+        self._print(f"  {DIM}{(time.perf_counter() - began) * 1000:.1f} ms{RESET}")
+
+    def say(self, who: str, text: str) -> None:
+        """Show who said what."""
+        self._print(f"  {CYAN}{who:>8}{RESET}  {text}")
+
+    def check(self, claim: str, holds: bool) -> None:
+        """Show a claim and whether it holds.
+
+        Raises:
+            CheckFailed: it does not.
+        """
+        if not holds:
+            self._print(f"  {RED}{'failed':>8}{RESET}  {claim}")
+            raise CheckFailed(claim)
+        self.checks += 1
+        self._print(f"  {GREEN}{'checked':>8}{RESET}  {claim}")
+
+    def close(self, text: str) -> None:
+        """Show the last line."""
+        self._print(f"\n{BOLD}{text}{RESET}")
+
+    def _print(self, text: str) -> None:
+        if not self._coloured:
+            for code in (BOLD, DIM, GREEN, RED, CYAN, RESET):
+                text = text.replace(code, "")
+        print(text, file=self._stream, flush=True)

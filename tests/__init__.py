@@ -1,0 +1,1 @@
+"""Tests, their harness, and the benchmarks."""
