@@ -115,6 +115,8 @@ class AppServer:
                         await self._serve(work, ready)
                 finally:
                     self._background.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise _only_member(group) from None
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                 await self._lazy_model.aclose()
@@ -252,6 +254,13 @@ class AppServer:
             await anyio.sleep_forever()
 
 
+def _only_member(error: BaseException) -> BaseException:
+    """Take a lone exception out of the groups that task groups put around it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 class _StdioListening:
     url = "stdio://"
 
@@ -265,10 +274,13 @@ _Listening = OpenListener | _StdioListening
 async def serve(settings: Settings, ready: Callable[[Sequence[str]], None]) -> None:
     """Run a server until SIGTERM or SIGINT; a second signal stops running turns at once."""
     server = AppServer(settings)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signals, server)
-        await server.run(ready)
-        tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signals, server)
+            await server.run(ready)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise _only_member(group) from None
 
 
 async def _stop_on_signals(server: AppServer) -> None:

@@ -1,8 +1,6 @@
 """config/* and model/*: settings as the server sees them. Payloads of config.toml are snake_case."""
 
-from pydantic import Field
-
-from protocol.model import JsonObject, WireModel
+from protocol.model import JsonObject, UInt32, WireModel
 
 
 class ConfigReadParams(WireModel):
@@ -35,7 +33,7 @@ class ModelListParams(WireModel):
     """Page through the models that can be chosen."""
 
     cursor: str | None = None
-    limit: int | None = Field(default=None, ge=0)
+    limit: UInt32 | None = None
     include_hidden: bool | None = None
     model_provider: str | None = None
 

@@ -5,6 +5,8 @@ answer it deserves. Rendering leaves the `jsonrpc` member out unless the peer as
 Source: JSON-RPC 2.0; docs/wire.md, "Framing".
 """
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -65,12 +67,18 @@ class Batch:
 Message: TypeAlias = Request | Notification | Answer | Invalid
 
 
-def parse_message(text: str | bytes) -> Message | Batch:
+_HUGE_EXPONENT = re.compile(r"[eE]\+?[0-9]{3}")
+"""Where a number may be that is read as infinity, which JSON cannot say back."""
+
+
+def parse_message(text: str) -> Message | Batch:
     """Read one text: a message, a batch of at least one, or an `Invalid`."""
     try:
         value = from_json(text, allow_inf_nan=False)
     except ValueError as exc:
         return Invalid(None, _parse_error(str(exc)))
+    if _HUGE_EXPONENT.search(text) and _holds_infinity(value):
+        return Invalid(None, _parse_error("number out of range"))
     if not isinstance(value, list):
         return _parse_object(value)
     if not value:
@@ -103,6 +111,14 @@ def _is_id(value: Json) -> bool:
     if isinstance(value, str):
         return True
     return isinstance(value, int) and not isinstance(value, bool) and value in INT64
+
+
+def _holds_infinity(value: Json) -> bool:
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, dict):
+        return any(map(_holds_infinity, value.values()))
+    return isinstance(value, list) and any(map(_holds_infinity, value))
 
 
 def _refused(request_id: RequestId | None, rule: str) -> Invalid:

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from protocol.model import Json, JsonObject, WireModel, absent_if_none
+from protocol.model import Json, JsonObject, UInt32, WireModel, absent_if_none
 
 McpAuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]
 
@@ -24,7 +24,7 @@ class ListMcpServerStatusParams(WireModel):
 
     cursor: str | None = None
     """Decimal offset, from `nextCursor` of the page before."""
-    limit: int | None = Field(default=None, ge=0)
+    limit: UInt32 | None = None
     """Servers a page; null means all, 0 counts as 1."""
     detail: Literal["full", "toolsAndAuthOnly"] | None = None
     """`full` (also when null) lists resources and resource templates too."""

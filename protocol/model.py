@@ -1,6 +1,6 @@
 """The base of every wire type, and the mark of what needs the experimental opt-in."""
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -10,6 +10,9 @@ Json: TypeAlias = Any
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object of any shape: carried, not interpreted."""
+
+UInt32: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
+"""A count, as the peers bound it."""
 
 EXPERIMENTAL = "x-experimental"
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from protocol.model import Json, JsonObject, WireModel, experimental
+from protocol.model import Json, JsonObject, UInt32, WireModel, experimental
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMode, SandboxPolicy
 from protocol.turns import ReasoningSummary, Turn
 
@@ -203,7 +203,7 @@ class ThreadListParams(WireModel):
 
     cursor: str | None = None
     """Opaque, from the page before; null starts at the newest."""
-    limit: int | None = Field(default=None, ge=0)
+    limit: UInt32 | None = None
     """Threads a page, at most 100; null means 25."""
     sort_key: Literal["created_at", "updated_at", "recency_at", "section_position"] | None = None
     sort_direction: Literal["asc", "desc"] | None = None
@@ -240,7 +240,7 @@ class ThreadLoadedListParams(WireModel):
     """Page through the ids of threads in memory."""
 
     cursor: str | None = None
-    limit: int | None = Field(default=None, ge=0)
+    limit: UInt32 | None = None
 
 
 class ThreadLoadedListResponse(WireModel):

@@ -8,6 +8,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config import Config, read_config
+from protocol.errors import invalid_params
 
 
 class Configuration:
@@ -29,5 +30,12 @@ class Configuration:
         return config.override(self._overrides).override(overrides or {})
 
     def resolve(self, path: str | None) -> str:
-        """Make a path absolute; none means the server's working directory."""
+        """Make a path absolute; none means the server's working directory.
+
+        Raises:
+            RpcError: no file system has such a path.
+        """
+        if path is not None and "\0" in path:
+            rule = "a path must not hold a NUL character"
+            raise invalid_params(f"Invalid params: `cwd`: {rule}", field="cwd", rule=rule)
         return os.path.normpath(self._cwd / (path or "."))

@@ -120,8 +120,11 @@ def first_problem(error: ValidationError) -> RpcError:
     problem = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in problem["loc"])
     rule = problem["msg"]
-    if problem["type"] == "missing":
-        rule = f"missing field `{field}`"
+    match problem["type"]:
+        case "missing":
+            rule = f"missing field `{field}`"
+        case "model_type":
+            rule = "must be a JSON object"
     where = f" `{field}`:" if field else ""
     return invalid_params(f"Invalid params:{where} {rule}", field=field, rule=rule)
 
