@@ -25,7 +25,6 @@ from starlette.routing import Route
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
-STOP_S = 2.0
 
 Item = dict[str, Any]
 
@@ -156,6 +155,7 @@ async def serve_offline_model() -> AsyncIterator[str]:
     # Without the explicit protocol asyncio leaves Nagle's algorithm on, at 40 ms a request.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
+    listener.listen()
     port = listener.getsockname()[1]
     app = Starlette(routes=[Route("/v1/responses", _responses, methods=["POST"])])
     server = _Server(
@@ -173,9 +173,10 @@ async def serve_offline_model() -> AsyncIterator[str]:
             timeout_graceful_shutdown=1,
         )
     )
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, [listener])
-        try:
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            server.should_exit = True
+    with contextlib.closing(listener):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            try:
+                yield f"http://127.0.0.1:{port}/v1"
+            finally:
+                server.should_exit = True

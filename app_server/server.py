@@ -20,6 +20,7 @@ import anyio.to_thread
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
 from app_server.handlers.account import AccountHandlers
+from app_server.handlers.apps import AppHandlers
 from app_server.handlers.config import ConfigHandlers
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lifecycle import LifecycleHandlers
@@ -211,6 +212,7 @@ class AppServer:
             McpHandlers(McpPorts(sessions, configuration)),
             AccountHandlers(configuration),
             ConfigHandlers(configuration),
+            AppHandlers(),
         )
         return Dispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from protocol import account, config, items, lifecycle, mcp, threads, turns
+from protocol import account, apps, config, items, lifecycle, mcp, threads, turns
 from protocol.model import WireModel
 
 
@@ -84,6 +84,7 @@ METHODS: Mapping[str, MethodSpec] = {
         config.ConfigRequirementsReadParams, config.ConfigRequirementsReadResponse
     ),
     "model/list": MethodSpec(config.ModelListParams, config.ModelListResponse),
+    "skills/list": MethodSpec(apps.SkillsListParams, apps.SkillsListResponse),
 }
 
 CLIENT_NOTIFICATIONS = frozenset({"initialized"})

@@ -316,9 +316,10 @@ def _usage(usage: Json) -> TokenUsageBreakdown | None:
 
 def _reported(event: JsonObject) -> ModelFailure:
     error = event.get("error") or (event.get("response") or {}).get("error") or event
-    code, message = error.get("code"), error.get("message") or "the model failed without a reason"
-    if (known := _known_failure(code, message)) is not None:
+    code = error.get("code")
+    if (known := _known_failure(code, error.get("message"))) is not None:
         return known
+    message = error.get("message") or "the model failed without a reason"
     if code == "rate_limit_exceeded":
         return ModelFailure(
             f"rate limit exceeded: {message}", "rateLimitExceeded", retry_after_s=RETRY_BASE_S
