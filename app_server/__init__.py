@@ -1,1 +1,4 @@
-"""The app-server: rooms joined by server.py, entered through cli.py. docs/architecture.md has the map."""
+"""The app-server: rooms joined by server.py, entered through cli.py.
+
+docs/architecture.md has the map.
+"""

@@ -31,8 +31,8 @@ examples:
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
 
 The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
-folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}.
-Without a model provider in config.toml and without OPENAI_API_KEY the built-in offline model answers.
+folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}. Without a model provider in
+config.toml and without OPENAI_API_KEY the built-in offline model answers.
 SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
 
 
@@ -74,15 +74,16 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="?",
         choices=["app-server", "serve", "demo"],
         default="serve",
-        help="serve (the default; app-server is the same word for launchers), or demo: start a server "
-        "with the offline model and a real MCP server, and check every step of a conversation",
+        help="serve (the default; app-server is the same word for launchers), or demo: start a "
+        "server with the offline model and a real MCP server and check every step of a "
+        "conversation",
     )
     parser.add_argument(
         "--listen",
         action="append",
         metavar="URL",
-        help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or off; "
-        "may be given several times (default: stdio://)",
+        help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or "
+        "off; may be given several times (default: stdio://)",
     )
     parser.add_argument(
         "-c",
@@ -90,8 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a plain "
-        "string; may be given several times",
+        help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a "
+        "plain string; may be given several times",
     )
     parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
     parser.add_argument(

@@ -106,13 +106,10 @@ class ConfigView:
     def __contains__(self, key: str) -> bool:
         return self.table.get(key) is not None
 
-    def keys(self) -> list[str]:
-        """Return the keys of this table."""
-        return list(self.table)
-
     def string(self, key: str) -> str | None:
         """Read a string; None when absent."""
-        return self._typed(key, str, "a string")
+        value: str | None = self._typed(key, str, "a string")
+        return value
 
     def boolean(self, key: str, default: bool) -> bool:
         """Read a boolean."""
@@ -121,7 +118,7 @@ class ConfigView:
 
     def integer(self, key: str) -> int | None:
         """Read an integer of at least 0; None when absent."""
-        value = self._typed(key, int, "u64")
+        value: int | None = self._typed(key, int, "u64")
         if value is not None and value < 0:
             raise self.error(f"invalid value: integer `{value}`, expected u64", key)
         return value
@@ -148,7 +145,7 @@ class ConfigView:
 
     def strings(self, key: str) -> list[str] | None:
         """Read a list of strings; None when absent."""
-        value = self._typed(key, list, "a sequence")
+        value: list[str] | None = self._typed(key, list, "a sequence")
         for element in value or ():
             if not isinstance(element, str):
                 raise self._wrong_type(key, element, "a string")
@@ -169,7 +166,7 @@ class ConfigView:
         if key not in self:
             return None
         inner = self.at(key)
-        return {name: inner.string(name) or "" for name in inner.keys()}
+        return {name: inner.string(name) or "" for name in inner.table}
 
     def at(self, key: str) -> "ConfigView":
         """Look at a table below this one; an absent one is empty."""
@@ -182,7 +179,7 @@ class ConfigView:
 
     def tables(self) -> Iterator[tuple[str, "ConfigView"]]:
         """Look at every table below this one, by name."""
-        for name in self.keys():
+        for name in self.table:
             yield name, self.at(name)
 
     def error(self, detail: str, key: str | None = None) -> ConfigError:

@@ -1,9 +1,10 @@
 """The offline model: a deterministic stand-in behind a loopback Responses endpoint.
 
-It says of itself that it is one. It repeats the user's last message, and what it was told from outside
-since it spoke last; `/tool SERVER.TOOL {json}` makes it call that tool and repeat what came back. Knows the Responses API and nothing of ours, so
-turns reach it through the same client as any model.
-Importing this module imports starlette and uvicorn: server.py does it when the model is needed.
+It says of itself that it is one. It repeats the user's last message, and what it was told from
+outside since it spoke last; `/tool SERVER.TOOL {json}` makes it call that tool and repeat what came
+back. Knows the Responses API and nothing of ours, so turns reach it through the same client as any
+model. Importing this module imports starlette and uvicorn: server.py does it when the model is
+needed.
 Source: docs/config.md, "The offline model".
 """
 
@@ -36,7 +37,9 @@ def reply(body: Item) -> Item:
     last = items[-1] if items else {}
     if last.get("type") == "function_call_output":
         return _message(identity, f"The tool answered: {_text_of(last.get('output'))}")
-    said = next((_text_of(i.get("content")) for i in reversed(items) if i.get("role") == "user"), "")
+    said = next(
+        (_text_of(i.get("content")) for i in reversed(items) if i.get("role") == "user"), ""
+    )
     if said.startswith("/tool "):
         return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
     news = "".join(f" I was also told: {text}" for text in _told_since_last_answer(items))

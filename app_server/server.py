@@ -170,9 +170,7 @@ class AppServer:
 
     async def _converse(self, stream: MessageStream) -> None:
         assert self._requests is not None
-        connection = RpcConnection(
-            stream, self._requests, self._hub, self._settings.connection
-        )
+        connection = RpcConnection(stream, self._requests, self._hub, self._settings.connection)
         self._connections.add(connection)
         try:
             await connection.run()

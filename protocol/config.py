@@ -1,4 +1,7 @@
-"""config/* and model/*: settings as the server sees them. Payloads of config.toml are snake_case."""
+"""config/* and model/*: settings as the server sees them.
+
+Payloads of config.toml are snake_case.
+"""
 
 from protocol.model import JsonObject, UInt32, WireModel
 

@@ -1,7 +1,7 @@
 """JSON-RPC envelopes: text to message and message to text, without I/O.
 
-`parse_message` never raises: what is not a valid message comes back as an `Invalid` that carries the
-answer it deserves. Rendering leaves the `jsonrpc` member out unless the peer asked for it.
+`parse_message` never raises: what is not a valid message comes back as an `Invalid` that carries
+the answer it deserves. Rendering leaves the `jsonrpc` member out unless the peer asked for it.
 Source: JSON-RPC 2.0; docs/wire.md, "Framing".
 """
 
@@ -205,4 +205,3 @@ def _render_value(value: WireModel | Mapping[str, Json], exclude: Json) -> bytes
     if isinstance(value, WireModel):
         return value.__pydantic_serializer__.to_json(value, by_alias=True, exclude=exclude)
     return to_json(value, by_alias=True, inf_nan_mode="null")
-

@@ -20,9 +20,7 @@ class GranularApprovals(WireModel):
 class GranularAskForApproval(WireModel):
     """A policy chosen kind by kind."""
 
-    granular: GranularApprovals = Field(
-        json_schema_extra={EXPERIMENTAL: "askForApproval.granular"}
-    )
+    granular: GranularApprovals = Field(json_schema_extra={EXPERIMENTAL: "askForApproval.granular"})
 
 
 AskForApproval: TypeAlias = Literal["untrusted", "on-request", "never"] | GranularAskForApproval

@@ -2,9 +2,10 @@
 
 python -m tests.bench TARGET [TARGET…] [--rounds N]
 
-A TARGET is the `ws://` URL of a running server, or a command with `{port}` in it; a command is started
-with a fresh home, which also measures how long it takes to become ready. The first target is what the
-others are divided by. Everything runs against a model that answers at once (tests/bench_model.py).
+A TARGET is the `ws://` URL of a running server, or a command with `{port}` in it; a command is
+started with a fresh home, which also measures how long it takes to become ready. The first target
+is what the others are divided by. Everything runs against a model that answers at once
+(tests/bench_model.py).
 
   python -m tests.bench "codex app-server --listen ws://127.0.0.1:{port}" \
                         "app-server --listen ws://127.0.0.1:{port}"

@@ -1,12 +1,13 @@
 """A model that answers at once, as a process of its own so that it does not slow the bench down.
 
-Run by tests/bench.py; prints its port. It speaks just enough HTTP for the clients at hand: the number of
-deltas is in the last user message (`deltas 2000`), else there is one.
+Run by tests/bench.py; prints its port. It speaks just enough HTTP for the clients at hand: the
+number of deltas is in the last user message (`deltas 2000`), else there is one.
 """
 
 import asyncio
 import json
 import re
+from typing import Any
 
 
 def answer(deltas: int) -> bytes:
@@ -14,7 +15,7 @@ def answer(deltas: int) -> bytes:
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     message = {"type": "message", "role": "assistant", "id": "msg_1"}
     text = "word " * deltas
-    events: list[dict[str, object]] = [
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {"id": "resp_1"}},
         {"type": "response.output_item.added", "item": {**message, "content": []}},
         *(

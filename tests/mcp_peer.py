@@ -1,7 +1,8 @@
 """A hand-written MCP server on stdio for tests: quick to start, and as badly behaved as told.
 
-Arguments: `hang` never answers initialize; `die` ends at once; `garbage` prints nonsense first; `flood`
-writes a lot to stderr; `big` adds a tool with a huge result; `paged` lists its tools a page each.
+Arguments: `hang` never answers initialize; `die` ends at once; `garbage` prints nonsense first;
+`flood` writes a lot to stderr; `big` adds a tool with a huge result; `paged` lists its tools a page
+each.
 """
 
 import json

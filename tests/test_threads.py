@@ -22,7 +22,7 @@ from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, Th
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
 from app_server.threads.state import NotARollout, begin, replay
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadStore
-from protocol.items import AgentMessageItem, TextUserInput, UserMessageItem
+from protocol.items import AgentMessageItem, TextUserInput, UserInput, UserMessageItem
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import (
     ArchivedChanged,
@@ -65,7 +65,7 @@ def created(at_ms: int = 1000, thread_id: str | None = None, **kwargs: Any) -> T
 
 
 def said(text: str, at_ms: int = 1, item_id: str = "u") -> UserMessageItem:
-    content = [TextUserInput(type="text", text=text)]
+    content: list[UserInput] = [TextUserInput(type="text", text=text)]
     return UserMessageItem(id=item_id, content=content, started_at_ms=at_ms, completed_at_ms=at_ms)
 
 
@@ -74,7 +74,11 @@ def raw(text: str, role: str = "user") -> dict[str, Any]:
 
 
 USAGE = TokenUsageBreakdown(
-    total_tokens=3, input_tokens=1, cached_input_tokens=0, output_tokens=2, reasoning_output_tokens=0
+    total_tokens=3,
+    input_tokens=1,
+    cached_input_tokens=0,
+    output_tokens=2,
+    reasoning_output_tokens=0,
 )
 
 texts = st.text(max_size=20)
@@ -107,9 +111,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(NameChanged, at_ms=times, name=texts),
     st.builds(ArchivedChanged, at_ms=times, archived=st.booleans()),
     st.builds(SettingsChanged, at_ms=times, settings=st.just(SETTINGS)),
-    st.builds(
-        TokensUsed, at_ms=times, usage=st.just(ThreadTokenUsage(total=USAGE, last=USAGE))
-    ),
+    st.builds(TokensUsed, at_ms=times, usage=st.just(ThreadTokenUsage(total=USAGE, last=USAGE))),
 )
 
 
@@ -324,7 +326,8 @@ def index(tmp_path: Path) -> Any:
 
 def ids(index: ThreadIndex, **changes: Any) -> list[str]:
     """Walk all pages of a query."""
-    query, found = replace(QUERY, **changes), []
+    query = replace(QUERY, **changes)
+    found: list[str] = []
     while True:
         page = index.page(query)
         found.extend(row.id for row in page.rows)
@@ -493,9 +496,7 @@ async def test_an_index_that_is_missing_is_made_from_the_logs(
         assert {thread_id for thread_id, _ in before} == set(kept)
 
 
-async def test_the_index_follows_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app_server.threads.store.FLUSH_S", 0)
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
@@ -528,10 +529,10 @@ async def test_threads_that_are_none_are_refused(tmp_path: Path) -> None:
         missing = CLOCK.new_id()
         for doing in (store.read, store.load, store.change):
             with pytest.raises(ThreadNotFound):
-                await doing(missing)  # type: ignore[operator]
+                await doing(missing)
             for strange in ("", "../x", missing.upper(), f"{{{missing}}}"):
                 with pytest.raises(InvalidThreadId):
-                    await doing(strange)  # type: ignore[operator]
+                    await doing(strange)
         store.path_of(missing).parent.mkdir(parents=True)
         store.path_of(missing).write_text("nothing\n")
         with pytest.raises(ThreadNotFound):
@@ -649,7 +650,10 @@ async def test_threads_that_are_not_there_are_named_in_the_error(tmp_path: Path)
             "status": "notLoaded"
         }
         strange = await client.refusal("thread/resume", {"threadId": "zz"})
-        assert (strange.message, strange.data["code"]) == ("invalid thread id: zz", "invalidThreadId")
+        assert (strange.message, strange.data["code"]) == (
+            "invalid thread id: zz",
+            "invalidThreadId",
+        )
 
 
 @claim("threads:list-filters")
@@ -766,7 +770,11 @@ async def test_ephemeral_threads_live_in_memory_alone(tmp_path: Path) -> None:
         read = await client.call("thread/read", here)
         assert (read["thread"]["path"], read["thread"]["ephemeral"]) == (None, True)
         for method, params, text in (
-            ("thread/read", {"includeTurns": True}, "ephemeral threads do not support includeTurns"),
+            (
+                "thread/read",
+                {"includeTurns": True},
+                "ephemeral threads do not support includeTurns",
+            ),
             (
                 "thread/name/set",
                 {"name": "x"},
@@ -843,7 +851,7 @@ def test_a_history_that_fits_no_message_loses_old_items_then_old_turns() -> None
 
     for number in range(3):
         add(number, MAX_TURNS_CHARS // 2)
-    shown = turns_of_state(state, None)
+    shown = turns_of_state(state)
     assert [(turn.id, turn.items_view, len(turn.items)) for turn in shown] == [
         ("t0", "notLoaded", 0),
         ("t1", "notLoaded", 0),
@@ -851,7 +859,7 @@ def test_a_history_that_fits_no_message_loses_old_items_then_old_turns() -> None
     ]
     for number in range(3, 9000):
         add(number, 0)
-    many = turns_of_state(state, None)
+    many = turns_of_state(state)
     assert many[-1].id == "t8999"
     assert sum(len(turn.model_dump_json()) for turn in many) <= MAX_TURNS_CHARS
 
@@ -890,4 +898,3 @@ async def test_a_full_disk_is_said_and_loses_nothing(
                 assert error.data["code"] == "storageFailed"
         await client.turn(thread_id, "after")
         assert served.model.inputs() == [("developer", "kept"), ("user", "after")]
-

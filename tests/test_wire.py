@@ -38,7 +38,11 @@ from tests.harness import CLAIMS, claim
 ROOT = Path(__file__).parent.parent
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
@@ -49,7 +53,10 @@ json_values = st.recursive(
     ("text", "expected"),
     [
         ('{"id":1,"method":"m"}', Request(1, "m", None)),
-        ('{"jsonrpc":"2.0","id":"a","method":"m","params":{"x":1}}', Request("a", "m", {"x": 1}, True)),
+        (
+            '{"jsonrpc":"2.0","id":"a","method":"m","params":{"x":1}}',
+            Request("a", "m", {"x": 1}, True),
+        ),
         ('{"id":7,"method":"m","params":[1]}', Request(7, "m", [1])),
         ('{"method":"m","params":{}}', Notification("m", {})),
         ('{"id":1,"result":{}}', Answer(1, {}, None)),
@@ -80,7 +87,7 @@ def test_a_message_is_read_as_what_it_is(text: str, expected: object) -> None:
         ('{"result":{}}', None, -32600, "Invalid request: `method` is missing"),
         *(
             (
-                '{"id":%s,"method":"m"}' % bad,
+                f'{{"id":{bad},"method":"m"}}',
                 None,
                 -32600,
                 "Invalid request: `id` must be a string or an integer of 64 bits",
@@ -134,7 +141,9 @@ def test_messages_are_rendered_without_jsonrpc_unless_it_is_asked_for() -> None:
 
 
 def test_an_error_without_a_word_has_no_data() -> None:
-    assert render_error(1, RpcError(-1, "x").to_wire()) == '{"id":1,"error":{"code":-1,"message":"x"}}'
+    assert (
+        render_error(1, RpcError(-1, "x").to_wire()) == '{"id":1,"error":{"code":-1,"message":"x"}}'
+    )
 
 
 def test_numbers_that_json_cannot_say_become_null() -> None:

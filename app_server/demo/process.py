@@ -31,7 +31,7 @@ class ServerProcess:
             TimeoutError: the server does not end.
         """
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
+            os.kill(self._process.pid, signal.SIGTERM)
         with anyio.fail_after(STOP_S):
             return await self._process.wait()
 
@@ -55,8 +55,10 @@ async def start_server(home: Path) -> AsyncIterator[ServerProcess]:
             url = await _read_url(process)
         yield ServerProcess(process, url)
     finally:
+        # Not process.kill(): that may reap the child behind asyncio's back.
         if process.returncode is None:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
             await process.wait()
 
 

@@ -91,7 +91,7 @@ async def _turn(
 
     def keep(params: JsonObject) -> bool:
         items.append(params["item"])
-        return params["item"]["type"] == "agentMessage"
+        return bool(params["item"]["type"] == "agentMessage")
 
     await client.wait_for("item/completed", keep)
     end = await client.wait_for("turn/completed", is_end)
@@ -115,16 +115,16 @@ async def _inject(transcript: Transcript, client: Client, thread_id: str) -> Non
             "content": [{"type": "input_text", "text": SIGNAL}],
         }
         transcript.say("signal", SIGNAL)
-        result = await client.call(
-            "thread/inject_items", {"threadId": thread_id, "items": [item]}
-        )
+        result = await client.call("thread/inject_items", {"threadId": thread_id, "items": [item]})
         transcript.check("it was accepted, which means it is on disk", result == {})
         _, items = await _turn(transcript, client, thread_id, "Any news?")
         transcript.check("the model has it at the next turn", SIGNAL in items[-1]["text"])
 
 
 async def _tool_turn(transcript: Transcript, client: Client, thread_id: str) -> None:
-    with transcript.step("A turn in which the model calls the MCP tool, with metadata for its server"):
+    with transcript.step(
+        "A turn in which the model calls the MCP tool, with metadata for its server"
+    ):
         turn, items = await _turn(
             transcript,
             client,
@@ -161,9 +161,7 @@ async def _read(client: Client, thread_id: str) -> Json:
     return result["thread"]["turns"]
 
 
-async def _resume(
-    transcript: Transcript, client: Client, thread_id: str, before: Json
-) -> None:
+async def _resume(transcript: Transcript, client: Client, thread_id: str, before: Json) -> None:
     with transcript.step("Resume the thread"):
         result = await client.call("thread/resume", {"threadId": thread_id})
         turns = result["thread"]["turns"]

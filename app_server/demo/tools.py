@@ -1,13 +1,13 @@
 """A small MCP server on stdio: `python -m app_server.demo.tools`.
 
-Its one tool gives back what it was called with, metadata included, so that one can see what arrives.
+Its one tool gives back what it was called with, metadata included, so that one can see what
+arrives.
 """
 
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from pydantic_core import to_json
 
 LOOK = types.Tool(
     name="look",

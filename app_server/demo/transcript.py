@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-BOLD, DIM, GREEN, RED, CYAN, RESET = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[36m", "\033[0m"
+BOLD, DIM, GREEN, RED, CYAN, RESET = (
+    "\033[1m",
+    "\033[2m",
+    "\033[32m",
+    "\033[31m",
+    "\033[36m",
+    "\033[0m",
+)
 
 
 class CheckFailed(Exception):

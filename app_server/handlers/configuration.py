@@ -1,4 +1,4 @@
-"""The configuration as a request sees it: the file, the command line, and what the request overrides."""
+"""The configuration as a request sees it: file, command line, and what the request overrides."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class Configuration:
     """config.toml below a home directory, read anew for every request that needs it."""
 
     def __init__(self, home: Path, overrides: Mapping[str, Any], cwd: Path) -> None:
-        """`overrides` come from the command line; `cwd` is where relative paths begin."""
+        """Take overrides from the command line; relative paths begin at `cwd`."""
         self._file = home / "config.toml"
         self._overrides = overrides
         self._cwd = cwd

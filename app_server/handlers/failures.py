@@ -9,8 +9,8 @@ from app_server.mcp.errors import (
     ClientUnavailable,
     McpError,
     PeerError,
-    RequiredServersFailed,
     RequestTimedOut,
+    RequiredServersFailed,
     ToolDisabled,
     TransportClosed,
     UnknownServer,
@@ -25,7 +25,7 @@ from protocol.errors import RpcError, internal_error, invalid_request
 
 @contextmanager
 def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
-    """Translate failures around one thread; `missing` is the text for a thread that is not there."""
+    """Translate failures around one thread; `missing` is the text when it is not there."""
     try:
         yield
     except InvalidThreadId as exc:
@@ -94,9 +94,7 @@ def cursor_failures() -> Iterator[None]:
     try:
         yield
     except InvalidCursor as exc:
-        raise invalid_request(
-            f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)
-        ) from exc
+        raise invalid_request(f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)) from exc
 
 
 _MCP_WORDS: dict[type[McpError], str] = {

@@ -65,7 +65,7 @@ class McpHandlers:
     async def list_status(
         self, context: RequestContext, params: ListMcpServerStatusParams
     ) -> ListMcpServerStatusResponse:
-        """Describe the servers of a thread, or those of the configuration over trial connections."""
+        """Describe a thread's servers, or those of the configuration over trial connections."""
         resources = params.detail != "toolsAndAuthOnly"
         if params.thread_id is not None:
             servers = self._session(params.thread_id).servers
@@ -198,7 +198,7 @@ def _fitting(statuses: list[McpServerStatus]) -> list[McpServerStatus]:
                     "tools": {},
                     "resources": [],
                     "resource_templates": [],
-                    "tools_error": f"the server's lists are larger than {MAX_PAGE_CHARS} characters",
+                    "tools_error": f"its lists are larger than {MAX_PAGE_CHARS} characters",
                 }
             )
         left -= size

@@ -88,16 +88,15 @@ def thread_of_row(row: ThreadRow, status: ThreadStatus, path: Path) -> Thread:
     )
 
 
-def turns_of_state(state: ThreadState, active_turn_id: str | None) -> list[Turn]:
+def turns_of_state(state: ThreadState) -> list[Turn]:
     """Show all turns, oldest first, as far as they fit into one message.
 
-    The newest keep their items; older ones are there without items, the oldest may be missing. A turn
-    that has not ended and does not run was cut off by a crash: it shows as interrupted.
+    The newest keep their items; older ones are there without items, the oldest may be missing.
     """
     shown: list[Turn] = []
     left = MAX_TURNS_CHARS
     for turn in reversed(state.turns):
-        wire = _turn(turn, turn.id == active_turn_id)
+        wire = _turn(turn)
         size = len(wire.model_dump_json())
         if size > left:
             wire = wire.model_copy(update={"items": [], "items_view": "notLoaded"})
@@ -109,13 +108,12 @@ def turns_of_state(state: ThreadState, active_turn_id: str | None) -> list[Turn]
     return shown[::-1]
 
 
-def _turn(turn: TurnState, active: bool) -> Turn:
-    cut_off = turn.status == "inProgress" and not active
+def _turn(turn: TurnState) -> Turn:
     return Turn(
         id=turn.id,
         root_turn_id=turn.id,
         items=list(turn.items),
-        status="interrupted" if cut_off else turn.status,
+        status=turn.status,
         error=turn.error,
         started_at=turn.started_at_ms // 1000,
         completed_at=None if turn.completed_at_ms is None else turn.completed_at_ms // 1000,
@@ -190,4 +188,3 @@ def _environments(settings: Settings) -> list[ThreadEnvironment]:
             environment_id="local", cwd=settings.cwd, runtime_workspace_roots=[settings.cwd]
         )
     ]
-

@@ -113,7 +113,9 @@ class ThreadHandlers:
             "thread/inject_items": self.inject_items,
         }
 
-    async def start(self, context: RequestContext, params: ThreadStartParams) -> ThreadStartResponse:
+    async def start(
+        self, context: RequestContext, params: ThreadStartParams
+    ) -> ThreadStartResponse:
         """Begin a conversation and subscribe the caller."""
         with config_failures(), thread_failures("", "thread not found"):
             config = await self._configuration.read(params.config)
@@ -179,7 +181,7 @@ class ThreadHandlers:
         ):
             session = await self._sessions.load(thread_id, configure)
         state = session.thread.state
-        turns = [] if params.exclude_turns else turns_of_state(state, session.active_turn_id)
+        turns = [] if params.exclude_turns else turns_of_state(state)
         thread = thread_of_state(state, session.status, self._path(session), turns=turns)
         context.after_answer(partial(self._announce_resume, context, session, was_loaded))
         return ThreadResumeResponse(**_members(session, thread))
@@ -208,19 +210,18 @@ class ThreadHandlers:
         if session is None:
             with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
                 state = await self._store.read(params.thread_id)
-                path = self._store.path_of(params.thread_id)
+                state.give_up_open_turn(state.updated_at_ms)
+                path: Path | None = self._store.path_of(params.thread_id)
             status: ThreadStatus = NotLoadedThreadStatus()
-            active = None
         else:
             state, status, path = session.thread.state, session.status, self._path(session)
-            active = session.active_turn_id
         if params.include_turns and state.created.ephemeral:
             raise invalid_request(
                 "ephemeral threads do not support includeTurns",
                 "ephemeralThread",
                 threadId=params.thread_id,
             )
-        turns = turns_of_state(state, active) if params.include_turns else []
+        turns = turns_of_state(state) if params.include_turns else []
         return ThreadReadResponse(thread=thread_of_state(state, status, path, turns=turns))
 
     async def list_page(
@@ -344,9 +345,7 @@ class ThreadHandlers:
         event = ThreadUnarchivedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
         path = self._store.path_of(thread_id)
-        return ThreadUnarchiveResponse(
-            thread=thread_of_state(state, NotLoadedThreadStatus(), path)
-        )
+        return ThreadUnarchiveResponse(thread=thread_of_state(state, NotLoadedThreadStatus(), path))
 
     async def inject_items(
         self, context: RequestContext, params: ThreadInjectItemsParams
@@ -403,4 +402,3 @@ def _asks_for_what_is_not(params: ThreadListParams) -> bool:
             params.project_id,
         )
     )
-

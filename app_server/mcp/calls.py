@@ -55,8 +55,8 @@ class CallOrigin:
 def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObject:
     """Assemble `_meta` of a call that a model made.
 
-    `client_meta` is what the client gave for this server; reserved keys are dropped from it, and ours
-    are written over what is left. The transport adds `progressToken`.
+    `client_meta` is what the client gave for this server; reserved keys are dropped from it, and
+    ours are written over what is left. The transport adds `progressToken`.
     """
     meta = {key: value for key, value in client_meta.items() if not _is_reserved(key)}
     meta["callId"] = origin.call_id
@@ -127,9 +127,7 @@ def bounded_result(result: JsonObject) -> JsonObject:
         return result
     half = MAX_RESULT_BYTES // 4
     removed = len(rendered) - 2 * half
-    text = (
-        f"Truncated tool output:\n{rendered[:half]}…{removed} chars truncated…{rendered[-half:]}"
-    )
+    text = f"Truncated tool output:\n{rendered[:half]}…{removed} chars truncated…{rendered[-half:]}"
     return {"content": [{"type": "text", "text": text}]}
 
 

@@ -1,20 +1,20 @@
 """One connection to one MCP server, from the handshake to the last answer.
 
-Importing this module imports the MCP SDK, which takes a while: app_server/mcp/loading.py does it in a
-worker thread when the first server starts. Requests travel as plain dictionaries through the SDK's
-dispatcher, which owns ids, progress and cancellation; its typed session would refuse tools and results
-that a host must pass on as they are.
+Importing this module imports the MCP SDK, which takes a while: app_server/mcp/loading.py does it in
+a worker thread when the first server starts. Requests travel as plain dictionaries through the
+SDK's dispatcher, which owns ids, progress and cancellation; its typed session would refuse tools
+and results that a host must pass on as they are.
 Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 """
 
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
@@ -47,7 +47,7 @@ CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version"
 VERSION_HEADER = "mcp-protocol-version"
 
 CLOSED_MESSAGE = "Connection closed"
-"""What the SDK says when the transport has ended; with another text the code comes from the peer."""
+"""What the SDK says when the transport has ended; other texts with its code are the peer's."""
 
 
 class McpClient:
@@ -79,7 +79,7 @@ class McpClient:
         if timeout_s is not None:
             options["timeout"] = timeout_s
         if on_progress is not None:
-            options["on_progress"] = on_progress
+            options["on_progress"] = cast(ProgressFnT, on_progress)
         if method == "initialize":
             options["cancel_on_abandon"] = False
         try:
@@ -113,8 +113,8 @@ async def _ignore_notification(
 async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwner) -> None:
     """Hold a connection to a server from start to end; returns when it is over.
 
-    The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when the
-    connection ends; it ends too when the server does. Cancelling stops the server as well.
+    The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when
+    the connection ends; it ends too when the server does. Cancelling stops the server as well.
     """
     try:
         async with _open(config, cwd) as (streams, process):

@@ -143,7 +143,7 @@ class McpSettings:
 
     servers: Mapping[str, ServerConfig]
     startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
-    """How long the first model request waits for servers that still start; None: until they have."""
+    """How long the first model request waits for servers that start; None: until they have."""
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
@@ -157,7 +157,10 @@ def read_mcp_settings(config: Config) -> McpSettings:
     if grace_ms is None:
         grace_ms = DEFAULT_GRACE_MS
     return McpSettings(
-        {name: _read_server(name, table) for name, table in sorted(view.at("mcp_servers").tables())},
+        {
+            name: _read_server(name, table)
+            for name, table in sorted(view.at("mcp_servers").tables())
+        },
         grace_ms / 1000 if grace_ms else None,
     )
 

@@ -4,9 +4,8 @@ Servers start side by side and fail on their own: none holds up another, or the 
 Source: docs/mcp.md, "Connections".
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import anyio
 
@@ -17,13 +16,11 @@ from app_server.mcp.errors import (
     ToolDisabled,
     UnknownServer,
 )
-from app_server.mcp.loading import Connector, load_connector
+from app_server.mcp.loading import load_connector
 from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import ProgressCallback
 from app_server.mcp.server import McpServer, StatusCallback
 from protocol.model import Json, JsonObject
-
-ConnectorLoader: TypeAlias = Callable[[], Awaitable[Connector]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +56,19 @@ class ServerSet:
         settings: McpSettings,
         cwd: str,
         told: StatusCallback,
-        connector: ConnectorLoader = load_connector,
     ) -> None:
         """Make the set; nothing starts before `run`. `told` hears of every step of every start."""
         self.servers = {name: McpServer(config, told) for name, config in settings.servers.items()}
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
-        self._connector = connector
-        self._table: tuple[tuple[object, ...], ToolTable] | None = None
+        self._table: tuple[tuple[str, ...], ToolTable] | None = None
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
         async with anyio.create_task_group() as tasks:
             for server in self.servers.values():
                 if server.config.startable:
-                    tasks.start_soon(server.run, self._connector, self._cwd)
+                    tasks.start_soon(server.run, load_connector, self._cwd)
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
@@ -108,11 +103,11 @@ class ServerSet:
                 await server.settled.wait()
 
     def tools(self) -> ToolTable:
-        """Return the tools that can be called now."""
-        connected = [s for s in self.servers.values() if s.status == "connected"]
-        key = tuple((s.config.name, id(s.listing)) for s in connected)
+        """Return the tools of all servers that have started; those of a dead one stay."""
+        listed = [server for server in self.servers.values() if server.has_started]
+        key = tuple(server.config.name for server in listed)
         if self._table is None or self._table[0] != key:
-            self._table = key, _table_of(connected)
+            self._table = key, _table_of(listed)
         return self._table[1]
 
     def server(self, name: str) -> McpServer:
@@ -138,7 +133,8 @@ class ServerSet:
         Cancelling tells the server.
 
         Raises:
-            McpError: nobody of this name, not started, filtered out, bad arguments, timed out, ended,
+            McpError: nobody of this name, not started, filtered out, bad arguments, timed out,
+            ended,
                 or a JSON-RPC error of the server's (PeerError).
         """
         server = self.server(raw.server)
@@ -166,15 +162,13 @@ class ServerSet:
         server = self.server(name)
         peer = await server.connected_peer()
         params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
-        return await peer.request(
-            "resources/read", params, timeout_s=server.config.tool_timeout_s
-        )
+        return await peer.request("resources/read", params, timeout_s=server.config.tool_timeout_s)
 
 
-def _table_of(connected: Sequence[McpServer]) -> ToolTable:
+def _table_of(servers: Sequence[McpServer]) -> ToolTable:
     listed = {
         RawName(server.config.name, name): (server, definition)
-        for server in connected
+        for server in servers
         for name, definition in server.listing.tools.items()
         if server.config.allows(name)
     }
@@ -189,4 +183,3 @@ def _table_of(connected: Sequence[McpServer]) -> ToolTable:
         if server.listing.instructions
     }
     return ToolTable(tools, instructions)
-

@@ -15,7 +15,7 @@ class UnknownServer(McpError):
 
 
 class StartupFailed(McpError):
-    """A server did not start; the text says why. A transient failure may be gone at the next try."""
+    """A server did not start; the text says why. A transient failure may pass by itself."""
 
     def __init__(self, reason: str, *, transient: bool = False) -> None:
         super().__init__(f"MCP startup failed: {reason}")

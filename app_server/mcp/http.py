@@ -1,8 +1,8 @@
 """An MCP server behind a URL: Streamable HTTP, with what the SDK's transport leaves open closed.
 
-A transport error would end the SDK's whole connection: here it becomes the answer to the one request
-that met it. Bodies are bounded. An ambient proxy never sees loopback traffic. Redirects are the SDK's
-rule: same origin, same method.
+A transport error would end the SDK's whole connection: here it becomes the answer to the one
+request that met it. Bodies are bounded. An ambient proxy never sees loopback traffic. Redirects are
+the SDK's rule: same origin, same method.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 
@@ -57,9 +57,8 @@ class _BoundedStream(httpx2.AsyncByteStream):
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Contains failures: every request gets a response, and no response is endless."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, limit: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
-        self._limit = limit
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; what goes wrong comes back as a JSON-RPC error."""
@@ -72,13 +71,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return _stand_in(503, f"cannot reach {_without_query(request.url)}: {reason}")
         status = response.status_code
         # 404 is left to the SDK: with a session it means that the session has ended.
-        if request.method == "POST" and status >= 400 and status != 404:
-            if not _is_json(response):
+        if request.method == "POST":
+            if status >= 400 and status != 404 and not _is_json(response):
                 await response.aclose()
                 return _stand_in(status, f"HTTP status {status} from {_without_query(request.url)}")
-        if request.method == "POST":
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(response.stream, self._limit)
+            response.stream = _BoundedStream(response.stream, MAX_BODY_BYTES)
         return response
 
     async def aclose(self) -> None:
@@ -120,12 +118,12 @@ async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Strea
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"not an http URL: {url}")
     inner = httpx2.AsyncHTTPTransport(proxy=_ambient_proxy(parsed))
-    async with httpx2.AsyncClient(
-        transport=GuardedTransport(inner),
-        headers={**headers, "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}"},
-        timeout=httpx2.Timeout(None, connect=CONNECT_S),
-    ) as client:
-        async with streamable_http_client(
-            url, http_client=client, max_sse_event_size=None
-        ) as streams:
-            yield streams
+    async with (
+        httpx2.AsyncClient(
+            transport=GuardedTransport(inner),
+            headers={**headers, "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}"},
+            timeout=httpx2.Timeout(None, connect=CONNECT_S),
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=None) as streams,
+    ):
+        yield streams

@@ -1,7 +1,8 @@
 """Raw names and the names a model sees.
 
 Raw identity is (server, tool) as configured and listed; it goes into items, filters and calls. The
-model sees a namespace and a name. Only the table made here leads back: nothing parses visible names.
+model sees a namespace and a name. Only the table made here leads back: nothing parses visible
+names.
 Source: docs/mcp.md, "Names".
 """
 
@@ -39,17 +40,13 @@ def assign_names(tools: Iterable[RawName]) -> dict[RawName, VisibleName]:
     """Give every tool a name of its own; the result does not depend on the order of `tools`."""
     ordered = sorted(set(tools), key=_tool_identity)
     namespaces = _namespaces({tool.server for tool in ordered})
-    wanted = {
-        tool: VisibleName(namespaces[tool.server], _sanitize(tool.tool)) for tool in ordered
-    }
+    wanted = {tool: VisibleName(namespaces[tool.server], _sanitize(tool.tool)) for tool in ordered}
     count = Counter(wanted.values())
     names: dict[RawName, VisibleName] = {}
     used: set[VisibleName] = set()
     for tool, visible in wanted.items():
         if count[visible] > 1:
-            visible = VisibleName(
-                visible.namespace, visible.name + _hash(_tool_identity(tool))
-            )
+            visible = VisibleName(visible.namespace, visible.name + _hash(_tool_identity(tool)))
         visible = _fit(tool, visible, used)
         used.add(visible)
         names[tool] = visible

@@ -1,7 +1,7 @@
 """A connected MCP server, as the rest of this room sees it. Light: no SDK."""
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 
@@ -15,7 +15,7 @@ MAX_PAGES = 64
 PAGE_S = 30.0
 """For one page of a list."""
 
-ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]
 """Progress so far, its total if known, a message if there is one."""
 
 
@@ -49,13 +49,15 @@ class ConnectionOwner(Protocol):
     """Set to end the connection."""
 
     def ready(self, peer: Peer, listing: Listing) -> None:
-        """The server can be called."""
+        """Hear that the server can be called."""
 
     def failed(self, failure: StartupFailed) -> None:
-        """The server did not start."""
+        """Hear that the server did not start."""
 
 
-async def list_all(peer: Peer, method: str, member: str) -> tuple[list[JsonObject], JsonObject | None]:
+async def list_all(
+    peer: Peer, method: str, member: str
+) -> tuple[list[JsonObject], JsonObject | None]:
     """Follow a list's cursors to its end; gives the elements and the first page's `_meta`.
 
     Raises:

@@ -1,7 +1,7 @@
 """One configured server: its status, its connection, its last listing.
 
-Status goes from `starting` to exactly one of `ready`, `failed`, `cancelled`, and each step is told once.
-A server that dies later keeps its listing.
+Status goes from `starting` to exactly one of `ready`, `failed`, `cancelled`, and each step is told
+once. A server that dies later keeps its listing.
 Source: docs/mcp.md, "Connections".
 """
 
@@ -76,7 +76,9 @@ class McpServer:
         with self._running:
             if VALID_NAME.fullmatch(self.config.name) is None:
                 pattern = f"^{VALID_NAME.pattern}$"
-                reason = f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
+                reason = (
+                    f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
+                )
                 self.failed(StartupFailed(reason))
                 return
             connect = await load_connector()
@@ -113,6 +115,11 @@ class McpServer:
         self.status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
         self._settle("failed", _for_people(self.config.name, failure))
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the server was ready at some time."""
+        return self._peer is not None
 
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""

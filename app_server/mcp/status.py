@@ -35,7 +35,9 @@ class ServerReport:
     """Raw name to tool, as listed, after the server's filters."""
 
 
-async def report(servers: ServerSet, names: Sequence[str], *, resources: bool) -> list[ServerReport]:
+async def report(
+    servers: ServerSet, names: Sequence[str], *, resources: bool
+) -> list[ServerReport]:
     """Describe servers, in the order of `names`; asks all of them at the same time."""
     reports: dict[str, ServerReport] = {}
 
@@ -67,9 +69,7 @@ async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
         resources=found[0],
         resource_templates=found[1],
         auth_status=_auth_status(server),
-        tools={
-            name: tool for name, tool in server.listing.tools.items() if config.allows(name)
-        },
+        tools={name: tool for name, tool in server.listing.tools.items() if config.allows(name)},
     )
 
 

@@ -1,7 +1,7 @@
 """An MCP server as a child process: one JSON-RPC message a line on its pipes.
 
-The SDK's own stdio transport assembles lines without a bound and hides the process; this one bounds a
-message, keeps the end of stderr for error texts, and stops the whole process group at once.
+The SDK's own stdio transport assembles lines without a bound and hides the process; this one bounds
+a message, keeps the end of stderr for error texts, and stops the whole process group at once.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 

@@ -2,8 +2,8 @@
 
 In: text from a MessageStream. Out: text to the same stream, one whole message per send.
 A read task takes messages in order and starts a task per request; a write task empties the outbox.
-Invariant: a request gets exactly one answer, also when the server is stopping, unless the client has
-gone; requests of a client that has gone are finished, within a bound.
+Invariant: a request gets exactly one answer, also when the server is stopping, unless the client
+has gone; requests of a client that has gone are finished, within a bound.
 Source: docs/wire.md, "Framing", "Order", "Bounds".
 """
 
@@ -201,9 +201,7 @@ class RpcConnection:
     def _jsonrpc(self) -> bool:
         return self.session is not None and self.session.jsonrpc
 
-    async def _take_request(
-        self, request: Request, reply: Reply, tasks: asyncio.TaskGroup
-    ) -> None:
+    async def _take_request(self, request: Request, reply: Reply, tasks: asyncio.TaskGroup) -> None:
         if self._in_flight >= self._limits.max_in_flight:
             text = render_error(request.id, overloaded().to_wire(), jsonrpc=self._jsonrpc)
             reply(text, _nothing)

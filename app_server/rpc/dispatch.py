@@ -65,6 +65,7 @@ class Dispatcher:
             deserializer=_as_it_is,
             validator=_as_it_is,
         )
+        assert isinstance(outcome, dict), "one request with an id has one answer"
         return _render(context, request, outcome)
 
 

@@ -145,8 +145,8 @@ class Hub:
     async def ask(self, thread_id: ThreadId, method: str, params: WireModel) -> WireModel | None:
         """Put a question to every listener of a thread and return the first answer.
 
-        None means that a client refused it or answered nonsense. With no listener the question stays
-        open and goes to the next one. Waits without limit, for an answer or to be cancelled;
+        None means that a client refused it or answered nonsense. With no listener the question
+        stays open and goes to the next one. Waits without limit, for an answer or to be cancelled;
         whoever saw the question hears once that it is settled.
         """
         question = Question(next(self._question_ids), thread_id, method, params)
@@ -174,12 +174,14 @@ class Hub:
                 question.method,
                 question.params,
                 jsonrpc=peer.session.jsonrpc,
-                exclude=None if peer.session.experimental else stable_exclude(type(question.params)),
+                exclude=None
+                if peer.session.experimental
+                else stable_exclude(type(question.params)),
             )
         )
 
     def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
-        """Settle a question. Late answers, and answers from clients that were not asked, are nothing."""
+        """Settle a question; late answers, and those of clients not asked, are nothing."""
         question = self._questions.get(answer.id)
         if question is None or connection_id not in question.asked or question.answered.is_set():
             return
@@ -193,9 +195,7 @@ class Hub:
         question.answered.set()
 
 
-def _render(
-    method: str, event: WireModel, at_ms: int, experimental: bool, jsonrpc: bool
-) -> str:
+def _render(method: str, event: WireModel, at_ms: int, experimental: bool, jsonrpc: bool) -> str:
     exclude = None if experimental else stable_exclude(type(event))
     return render_notification(method, event, at_ms, jsonrpc=jsonrpc, exclude=exclude)
 

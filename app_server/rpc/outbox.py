@@ -1,7 +1,7 @@
 """What waits to be sent to one client, bounded.
 
-A client that falls behind first gets the deltas of one item merged. One that falls behind further is
-given up: nothing more is taken, and its connection closes with 1013.
+A client that falls behind first gets the deltas of one item merged. One that falls behind further
+is given up: nothing more is taken, and its connection closes with 1013.
 Source: docs/wire.md, "Bounds".
 """
 
@@ -39,7 +39,8 @@ class Outbox:
 
     Whoever holds the right to send sends: the task that takes, or a task that found nothing waiting
     and may send its own message without a detour (`claim`). Both `release` it afterwards.
-    `overflowed` turns true once, when the client let too much pile up; from then on nothing is added.
+    `overflowed` turns true once, when the client let too much pile up; from then on nothing is
+    added.
     """
 
     def __init__(self, limits: OutboxLimits) -> None:

@@ -1,7 +1,7 @@
 """The index over all threads: lists and searches without opening a log. Everything here blocks.
 
-The index is a copy: whatever it says can be made again from the rollouts. A row is marked `open` while
-a writer holds its thread, so that after a crash only those rows are made again.
+The index is a copy: whatever it says can be made again from the rollouts. A row is marked `open`
+while a writer holds its thread, so that after a crash only those rows are made again.
 Source: docs/architecture.md, "Threads on disk".
 """
 

@@ -1,11 +1,12 @@
-"""One thread's log file: appending, reading, and the lock of its only writer. Everything here blocks.
+"""One thread's log file: appending, reading, and the lock of its only writer.
+
+Everything here blocks.
 
 An append is one write, followed by a sync to disk when asked. A torn last line (the process died in
 the middle of a write) is dropped: by readers silently, by the next writer for good.
 Source: docs/wire.md, "Rollout lines".
 """
 
-import contextlib
 import fcntl
 import json
 import logging
@@ -57,14 +58,13 @@ class WriterLock:
 
     def _is_current(self) -> bool:
         try:
-            return os.stat(self._path).st_ino == os.fstat(self._file).st_ino
+            return self._path.stat().st_ino == os.fstat(self._file).st_ino
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
         """Give the lock back and remove its file."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
+        self._path.unlink(missing_ok=True)
         os.close(self._file)
 
 

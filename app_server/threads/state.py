@@ -87,7 +87,7 @@ class ThreadState:
             case SettingsChanged():
                 self.settings = record.settings
             case TurnStarted():
-                self._give_up_open_turn(record.at_ms)
+                self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
                 self.recency_at_ms = record.at_ms
             case HistoryAppended():
@@ -110,7 +110,8 @@ class ThreadState:
             case ThreadCreated():
                 pass
 
-    def _give_up_open_turn(self, at_ms: int) -> None:
+    def give_up_open_turn(self, at_ms: int) -> None:
+        """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
         if (turn := self.open_turn) is not None:
             self._take_input()
             turn.status, turn.completed_at_ms = "interrupted", at_ms

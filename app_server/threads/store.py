@@ -1,7 +1,8 @@
 """The only door to stored threads.
 
-Logs are written by LiveThread, one writer a thread; the index follows behind: rows of loaded threads
-are rewritten in groups, at the latest before the next list. All disk work runs in worker threads.
+Logs are written by LiveThread, one writer a thread; the index follows behind: rows of loaded
+threads are rewritten in groups, at the latest before the next list. All disk work runs in worker
+threads.
 Source: docs/architecture.md, "Threads on disk".
 """
 
@@ -257,4 +258,3 @@ def _read(path: Path, thread_id: str) -> ThreadState:
         return replay(read_rollout(path))
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None
-

@@ -24,7 +24,7 @@ class UnixAddress:
 
 @dataclass(frozen=True, slots=True)
 class StdioAddress:
-    """This process's stdin and stdout."""
+    """Stdin and stdout of this process."""
 
 
 Address: TypeAlias = TcpAddress | UnixAddress | StdioAddress

@@ -45,9 +45,7 @@ class StdioStream:
         self._writer.close()
 
 
-async def open_stdio(
-    stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
-) -> StdioStream:
+async def open_stdio(stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> StdioStream:
     """Take over stdin and stdout (or the given pipes) as a MessageStream."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)

@@ -5,16 +5,15 @@ is a web page and gets 403. A message above the bound closes its socket with 100
 Source: docs/wire.md, "WebSocket listener"; RFC 6455.
 """
 
-import contextlib
 import errno
 import http
 import logging
-import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
@@ -165,13 +164,13 @@ async def listen_unix(
         OSError: the path cannot be bound, or is in use.
     """
     listener = _Listener(conversation, limits)
-    path = os.fspath(address.path)
-    address.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = address.path
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_stale_socket(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        bound.bind(path)
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        bound.bind(str(path))
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
         server = await unix_serve(listener.converse, sock=bound, **listener.options)
     except BaseException:
         bound.close()
@@ -180,23 +179,21 @@ async def listen_unix(
         async with _closing(server):
             yield OpenListener(server, f"unix://{path}")
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        path.unlink(missing_ok=True)
 
 
-def _remove_stale_socket(path: str) -> None:
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise OSError(errno.EEXIST, "exists and is not a socket", path)
-    except FileNotFoundError:
+def _remove_stale_socket(path: Path) -> None:
+    if not path.exists():
         return
+    if not path.is_socket():
+        raise OSError(errno.EEXIST, "exists and is not a socket", str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(path)
+            probe.connect(str(path))
         except ConnectionRefusedError:
-            os.unlink(path)
+            path.unlink()
         else:
-            raise OSError(errno.EADDRINUSE, "another server listens on this socket", path)
+            raise OSError(errno.EADDRINUSE, "another server listens on this socket", str(path))
 
 
 @asynccontextmanager

@@ -129,8 +129,7 @@ def _question(request: ApprovalRequest) -> McpServerElicitationRequestParams:
     arguments = request.arguments if isinstance(request.arguments, dict) else {}
     meta["tool_params"] = arguments
     meta["tool_params_display"] = [
-        {"name": name, "value": arguments[name], "display_name": name}
-        for name in sorted(arguments)
+        {"name": name, "value": arguments[name], "display_name": name} for name in sorted(arguments)
     ]
     return McpServerElicitationRequestParams(
         thread_id=request.thread_id,
@@ -140,4 +139,3 @@ def _question(request: ApprovalRequest) -> McpServerElicitationRequestParams:
         message=f'Allow the {tool.raw.server} MCP server to run tool "{tool.raw.tool}"?',
         requested_schema={"type": "object", "properties": {}},
     )
-

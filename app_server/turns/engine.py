@@ -1,7 +1,7 @@
 """One turn, from accepted input to exactly one completion.
 
-The loop: take what was queued, ask the model, make the calls it wants, until it wants none and nothing
-is queued. A turn is owned by its thread; clients come and go.
+The loop: take what was queued, ask the model, make the calls it wants, until it wants none and
+nothing is queued. A turn is owned by its thread; clients come and go.
 Source: docs/wire.md, "Turns".
 """
 
@@ -191,9 +191,7 @@ class TurnRun:
             last=usage,
             model_context_window=self._settings.context_window,
         )
-        await thread.append(
-            TokensUsed(at_ms=self._recorder.now_ms(), usage=account), sync=False
-        )
+        await thread.append(TokensUsed(at_ms=self._recorder.now_ms(), usage=account), sync=False)
         self._recorder.emit(
             ThreadTokenUsageUpdatedNotification(
                 thread_id=thread.id, turn_id=self.id, token_usage=account

@@ -6,7 +6,15 @@ Source: the public Responses API reference; docs/config.md, "Models".
 
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
 import anyio
@@ -92,9 +100,7 @@ class ModelClient:
             params=dict(provider.query_params) or None,
             headers=_headers(provider),
             content=to_json(body, inf_nan_mode="null"),
-            timeout=httpx.Timeout(
-                provider.stream_idle_timeout_s, connect=CONNECT_S, write=WRITE_S
-            ),
+            timeout=httpx.Timeout(provider.stream_idle_timeout_s, connect=CONNECT_S, write=WRITE_S),
         )
         tries_left = provider.request_max_retries
         while True:

@@ -13,9 +13,7 @@ from protocol.rollout import HistoryAppended, ItemCompleted, Record
 class TurnRecorder:
     """The pen and the voice of one turn."""
 
-    def __init__(
-        self, thread: LiveThread, turn_id: str, clients: ClientPort, clock: Clock
-    ) -> None:
+    def __init__(self, thread: LiveThread, turn_id: str, clients: ClientPort, clock: Clock) -> None:
         self.thread = thread
         self.turn_id = turn_id
         self._clients = clients

@@ -146,4 +146,3 @@ def _texts(parts: Json) -> list[str]:
         return []
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return [text for text in texts if isinstance(text, str)]
-

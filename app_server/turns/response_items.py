@@ -39,7 +39,7 @@ _WITH_OUTPUT = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 def first_problem(items: Sequence[Json]) -> tuple[int, str] | None:
-    """Find the first item that is none: its index and the rule it breaks; None when all are fine."""
+    """Find the first item that is none: its index and the rule it breaks; None: all are fine."""
     for index, item in enumerate(items):
         rule = _broken_rule(item)
         if rule is not None:

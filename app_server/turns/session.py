@@ -1,7 +1,7 @@
 """A loaded thread at work: its turns one after the other, its MCP servers, its status.
 
-Invariants: at most one turn at a time; whatever is accepted is in the log before anybody is told; every
-turn that began ends with one `turn/completed`, and that end is in the log first.
+Invariants: at most one turn at a time; whatever is accepted is in the log before anybody is told;
+every turn that began ends with one `turn/completed`, and that end is in the log first.
 Source: docs/wire.md, "Turns".
 """
 
@@ -204,8 +204,8 @@ class ThreadSession:
     ) -> tuple[str, Callable[[], None]]:
         """Accept input: for a new turn, or for the one that runs.
 
-        When this returns, the input is on disk. Gives the id of the turn and what lets it begin; that
-        must be called, once the caller has been answered.
+        When this returns, the input is on disk. Gives the id of the turn and what lets it begin;
+        that must be called, once the caller has been answered.
 
         Raises:
             SessionClosed: nothing is accepted any more.
@@ -317,9 +317,7 @@ class ThreadSession:
                 record: Record = HistoryAppended(at_ms=at_ms, items=list(items))
             else:
                 # The model may be in the middle of an answer: behind it, not inside it.
-                record = InputQueued(
-                    at_ms=at_ms, input_id=self._clock.new_id(), items=list(items)
-                )
+                record = InputQueued(at_ms=at_ms, input_id=self._clock.new_id(), items=list(items))
             await self.thread.append(record)
 
     def require_active(self, turn_id: str) -> TurnRun:

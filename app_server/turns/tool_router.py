@@ -1,7 +1,7 @@
 """From a call the model makes to the output it reads.
 
-Whatever happens to a call, the model gets an output and the turn goes on; only cancelling and a disk
-that refuses come through.
+Whatever happens to a call, the model gets an output and the turn goes on; only cancelling and a
+disk that refuses come through.
 Source: docs/mcp.md, "Calls".
 """
 
