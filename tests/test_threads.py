@@ -6,22 +6,28 @@ import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app_server.clock import SystemClock
+from app_server.config import Config
 from app_server.handlers.thread_view import MAX_TURNS_CHARS, turns_of_state
+from app_server.rpc.hub import Hub
 from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, ThreadRow
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
-from app_server.threads.state import NotARollout, begin, replay
+from app_server.threads.state import NotARollout, ThreadState, begin, replay
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadStore
+from app_server.turns.model import ModelRequest
+from app_server.turns.session import SessionPorts
+from app_server.turns.sessions import Sessions
 from protocol.items import AgentMessageItem, TextUserInput, UserInput, UserMessageItem
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import (
@@ -898,3 +904,36 @@ async def test_a_full_disk_is_said_and_loses_nothing(
                 assert error.data["code"] == "storageFailed"
         await client.turn(thread_id, "after")
         assert served.model.inputs() == [("developer", "kept"), ("user", "after")]
+
+
+class NoModel:
+    """A model that nobody asks."""
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
+        raise AssertionError("no turn runs")
+
+
+async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
+    tmp_path: Path,
+) -> None:
+    clock = SystemClock()
+    hub = Hub(clock.now_ms)
+    store = ThreadStore(tmp_path)
+    await store.open()
+
+    async def configure(state: ThreadState) -> tuple[Config, Settings]:
+        return Config({}), state.settings
+
+    async with anyio.create_task_group() as tasks:
+        sessions = Sessions(SessionPorts(store, NoModel(), hub, clock), tasks, 0.0)
+        first = await sessions.start(created(), Config({}))
+        async with anyio.create_task_group() as at_once:
+            at_once.start_soon(sessions.unload, first.thread.id)
+            while not first.closed:
+                await anyio.lowlevel.checkpoint()
+            second = await sessions.load(first.thread.id, configure)
+        assert second is not first
+        assert sessions.find(first.thread.id) is second
+        await second.inject([{"type": "message", "role": "developer", "content": []}])
+        await sessions.aclose()
+    await store.aclose()

@@ -160,7 +160,6 @@ class ThreadHandlers:
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""
         thread_id = params.thread_id
-        was_loaded = self._sessions.find(thread_id) is not None
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
@@ -183,15 +182,13 @@ class ThreadHandlers:
         state = session.thread.state
         turns = [] if params.exclude_turns else turns_of_state(state)
         thread = thread_of_state(state, session.status, self._path(session), turns=turns)
-        context.after_answer(partial(self._announce_resume, context, session, was_loaded))
+        context.after_answer(partial(self._announce_resume, context, session))
         return ThreadResumeResponse(**_members(session, thread))
 
-    def _announce_resume(
-        self, context: RequestContext, session: ThreadSession, was_loaded: bool
-    ) -> None:
+    def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
         state = session.thread.state
         self._hub.subscribe(context.connection_id, state.id)
-        if not was_loaded:
+        if not session.announced:
             self._hub.broadcast(
                 ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
             )

@@ -187,6 +187,11 @@ class ThreadSession:
         else:
             self._unannounced.append(event)
 
+    @property
+    def announced(self) -> bool:
+        """Whether a client has been told of the thread since it was loaded."""
+        return self._unannounced is None
+
     def announce(self) -> None:
         """Let events of MCP servers out, from now on and those so far."""
         waiting, self._unannounced = self._unannounced or [], None
@@ -468,6 +473,11 @@ class ThreadSession:
         )
 
     # Closing.
+
+    @property
+    def closed(self) -> bool:
+        """Whether the thread is leaving memory."""
+        return self._closed
 
     def _require_open(self) -> None:
         if self._closed:

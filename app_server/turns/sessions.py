@@ -5,6 +5,7 @@ Source: docs/wire.md, "Threads".
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.abc
@@ -55,7 +56,7 @@ class Sessions:
         self._tasks = tasks
         self._unload_delay_s = unload_delay_s
         self._sessions: dict[str, ThreadSession] = {}
-        self._loading: dict[str, anyio.Lock] = {}
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._quiet_since: dict[str, float] = {}
         self._draining = False
 
@@ -88,8 +89,9 @@ class Sessions:
         """
         self._require_open()
         mcp, settings = read_mcp_settings(config), _session_settings(config)
-        thread = await self._ports.store.create(created)
-        return await self._open(thread, mcp, settings)
+        async with self._lock(created.thread_id):
+            thread = await self._ports.store.create(created)
+            return await self._open(thread, mcp, settings)
 
     async def load(
         self,
@@ -105,10 +107,12 @@ class Sessions:
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
             SessionClosed, RequiredServersFailed, OSError: see `start`.
         """
-        lock = self._loading.setdefault(thread_id, anyio.Lock())
-        async with lock:
+        async with self._lock(thread_id):
             if (session := self.find(thread_id)) is not None:
-                return session
+                if not session.closed:
+                    self._quiet_since.pop(thread_id, None)
+                    return session
+                await self._put_away(session)
             self._require_open()
             thread = await self._ports.store.load(thread_id)
             try:
@@ -139,8 +143,7 @@ class Sessions:
         try:
             await session.start_servers()
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self.unload(thread.id)
+            await self._put_away(session)
             raise
         return session
 
@@ -149,12 +152,24 @@ class Sessions:
         session = self._sessions.get(thread_id)
         if session is None:
             return False
+        # Before the lock: a start holds it, and may wait for servers that this stops.
         await session.close()
-        self._sessions.pop(thread_id, None)
-        self._loading.pop(thread_id, None)
-        self._quiet_since.pop(thread_id, None)
-        await self._ports.store.unload(session.thread)
+        async with self._lock(thread_id):
+            if self._sessions.get(thread_id) is session:
+                await self._put_away(session)
         return True
+
+    async def _put_away(self, session: ThreadSession) -> None:
+        thread = session.thread
+        with anyio.CancelScope(shield=True):
+            await session.close()
+            self._sessions.pop(thread.id)
+            self._quiet_since.pop(thread.id, None)
+            await self._ports.store.unload(thread)
+
+    def _lock(self, thread_id: str) -> anyio.Lock:
+        """Held while a thread is loaded or put away, so that the one never meets the other."""
+        return self._locks.setdefault(thread_id, anyio.Lock())
 
     async def run(self) -> None:
         """Unload threads that nobody listens to and that do nothing, until cancelled."""
@@ -166,7 +181,8 @@ class Sessions:
         """Unload what has been quiet for the unload delay."""
         for session in self:
             thread_id = session.thread.id
-            if self._ports.clients.has_listeners(thread_id) or not session.idle.is_set():
+            wanted = self._ports.clients.has_listeners(thread_id) or not session.announced
+            if wanted or not session.idle.is_set():
                 self._quiet_since.pop(thread_id, None)
             elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= self._unload_delay_s:
                 await self.unload(thread_id)
