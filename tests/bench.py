@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 LOWER, HIGHER = "lower is better", "higher is better"
 
@@ -51,14 +52,17 @@ class Client:
         self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        async for text in self._socket:
-            message = json.loads(text)
-            if "method" not in message:
-                self._waiting.pop(message["id"]).set_result(message)
-            elif message["method"] == "turn/completed":
-                future = self._turns.pop(message["params"]["threadId"], None)
-                if future is not None:
-                    future.set_result(message)
+        with contextlib.suppress(ConnectionClosed):
+            async for text in self._socket:
+                self._take(json.loads(text))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "method" not in message:
+            self._waiting.pop(message["id"]).set_result(message)
+        elif message["method"] == "turn/completed":
+            future = self._turns.pop(message["params"]["threadId"], None)
+            if future is not None:
+                future.set_result(message)
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Call a method and return its result."""
@@ -122,17 +126,12 @@ async def p50_ms(call: Callable[[], Awaitable[Any]], rounds: int) -> float:
     return statistics.median(durations) * 1000
 
 
-async def in_flight(client: Client, total: int, width: int = 100) -> float:
-    """Return requests per second with `width` of them in flight."""
-    left = iter(range(total))
-
-    async def work() -> None:
-        for _ in left:
-            await client.call("thread/loaded/list", {})
-
+async def bursts(client: Client, rounds: int, width: int = 100) -> float:
+    """Return requests per second when `width` of them are sent at once, again and again."""
     began = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(width)))
-    return total / (time.perf_counter() - began)
+    for _ in range(rounds):
+        await asyncio.gather(*(client.call("thread/loaded/list", {}) for _ in range(width)))
+    return rounds * width / (time.perf_counter() - began)
 
 
 async def many_clients(target: Target, clients: int = 16, turns: int = 5) -> float:
@@ -165,7 +164,7 @@ async def measure(target: Target, rounds: int) -> None:
         figures["thread/loaded/list, p50 ms"] = await p50_ms(
             lambda: client.call("thread/loaded/list", {}), rounds * 5
         )
-        figures["100 in flight, requests/s"] = await in_flight(client, rounds * 50)
+        figures["bursts of 100, requests/s"] = await bursts(client, max(rounds // 10, 3))
         threads = [await target.thread(client) for _ in range(10)]
         for thread_id in threads:
             await client.turn(thread_id, "hello")

@@ -381,7 +381,18 @@ def test_filters_combine(index: ThreadIndex) -> None:
     assert ids(index, search="%") == ["id0006"]
 
 
-@pytest.mark.parametrize("cursor", ["zz", "", "e30=", "WzEsMl0=", "\0", "ü"])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "zz",
+        "",
+        "e30=",
+        "WzEsMl0=",
+        "\0",
+        "ü",
+        "WyJjcmVhdGVkX2F0X21zIiwxMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwLCJ4Il0=",
+    ],
+)
 def test_a_cursor_of_nobody_is_refused(index: ThreadIndex, cursor: str) -> None:
     with pytest.raises(InvalidCursor):
         index.page(replace(QUERY, cursor=cursor))

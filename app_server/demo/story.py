@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from pydantic_core import to_json
@@ -42,8 +43,10 @@ def _configure(home: Path) -> None:
 
 
 async def _run(transcript: Transcript, home: Path) -> None:
-    async with start_server(home) as server:
-        transcript.say("server", f"listens on {server.url}, keeps its files in {home}")
+    async with AsyncExitStack() as stack:
+        with transcript.step("Start a server"):
+            server = await stack.enter_async_context(start_server(home))
+            transcript.say("server", f"listens on {server.url}, keeps its files in {home}")
         async with open_client(server.url, "demo", experimentalApi=True) as client:
             thread_id = await _start(transcript, client)
             await _text_turn(transcript, client, thread_id)
@@ -53,8 +56,10 @@ async def _run(transcript: Transcript, home: Path) -> None:
             before = await _read(client, thread_id)
         with transcript.step("Stop the server with SIGTERM"):
             transcript.check("it ends by itself", await server.stop() == 0)
-    async with start_server(home) as server:
-        transcript.say("server", f"is back on {server.url}")
+    async with AsyncExitStack() as stack:
+        with transcript.step("Start it again"):
+            server = await stack.enter_async_context(start_server(home))
+            transcript.say("server", f"is back on {server.url}")
         async with open_client(server.url, "demo", experimentalApi=True) as client:
             await _resume(transcript, client, thread_id, before)
         await server.stop()

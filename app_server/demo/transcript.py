@@ -15,6 +15,9 @@ BOLD, DIM, GREEN, RED, CYAN, RESET = (
     "\033[0m",
 )
 
+MAX_LINE = 160
+"""Characters of what somebody says."""
+
 
 class CheckFailed(Exception):
     """A step of the demo did not do what it promises."""
@@ -37,8 +40,10 @@ class Transcript:
         self._print(f"  {DIM}{(time.perf_counter() - began) * 1000:.1f} ms{RESET}")
 
     def say(self, who: str, text: str) -> None:
-        """Show who said what."""
-        self._print(f"  {CYAN}{who:>8}{RESET}  {text}")
+        """Show who said what, on one line of bounded length."""
+        line = " ".join(text.split())
+        shown = line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
+        self._print(f"  {CYAN}{who:>8}{RESET}  {shown}")
 
     def check(self, claim: str, holds: bool) -> None:
         """Show a claim and whether it holds.

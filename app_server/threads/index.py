@@ -257,6 +257,6 @@ def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int, str]:
     except ValueError:
         raise InvalidCursor(cursor) from None
     match place:
-        case [str(key), int(at_ms), str(thread_id)] if key == sort_key:
+        case [str(key), int(at_ms), str(thread_id)] if key == sort_key and abs(at_ms) < 1 << 63:
             return at_ms, thread_id
     raise InvalidCursor(cursor)
