@@ -15,9 +15,9 @@ from pathlib import Path
 
 from app_server.clock import SystemClock
 from app_server.threads.index import ThreadQuery
-from app_server.threads.rollout import render_record
+from protocol.rollout import render_record
 from app_server.threads.store import ThreadStore
-from protocol.items import TextUserInput, UserMessageItem
+from protocol.items import TextUserInput, UserInput, UserMessageItem
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import ItemCompleted, Record, Settings, ThreadCreated, TurnStarted
 
@@ -34,7 +34,7 @@ def write_log(store: ThreadStore, clock: SystemClock, number: int) -> None:
         approval_policy="on-request",
         sandbox_policy=ReadOnlySandboxPolicy(),
     )
-    said = [TextUserInput(type="text", text=f"Task {number}: mend the build.")]
+    said: list[UserInput] = [TextUserInput(type="text", text=f"Task {number}: mend the build.")]
     message = UserMessageItem(id="u", content=said, started_at_ms=at_ms, completed_at_ms=at_ms)
     records: list[Record] = [
         ThreadCreated(
