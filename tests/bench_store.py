@@ -15,11 +15,17 @@ from pathlib import Path
 
 from app_server.clock import SystemClock
 from app_server.threads.index import ThreadQuery
-from protocol.rollout import render_record
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput, UserInput, UserMessageItem
 from protocol.policy import ReadOnlySandboxPolicy
-from protocol.rollout import ItemCompleted, Record, Settings, ThreadCreated, TurnStarted
+from protocol.rollout import (
+    ItemCompleted,
+    Record,
+    Settings,
+    ThreadCreated,
+    TurnStarted,
+    render_record,
+)
 
 ROUNDS = 200
 
