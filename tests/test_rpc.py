@@ -7,6 +7,7 @@ import socket
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -710,6 +711,24 @@ async def test_a_stable_client_neither_uses_nor_sees_what_is_experimental(tmp_pa
         result = await client.call("thread/start", {})
         assert hidden <= result["thread"].keys()
         assert {"multiAgentMode", "activePermissionProfile"} <= result.keys()
+
+
+@claim("experimental:refused")
+async def test_an_experimental_method_needs_the_opt_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = METHODS["thread/loaded/list"]
+    changed = {**METHODS, "thread/loaded/list": replace(spec, experimental=True)}
+    monkeypatch.setattr("app_server.rpc.dispatch.METHODS", changed)
+    async with serve(tmp_path) as served:
+        async with served.client() as client:
+            assert (await client.call("thread/loaded/list", {}))["data"] == []
+        async with served.client(experimental=False) as client:
+            refused = await client.refusal("thread/loaded/list", {})
+            assert refused.data == {
+                "code": "experimentalApiRequired",
+                "descriptor": "thread/loaded/list",
+            }
 
 
 @claim("handshake:opt-out")

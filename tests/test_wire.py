@@ -30,7 +30,7 @@ from protocol.gate import stable_exclude, used_experimental
 from protocol.items import AgentMessageItem, ItemStartedNotification
 from protocol.mcp import McpServerToolCallResponse
 from protocol.methods import METHODS, NOTIFICATIONS
-from protocol.model import WireModel
+from protocol.model import WireModel, experimental
 from protocol.rollout import HistoryAppended, parse_record, render_record
 from protocol.threads import ServerRequestResolvedNotification, ThreadUnsubscribeResponse
 from tests.harness import CLAIMS, claim
@@ -212,6 +212,34 @@ def test_the_gate_names_what_was_used(
 ) -> None:
     parsed = METHODS[method].params.model_validate(params)
     assert used_experimental(method, parsed) == descriptor
+
+
+class Inner(WireModel):
+    """Has a member that needs the opt-in."""
+
+    plain: int = 1
+    secret: int | None = experimental()
+
+
+class Outer(WireModel):
+    """Has it further in."""
+
+    one: Inner | None = None
+    many: list[Inner] = []
+
+
+def test_the_gate_looks_into_objects_and_lists() -> None:
+    assert used_experimental("m", Outer(one=Inner(), many=[Inner()])) is None
+    assert used_experimental("m", Outer(one=Inner(secret=1))) == "m.secret"
+    assert used_experimental("m", Outer(many=[Inner(), Inner(secret=1)])) == "m.secret"
+
+
+def test_what_is_hidden_is_hidden_in_objects_and_lists() -> None:
+    full = Outer(one=Inner(secret=1), many=[Inner(secret=2)])
+    assert full.model_dump(by_alias=True, exclude=stable_exclude(Outer)) == {
+        "one": {"plain": 1},
+        "many": [{"plain": 1}],
+    }
 
 
 def test_the_gate_knows_what_to_leave_out() -> None:
