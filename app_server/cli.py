@@ -13,6 +13,7 @@ from typing import Any
 
 import platformdirs
 
+from app_server import generate
 from app_server.config import ConfigError, parse_override
 from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
@@ -29,6 +30,8 @@ examples:
   app-server --listen ws://127.0.0.1:0 --listen unix://
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
+  app-server generate-json-schema --out DIR         the wire for client authors: one file a type
+  app-server generate-ts --out DIR                  the same for TypeScript
 
 The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
 folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}. Without a model provider in
@@ -38,8 +41,13 @@ SIGTERM lets running turns end, a second one stops them; either way their end is
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for command in generate.COMMANDS:
+        if command in words:
+            words.remove(command)
+            return generate.main(command, [word for word in words if word != "app-server"])
     parser = make_parser()
-    options = parser.parse_args(_without_program_words(list(arguments or sys.argv[1:])))
+    options = parser.parse_args(_without_program_words(words))
     logging.basicConfig(
         level=options.log_level.upper(),
         stream=sys.stderr,

@@ -14,7 +14,8 @@ from typing import TypeAlias
 from pydantic_core import from_json, to_json
 
 from protocol.errors import PARSE_ERROR, ErrorObject, RpcError, invalid_request
-from protocol.model import Json, WireModel
+from protocol.gate import stable_exclude
+from protocol.model import STABLE, Json, WireModel
 
 RequestId: TypeAlias = str | int
 
@@ -139,13 +140,13 @@ def render_result(
     result: WireModel | Mapping[str, Json],
     *,
     jsonrpc: bool = False,
-    exclude: Json = None,
+    experimental: bool = True,
 ) -> str:
     """Write the answer to a request that went well.
 
-    `exclude` names members to leave out, in pydantic's form.
+    Without `experimental` the members that need the opt-in are left out.
     """
-    body = _render_value(result, exclude)
+    body = _render_value(result, experimental)
     text = b'%b"id":%b,"result":%b}' % (_PREFIX[jsonrpc], to_json(request_id), body)
     return text.decode()
 
@@ -155,7 +156,7 @@ def render_error(request_id: RequestId | None, error: ErrorObject, *, jsonrpc: b
     text = b'%b"id":%b,"error":%b}' % (
         _PREFIX[jsonrpc],
         to_json(request_id),
-        _render_value(error, None),
+        _render_value(error, True),
     )
     return text.decode()
 
@@ -166,14 +167,14 @@ def render_request(
     params: WireModel,
     *,
     jsonrpc: bool = False,
-    exclude: Json = None,
+    experimental: bool = True,
 ) -> str:
     """Write a request of ours to a client."""
     text = b'%b"method":%b,"id":%b,"params":%b}' % (
         _PREFIX[jsonrpc],
         to_json(method),
         to_json(request_id),
-        _render_value(params, exclude),
+        _render_value(params, experimental),
     )
     return text.decode()
 
@@ -184,13 +185,13 @@ def render_notification(
     emitted_at_ms: int,
     *,
     jsonrpc: bool = False,
-    exclude: Json = None,
+    experimental: bool = True,
 ) -> str:
     """Write a notification; `emitted_at_ms` is Unix milliseconds and travels beside `params`."""
     text = b'%b"method":%b,"params":%b,"emittedAtMs":%d}' % (
         _PREFIX[jsonrpc],
         to_json(method),
-        _render_value(params, exclude),
+        _render_value(params, experimental),
         emitted_at_ms,
     )
     return text.decode()
@@ -201,7 +202,11 @@ def render_batch(answers: Sequence[str]) -> str:
     return f"[{','.join(answers)}]"
 
 
-def _render_value(value: WireModel | Mapping[str, Json], exclude: Json) -> bytes:
-    if isinstance(value, WireModel):
-        return value.__pydantic_serializer__.to_json(value, by_alias=True, exclude=exclude)
-    return to_json(value, by_alias=True, inf_nan_mode="null")
+def _render_value(value: WireModel | Mapping[str, Json], experimental: bool) -> bytes:
+    if not isinstance(value, WireModel):
+        return to_json(value, by_alias=True, inf_nan_mode="null")
+    if experimental:
+        return value.__pydantic_serializer__.to_json(value, by_alias=True)
+    return value.__pydantic_serializer__.to_json(
+        value, by_alias=True, exclude=stable_exclude(type(value)), context=STABLE
+    )

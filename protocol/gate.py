@@ -1,59 +1,78 @@
 """The experimental gate: what a client used without the opt-in, and what it must not be shown.
 
-The marks sit on the fields (`experimental()` in protocol/model.py); this module reads them.
-A field counts as used when it is present and neither null nor false.
+The marks sit on fields (`experimental()`) and on variants (`experimental_as`) in the types; this
+module reads them. A field counts as used when it is present and neither null nor false.
 Source: docs/wire.md, "Experimental members".
 """
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
-from protocol.model import EXPERIMENTAL, WireModel
+from typing_extensions import TypeAliasType
+
+from protocol.model import EXPERIMENTAL, Variant, WireModel
 
 
 def used_experimental(method: str, params: WireModel) -> str | None:
     """Name the first experimental member that `params` uses, or None.
 
-    The name is `<method>.<member>` for a member of the params object and the variant's own name
-    (`askForApproval.granular`) for a variant further in.
+    The name is `<method>.<member>` for a member, at any depth, and the variant's own name
+    (`askForApproval.granular`) for a variant.
     """
-    for name, mark in _marked_fields(type(params)):
-        if _is_used(getattr(params, name)):
-            return mark if isinstance(mark, str) else f"{method}.{_wire_name(params, name)}"
+    if is_experimental_variant(params):
+        return params.experimental_as
+    marked = _marked_fields(type(params))
     for name in type(params).model_fields:
-        for inner in _models_in(getattr(params, name)):
-            found = used_experimental(method, inner)
-            if found is not None:
+        value = getattr(params, name)
+        if name in marked and _is_used(value):
+            return f"{method}.{_wire_name(params, name)}"
+        for inner in _models_in(value):
+            if found := used_experimental(method, inner):
                 return found
     return None
+
+
+def is_experimental_variant(value: WireModel) -> TypeGuard[Variant]:
+    """Whether the value as a whole is for clients with the opt-in alone."""
+    return isinstance(value, Variant) and value.experimental_as is not None
 
 
 @cache
 def stable_exclude(model: type[WireModel]) -> dict[str, Any] | None:
     """Tell which members of a message a client without the opt-in does not get.
 
-    The answer has the shape of pydantic's `exclude`; None when everything is stable. Variants stay:
-    leaving one out would leave a value that is none of its type.
+    The answer has the shape of pydantic's `exclude`; None when everything is stable. A variant
+    cannot be left out, since nothing would stand in its place: it renders its own stable form.
     """
-    exclude: dict[str, Any] = {name: True for name, mark in _marked_fields(model) if mark is True}
+    marked = _marked_fields(model)
+    exclude: dict[str, Any] = dict.fromkeys(marked, True)
     for name, field in model.model_fields.items():
         inner: dict[str, Any] = {}
-        for candidate in _models_of(field.annotation):
+        for candidate in models_of(field.annotation):
             inner |= stable_exclude(candidate) or {}
         if name not in exclude and inner:
             exclude[name] = {"__all__": inner} if _is_collection(field.annotation) else inner
     return exclude or None
 
 
+def models_of(annotation: Any) -> Iterator[type[WireModel]]:
+    """List the wire types that a value of an annotated field can hold."""
+    if isinstance(annotation, TypeAliasType):
+        yield from models_of(annotation.__value__)
+    elif isinstance(annotation, type) and issubclass(annotation, WireModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_of(argument)
+
+
 @cache
-def _marked_fields(model: type[WireModel]) -> tuple[tuple[str, object], ...]:
-    marks = []
-    for name, field in model.model_fields.items():
-        extra = field.json_schema_extra
-        if isinstance(extra, dict) and extra.get(EXPERIMENTAL):
-            marks.append((name, extra[EXPERIMENTAL]))
-    return tuple(marks)
+def _marked_fields(model: type[WireModel]) -> frozenset[str]:
+    return frozenset(
+        name
+        for name, field in model.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get(EXPERIMENTAL)
+    )
 
 
 def _is_used(value: object) -> bool:
@@ -70,20 +89,18 @@ def _models_in(value: object) -> Iterator[WireModel]:
     elif isinstance(value, list):
         for element in value:
             yield from _models_in(element)
-
-
-def _models_of(annotation: Any) -> Iterator[type[WireModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, WireModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_of(argument)
+    elif isinstance(value, dict):
+        for element in value.values():
+            yield from _models_in(element)
 
 
 def _is_collection(annotation: Any) -> bool:
-    return any(origin is list for origin in _origins(annotation))
+    return any(origin in (list, dict) for origin in _origins(annotation))
 
 
 def _origins(annotation: Any) -> Iterator[Any]:
+    if isinstance(annotation, TypeAliasType):
+        annotation = annotation.__value__
     yield getattr(annotation, "__origin__", None)
     for argument in get_args(annotation):
         if not isinstance(argument, type):

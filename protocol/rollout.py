@@ -10,10 +10,11 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from protocol.items import ThreadItem, UserMessageItem
+from protocol.items import ThreadItem, UserMessageThreadItem
 from protocol.model import Json, JsonObject, WireModel
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
-from protocol.turns import ReasoningSummary, ThreadTokenUsage, TurnError
+from protocol.turns import ThreadTokenUsage, TurnError
+from protocol.values import Personality, ReasoningSummary
 
 ROLLOUT_VERSION = 1
 
@@ -30,7 +31,7 @@ class Settings(WireModel):
     effort: str | None = None
     summary: ReasoningSummary | None = None
     service_tier: str | None = None
-    personality: str | None = None
+    personality: Personality | None = None
 
 
 class RecordBase(WireModel):
@@ -84,7 +85,7 @@ class InputQueued(RecordBase):
     input_id: str
     items: list[JsonObject]
     """Raw Responses items."""
-    message: UserMessageItem | None = None
+    message: UserMessageThreadItem | None = None
     """The user message that it is, unless it was injected."""
 
 

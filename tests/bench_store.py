@@ -16,7 +16,7 @@ from pathlib import Path
 from app_server.clock import SystemClock
 from app_server.threads.index import ThreadQuery
 from app_server.threads.store import ThreadStore
-from protocol.items import TextUserInput, UserInput, UserMessageItem
+from protocol.items import TextUserInput, UserInput, UserMessageThreadItem
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import (
     ItemCompleted,
@@ -41,7 +41,9 @@ def write_log(store: ThreadStore, clock: SystemClock, number: int) -> None:
         sandbox_policy=ReadOnlySandboxPolicy(),
     )
     said: list[UserInput] = [TextUserInput(type="text", text=f"Task {number}: mend the build.")]
-    message = UserMessageItem(id="u", content=said, started_at_ms=at_ms, completed_at_ms=at_ms)
+    message = UserMessageThreadItem(
+        id="u", content=said, started_at_ms=at_ms, completed_at_ms=at_ms
+    )
     records: list[Record] = [
         ThreadCreated(
             at_ms=at_ms, thread_id=thread_id, settings=settings, source="vscode", cli_version="1"

@@ -27,7 +27,7 @@ import app_server.offline
 import app_server.turns.model_client  # noqa: F401
 from app_server.server import AppServer, Settings
 from app_server.transport.address import Address, TcpAddress
-from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from tests.schema_check import MessageCheck
 
 WAIT_S = 5.0
 PEER = Path(__file__).parent / "mcp_peer.py"
@@ -143,10 +143,9 @@ class WireError(Exception):
 class WireClient:
     """One connection, with everything that was said on it."""
 
-    def __init__(self, pipe: Pipe, *, lenient: bool = False) -> None:
-        """`lenient` skips the check of messages against their types (for other servers)."""
+    def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
-        self._lenient = lenient
+        self._check = MessageCheck()
         self._next_id = 0
         self._kept: list[dict[str, Any]] = []
         self.transcript: list[str] = []
@@ -170,6 +169,7 @@ class WireClient:
         """Send a JSON value, or text as it is."""
         text = message if isinstance(message, str) else json.dumps(message)
         self.transcript.append(f"> {text[:2000]}")
+        self._check.sent(text)
         await self.pipe.send(text)
 
     async def receive(self) -> Any:
@@ -180,8 +180,7 @@ class WireClient:
             text = await self.pipe.receive()
         self.transcript.append(f"< {text[:2000]}")
         message = json.loads(text)
-        if not self._lenient:
-            check_message(message)
+        self._check.received(message)
         return message
 
     async def request(self, method: str, params: Any = None) -> int:
@@ -206,8 +205,6 @@ class WireClient:
         message = await self.answer(await self.request(method, params))
         if "error" in message:
             raise WireError(message["error"])
-        if not self._lenient and method in METHODS:
-            METHODS[method].result.model_validate(message["result"])
         return message["result"]
 
     async def refusal(self, method: str, params: Any = None) -> WireError:
@@ -246,32 +243,6 @@ class WireClient:
         thread_id: str = result["thread"]["id"]
         await self.wait_for("thread/started", lambda p: p["thread"]["id"] == thread_id)
         return thread_id
-
-
-def check_message(message: Any) -> None:
-    """Check that a message of the server's is what its type says, to the last member."""
-    if isinstance(message, list):
-        return
-    if "method" not in message:
-        assert message.keys() - {"jsonrpc"} in ({"id", "result"}, {"id", "error"})
-        return
-    method, params = message["method"], message["params"]
-    if "id" in message:
-        assert message.keys() - {"jsonrpc"} == {"id", "method", "params"}
-        model = SERVER_REQUESTS[method].params
-    else:
-        assert message.keys() - {"jsonrpc"} == {"method", "params", "emittedAtMs"}
-        model = NOTIFICATIONS[method]
-    assert _within(params, model.model_validate(params).model_dump(mode="json", by_alias=True))
-
-
-def _within(part: Any, whole: Any) -> bool:
-    """Whether every member of `part` is in `whole` with the same value."""
-    if isinstance(part, dict) and isinstance(whole, dict):
-        return all(key in whole and _within(value, whole[key]) for key, value in part.items())
-    if isinstance(part, list) and isinstance(whole, list):
-        return len(part) == len(whole) and all(map(_within, part, whole))
-    return bool(part == whole)
 
 
 def methods_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:

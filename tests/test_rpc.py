@@ -31,11 +31,18 @@ from app_server.transport.address import (
 )
 from app_server.transport.stdio import open_stdio
 from app_server.transport.websocket import WebSocketLimits
+from protocol.elicitation import (
+    FormElicitation,
+    McpElicitationSchema,
+    McpServerElicitationRequestResponse,
+    UserVerificationElicitation,
+)
 from protocol.envelope import Answer, Request, render_result
 from protocol.items import AgentMessageDeltaNotification
 from protocol.lifecycle import ClientInfo, InitializeCapabilities, WarningNotification
-from protocol.mcp import McpServerElicitationRequestParams, McpServerElicitationRequestResponse
-from protocol.methods import METHODS, Access
+from protocol.methods import METHODS
+from protocol.signals import SignalReceipt, SignalUpdatedNotification
+from protocol.specs import Access
 from protocol.threads import ServerRequestResolvedNotification
 from tests.harness import WAIT_S, LinePipe, WireClient, claim, serve
 
@@ -486,10 +493,9 @@ def test_deltas_can_be_joined_into_one_message() -> None:
     }
 
 
-def question() -> McpServerElicitationRequestParams:
-    return McpServerElicitationRequestParams(
-        thread_id="t", server_name="s", message="?", requested_schema={}
-    )
+def question() -> FormElicitation:
+    schema = McpElicitationSchema(type="object", properties={})
+    return FormElicitation(thread_id="t", server_name="s", message="?", requested_schema=schema)
 
 
 ASK = "mcpServer/elicitation/request"
@@ -538,6 +544,36 @@ async def test_a_question_waits_for_somebody_who_can_answer_it() -> None:
         assert early.heard == []
 
 
+@claim("experimental:events")
+async def test_what_needs_the_opt_in_goes_to_those_who_opted_in_alone() -> None:
+    hub = Hub(lambda: 7)
+    stable, opted_in = Listener(session(experimental=False)), Listener(session())
+    receipt = SignalReceipt(
+        signal_id="1",
+        source="s",
+        thread_id="t",
+        stage="accepted",
+        woken=False,
+        recipient_state="idle",
+        at=1,
+    )
+    verify = UserVerificationElicitation(
+        thread_id="t", server_name="s", title="", description="", challenge=""
+    )
+    with hub.connect(stable) as a, hub.connect(opted_in) as b:
+        hub.subscribe(a, "t")
+        hub.subscribe(b, "t")
+        hub.emit("t", SignalUpdatedNotification(receipt=receipt))
+        asking = asyncio.create_task(hub.ask("t", ASK, verify))
+        await asyncio.sleep(0)
+        hub.answer(b, Answer(0, {"action": "cancel"}, None))
+        assert await asking == McpServerElicitationRequestResponse(action="cancel")
+        hub.emit("t", WARNING)
+    methods = ["signal/updated", ASK, "serverRequest/resolved", "warning"]
+    assert [message["method"] for message in opted_in.heard] == methods
+    assert stable.heard == [WIRE_WARNING]
+
+
 async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() -> None:
     hub = Hub(lambda: 7)
     listener = Listener(session())
@@ -566,12 +602,12 @@ async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() 
 # Dispatch.
 
 
-def test_a_method_without_a_handler_breaks_the_start() -> None:
+def test_a_handler_without_a_method_breaks_the_start() -> None:
     async def handler(context: RequestContext, params: Any) -> Any:
         raise AssertionError
 
-    with pytest.raises(ValueError, match="thread/list"):
-        Dispatcher({method: handler for method in METHODS if method != "thread/list"})
+    with pytest.raises(ValueError, match="thread/lost"):
+        Dispatcher({"thread/list": handler, "thread/lost": handler})
 
 
 @claim("errors:internal")
@@ -591,6 +627,30 @@ async def test_a_handler_that_breaks_tells_nobody_why(caplog: pytest.LogCaptureF
         },
     }
     assert "the secret is 42" in caplog.text
+
+
+@claim("methods:unserved", "methods:not-built")
+@pytest.mark.parametrize(
+    ("method", "message", "data"),
+    [
+        ("no/such", "method not found: no/such", {"code": "methodNotFound"}),
+        (
+            "plugin/search",
+            "method not served: plugin/search: plugin/list lists everything there is",
+            {"code": "methodNotServed", "reason": "plugin/list lists everything there is"},
+        ),
+        ("thread/fork", "method not built yet: thread/fork", {"code": "methodNotBuilt"}),
+    ],
+)
+async def test_a_method_that_is_not_answered_says_why(
+    method: str, message: str, data: dict[str, Any]
+) -> None:
+    context = RequestContext(1, method, False, session(), lambda _: None)
+    answer = json.loads(await Dispatcher({}).dispatch(context, Request(1, method, None)))
+    assert answer == {
+        "id": 1,
+        "error": {"code": -32601, "message": message, "data": {**data, "method": method}},
+    }
 
 
 @claim("bounds:outgoing")

@@ -28,7 +28,7 @@ from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.model import ModelRequest
 from app_server.turns.session import SessionPorts
 from app_server.turns.sessions import Sessions
-from protocol.items import AgentMessageItem, TextUserInput, UserInput, UserMessageItem
+from protocol.items import AgentMessageThreadItem, TextUserInput, UserInput, UserMessageThreadItem
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import (
     ArchivedChanged,
@@ -70,9 +70,11 @@ def created(at_ms: int = 1000, thread_id: str | None = None, **kwargs: Any) -> T
     )
 
 
-def said(text: str, at_ms: int = 1, item_id: str = "u") -> UserMessageItem:
+def said(text: str, at_ms: int = 1, item_id: str = "u") -> UserMessageThreadItem:
     content: list[UserInput] = [TextUserInput(type="text", text=text)]
-    return UserMessageItem(id=item_id, content=content, started_at_ms=at_ms, completed_at_ms=at_ms)
+    return UserMessageThreadItem(
+        id=item_id, content=content, started_at_ms=at_ms, completed_at_ms=at_ms
+    )
 
 
 def raw(text: str, role: str = "user") -> dict[str, Any]:
@@ -106,7 +108,7 @@ records: st.SearchStrategy[Record] = st.one_of(
         ItemCompleted,
         at_ms=times,
         turn_id=texts,
-        item=st.builds(AgentMessageItem, id=texts, text=texts),
+        item=st.builds(AgentMessageThreadItem, id=texts, text=texts),
     ),
     st.builds(
         TurnCompleted,
@@ -862,7 +864,7 @@ def test_a_history_that_fits_no_message_loses_old_items_then_old_turns() -> None
 
     def add(number: int, size: int) -> None:
         state.apply(TurnStarted(at_ms=number, turn_id=f"t{number}"))
-        item = AgentMessageItem(id="a", text="x" * size)
+        item = AgentMessageThreadItem(id="a", text="x" * size)
         state.apply(ItemCompleted(at_ms=number, turn_id=f"t{number}", item=item))
         state.apply(TurnCompleted(at_ms=number, turn_id=f"t{number}", status="completed"))
 

@@ -17,7 +17,7 @@ from app_server.turns.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.turns.prompt import INTERRUPTED
 from app_server.turns.response_items import first_problem
 from app_server.turns.settings import Overrides, initial_settings
-from app_server.turns.user_input import MAX_IMAGE_BYTES
+from app_server.turns.user_input import MAX_MEDIA_BYTES
 from tests.harness import BREAK, COMPLETED, Gate, Refusal, WireClient, calls, claim, says, serve
 
 
@@ -346,7 +346,7 @@ async def test_every_kind_of_input_reaches_the_model(tmp_path: Path) -> None:
     picture = tmp_path / "p.png"
     picture.write_bytes(b"\x89PNG")
     (tmp_path / "p.txt").write_text("no picture")
-    (tmp_path / "big.png").write_bytes(b"x" * (MAX_IMAGE_BYTES + 1))
+    (tmp_path / "big.png").write_bytes(b"x" * (MAX_MEDIA_BYTES + 1))
     inputs: list[dict[str, Any]] = [
         {"type": "text", "text": "see", "text_elements": [{"byteRange": {"start": 0, "end": 1}}]},
         {"type": "image", "url": "data:image/png;base64,AAAA", "detail": "low"},
@@ -390,7 +390,7 @@ async def test_input_above_the_bound_is_refused_by_name(tmp_path: Path) -> None:
             "turn/start", {"threadId": thread_id, "input": text_input("x" * ((1 << 20) + 1))}
         )
         assert (error.code, error.data["field"]) == (-32602, "input")
-        strange = [{"type": "audio", "url": "x"}]
+        strange = [{"type": "smell", "url": "x"}]
         error = await client.refusal("turn/start", {"threadId": thread_id, "input": strange})
         assert (error.code, error.data["field"]) == (-32602, "input.0")
 
@@ -1143,8 +1143,9 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
 
 
 async def test_tools_that_a_client_brings_are_ignored_aloud(tmp_path: Path) -> None:
+    tool = {"type": "function", "name": "x", "description": "", "inputSchema": {}}
     async with serve(tmp_path) as served, served.client() as client:
-        await client.call("thread/start", {"dynamicTools": [{"name": "x"}]})
+        await client.call("thread/start", {"dynamicTools": [tool]})
         warning = await client.wait_for("warning")
         assert "dynamicTools are not supported" in warning["params"]["message"]
 

@@ -27,7 +27,7 @@ from protocol.envelope import (
 )
 from protocol.errors import RpcError
 from protocol.gate import stable_exclude, used_experimental
-from protocol.items import AgentMessageItem, ItemStartedNotification
+from protocol.items import AgentMessageThreadItem, ItemStartedNotification
 from protocol.mcp import McpServerToolCallResponse
 from protocol.methods import METHODS, NOTIFICATIONS
 from protocol.model import WireModel, experimental
@@ -151,7 +151,7 @@ def test_numbers_that_json_cannot_say_become_null() -> None:
 
 
 def test_nulls_are_kept_and_marked_members_vanish() -> None:
-    item = AgentMessageItem(id="a", text="")
+    item = AgentMessageThreadItem(id="a", text="")
     started = ItemStartedNotification(item=item, thread_id="t", turn_id="u", started_at_ms=1)
     rendered = json.loads(started.model_dump_json())["item"]
     assert rendered["phase"] is None
@@ -251,8 +251,11 @@ def test_the_gate_knows_what_to_leave_out() -> None:
         "daybreak_enabled": True,
     }
     assert stable_exclude(threads.Thread) == of_thread
-    assert stable_exclude(threads.ThreadListResponse) == {"data": {"__all__": of_thread}}
-    assert stable_exclude(threads.ThreadReadResponse) == {"thread": of_thread}
+    assert stable_exclude(threads.ThreadListResponse) == {
+        "data": {"__all__": of_thread},
+        "read_states": True,
+    }
+    assert stable_exclude(threads.ThreadReadResponse) == {"thread": of_thread, "read_state": True}
     assert stable_exclude(turns.Turn) is None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Handler
-from protocol.apps import SkillsListEntry, SkillsListParams, SkillsListResponse
+from protocol.skills import SkillsListEntry, SkillsListParams, SkillsListResponse
 
 
 class AppHandlers:

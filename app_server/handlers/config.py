@@ -7,16 +7,14 @@ from app_server.handlers.failures import config_failures
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Handler
 from app_server.turns.providers import default_model, default_provider_id
+from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
-    ConfigRequirementsReadParams,
     ConfigRequirementsReadResponse,
-    Model,
-    ModelListParams,
-    ModelListResponse,
-    ReasoningEffortOption,
 )
+from protocol.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+from protocol.specs import NoParams
 
 SHOWN_KEYS = (
     "model",
@@ -67,11 +65,13 @@ class ConfigHandlers:
             shown["model_provider"] = provider_id
             shown["model"] = default_model(config, provider_id)
         return ConfigReadResponse(
-            config=shown, origins={}, layers=[] if params.include_layers else None
+            config=EffectiveConfig.model_validate(shown),
+            origins={},
+            layers=[] if params.include_layers else None,
         )
 
     async def read_requirements(
-        self, context: RequestContext, params: ConfigRequirementsReadParams
+        self, context: RequestContext, params: NoParams
     ) -> ConfigRequirementsReadResponse:
         """Say that no administrator demands anything."""
         return ConfigRequirementsReadResponse()

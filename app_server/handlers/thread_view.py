@@ -7,10 +7,13 @@ from pydantic_core import from_json
 from app_server.threads.index import ThreadRow
 from app_server.threads.state import ThreadState, TurnState
 from protocol.lifecycle import PROTOCOL_VERSION
-from protocol.policy import DangerFullAccessSandboxPolicy, WorkspaceWriteSandboxPolicy
+from protocol.policy import (
+    ActivePermissionProfile,
+    DangerFullAccessSandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 from protocol.rollout import Settings
 from protocol.threads import (
-    ActivePermissionProfile,
     NotLoadedThreadStatus,
     Thread,
     ThreadEnvironment,
@@ -19,6 +22,8 @@ from protocol.threads import (
     ThreadStatus,
 )
 from protocol.turns import Turn
+from protocol.values import CollaborationMode
+from protocol.values import Settings as CollaborationSettings
 
 MAX_TURNS_CHARS = 900_000
 """Characters of all turns of one answer; a message to a client stays below 1 MiB."""
@@ -161,14 +166,10 @@ def thread_settings(settings: Settings) -> ThreadSettings:
         service_tier=settings.service_tier,
         effort=settings.effort,
         summary=settings.summary,
-        collaboration_mode={
-            "mode": "default",
-            "settings": {
-                "model": settings.model,
-                "reasoning_effort": settings.effort,
-                "developer_instructions": None,
-            },
-        },
+        collaboration_mode=CollaborationMode(
+            mode="default",
+            settings=CollaborationSettings(model=settings.model, reasoning_effort=settings.effort),
+        ),
         personality=settings.personality,
     )
 

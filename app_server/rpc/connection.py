@@ -31,7 +31,8 @@ from protocol.envelope import (
     render_error,
 )
 from protocol.errors import overloaded
-from protocol.methods import METHODS, Access
+from protocol.methods import METHODS
+from protocol.specs import FREE, Access, Order
 
 logger = logging.getLogger(__name__)
 
@@ -208,12 +209,12 @@ class RpcConnection:
             return
         self._in_flight += 1
         spec = METHODS.get(request.method)
-        access = Access.FREE if spec is None else spec.access
-        if access is Access.BARRIER:
+        order = FREE if spec is None else spec.order
+        if order.access is Access.BARRIER:
             with anyio.CancelScope(shield=True):
                 await self._answer(request, reply)
-        elif access is not Access.FREE and (key := _lane_key(request)) is not None:
-            place = self._queue.take_place(key, access)
+        elif (lane := _lane(order, request)) is not None:
+            place = self._queue.take_place(lane, order.access)
             tasks.create_task(self._answer_in_turn(place, request, reply))
         else:
             tasks.create_task(self._answer(request, reply))
@@ -285,7 +286,11 @@ def _nothing() -> None:
     pass
 
 
-def _lane_key(request: Request) -> str | None:
-    params = request.params
-    key = params.get("threadId") if isinstance(params, dict) else None
-    return key if isinstance(key, str) else None
+def _lane(order: Order, request: Request) -> str | None:
+    """Name the lane of a request; None where it keeps no order."""
+    if order.access is Access.FREE:
+        return None
+    if not order.member:
+        return order.lane
+    value = request.params.get(order.member) if isinstance(request.params, dict) else None
+    return f"{order.lane}:{value}" if isinstance(value, str) else None

@@ -24,9 +24,11 @@ from protocol.errors import (
     invalid_params,
     invalid_request,
 )
-from protocol.gate import stable_exclude, used_experimental
-from protocol.methods import METHODS, MethodSpec
+from protocol.gate import used_experimental
+from protocol.methods import METHODS
 from protocol.model import Json, JsonObject, WireModel
+from protocol.specs import MethodSpec
+from protocol.unserved import UNSERVED
 
 logger = logging.getLogger(__name__)
 
@@ -41,20 +43,20 @@ class Dispatcher:
     """The table of methods, ready to be called."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        """Take one handler for each method of the contract.
+        """Take the handlers; a method of the contract without one is answered as not built.
 
         Raises:
-            ValueError: a method has no handler, or a handler no method.
+            ValueError: a handler is for no method of the contract.
         """
-        if handlers.keys() != METHODS.keys():
-            raise ValueError(f"handlers and METHODS differ: {handlers.keys() ^ METHODS.keys()}")
+        if unknown := handlers.keys() - METHODS.keys():
+            raise ValueError(f"handlers without a method: {sorted(unknown)}")
         self._methods = {
-            method: adapt(method, spec, handlers[method]) for method, spec in METHODS.items()
+            method: adapt(method, METHODS[method], handler) for method, handler in handlers.items()
         }
 
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Answer one request; never raises but for cancellation."""
-        refusal = _refusal(context, request.method)
+        refusal = self._refusal(context, request.method)
         if refusal is not None:
             return render_error(request.id, refusal.to_wire(), jsonrpc=context.jsonrpc)
         outcome = await async_dispatch_to_serializable(
@@ -68,18 +70,37 @@ class Dispatcher:
         assert isinstance(outcome, dict), "one request with an id has one answer"
         return _render(context, request, outcome)
 
+    def _refusal(self, context: RequestContext, method: str) -> RpcError | None:
+        if context.session is None and method != "initialize":
+            return invalid_request("Not initialized", "notInitialized")
+        spec = METHODS.get(method)
+        if spec is None:
+            return _not_found(method)
+        if spec.experimental and not context.client.experimental:
+            return experimental_required(method)
+        if method not in self._methods:
+            return RpcError(
+                METHOD_NOT_FOUND,
+                f"method not built yet: {method}",
+                "methodNotBuilt",
+                method=method,
+            )
+        return None
 
-def _refusal(context: RequestContext, method: str) -> RpcError | None:
-    if context.session is None and method != "initialize":
-        return invalid_request("Not initialized", "notInitialized")
-    spec = METHODS.get(method)
-    if spec is None:
+
+def _not_found(method: str) -> RpcError:
+    reason = UNSERVED.get(method)
+    if reason is None:
         return RpcError(
             METHOD_NOT_FOUND, f"method not found: {method}", "methodNotFound", method=method
         )
-    if spec.experimental and not context.client.experimental:
-        return experimental_required(method)
-    return None
+    return RpcError(
+        METHOD_NOT_FOUND,
+        f"method not served: {method}: {reason}",
+        "methodNotServed",
+        method=method,
+        reason=reason,
+    )
 
 
 def experimental_required(descriptor: str) -> RpcError:
@@ -96,7 +117,7 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
 
     async def call(context: RequestContext, params: Json) -> Result:
         try:
-            request = spec.params.model_validate({} if params is None else params)
+            request = spec.parse_params(params)
         except ValidationError as exc:
             raise _wire(first_problem(exc)) from exc
         if context.session is not None and not context.session.experimental:
@@ -148,7 +169,7 @@ def _render(context: RequestContext, request: Request, outcome: JsonObject) -> s
         request.id,
         result,
         jsonrpc=context.jsonrpc,
-        exclude=None if session is None or session.experimental else stable_exclude(type(result)),
+        experimental=session is None or session.experimental,
     )
     if len(text) <= MAX_ANSWER_CHARS:
         return text

@@ -20,13 +20,13 @@ from pydantic import ValidationError
 from app_server.rpc.context import ClientSession, ConnectionId
 from app_server.rpc.outbox import Delta
 from protocol.envelope import Answer, RequestId, render_notification, render_request
-from protocol.gate import stable_exclude
+from protocol.gate import is_experimental_variant
 from protocol.items import (
     AgentMessageDeltaNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )
-from protocol.methods import METHOD_OF, SERVER_REQUESTS
+from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import WireModel
 from protocol.threads import ServerRequestResolvedNotification
 
@@ -127,13 +127,15 @@ class Hub:
         self._send((connection_id,), event)
 
     def _send(self, connection_ids: Iterable[ConnectionId], event: WireModel) -> None:
-        method = METHOD_OF[type(event)]
+        method = METHOD_OF[type(event).__name__]
         at_ms = self._now_ms()
         texts: dict[tuple[bool, bool], str] = {}
         for connection_id in connection_ids:
             peer = self._peers.get(connection_id)
             session = peer.session if peer is not None else None
             if peer is None or session is None or method in session.opted_out:
+                continue
+            if NOTIFICATIONS[method].experimental and not session.experimental:
                 continue
             form = session.experimental, session.jsonrpc
             text = texts.get(form)
@@ -167,6 +169,8 @@ class Hub:
         peer = self._peers[connection_id]
         if peer.session is None or connection_id in question.asked:
             return
+        if not peer.session.experimental and _needs_opt_in(question):
+            return
         question.asked.add(connection_id)
         peer.post(
             render_request(
@@ -174,9 +178,7 @@ class Hub:
                 question.method,
                 question.params,
                 jsonrpc=peer.session.jsonrpc,
-                exclude=None
-                if peer.session.experimental
-                else stable_exclude(type(question.params)),
+                experimental=peer.session.experimental,
             )
         )
 
@@ -187,17 +189,19 @@ class Hub:
             return
         if answer.error is None:
             try:
-                question.result = SERVER_REQUESTS[question.method].result.model_validate(
-                    answer.result
-                )
+                question.result = SERVER_REQUESTS[question.method].parse_result(answer.result)
             except ValidationError:
                 logger.warning("connection %d: bad answer to %s", connection_id, question.method)
         question.answered.set()
 
 
+def _needs_opt_in(question: Question) -> bool:
+    experimental = SERVER_REQUESTS[question.method].experimental
+    return experimental or is_experimental_variant(question.params)
+
+
 def _render(method: str, event: WireModel, at_ms: int, experimental: bool, jsonrpc: bool) -> str:
-    exclude = None if experimental else stable_exclude(type(event))
-    return render_notification(method, event, at_ms, jsonrpc=jsonrpc, exclude=exclude)
+    return render_notification(method, event, at_ms, jsonrpc=jsonrpc, experimental=experimental)
 
 
 def _delta(method: str, event: WireModel, at_ms: int, form: tuple[bool, bool]) -> Delta:

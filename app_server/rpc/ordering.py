@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import anyio
 
-from protocol.methods import Access
+from protocol.specs import Access
 
 OrderingKey: TypeAlias = str
 

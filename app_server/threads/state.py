@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from protocol.items import TextUserInput, ThreadItem, UserMessageItem
+from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     ArchivedChanged,
@@ -124,7 +124,7 @@ class ThreadState:
         self.queued.clear()
 
     def _complete(self, item: ThreadItem) -> None:
-        if isinstance(item, UserMessageItem) and not self.preview:
+        if isinstance(item, UserMessageThreadItem) and not self.preview:
             self.preview = preview_of(item)
         if self.turns:
             self.turns[-1].items.append(item)
@@ -160,7 +160,7 @@ def begin(created: ThreadCreated) -> ThreadState:
     return ThreadState(created, created.settings, created.at_ms, created.at_ms)
 
 
-def preview_of(message: UserMessageItem) -> str:
+def preview_of(message: UserMessageThreadItem) -> str:
     """Cut the text of a user message down to what lists show."""
     texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
     return "\n".join(texts)[:PREVIEW_CHARS]

@@ -10,8 +10,9 @@ from enum import Enum
 from app_server.mcp.connections import Tool
 from app_server.mcp.naming import RawName
 from app_server.turns.ports import ClientPort
-from protocol.mcp import (
-    McpServerElicitationRequestParams,
+from protocol.elicitation import (
+    FormElicitation,
+    McpElicitationSchema,
     McpServerElicitationRequestResponse,
 )
 from protocol.model import Json, JsonObject
@@ -113,7 +114,7 @@ def _may_persist(tool: Tool) -> bool:
     return tool.config.approval_mode_of(tool.raw.tool) == "auto"
 
 
-def _question(request: ApprovalRequest) -> McpServerElicitationRequestParams:
+def _question(request: ApprovalRequest) -> FormElicitation:
     tool = request.tool
     meta: JsonObject = {"codex_approval_kind": "mcp_tool_call"}
     if _may_persist(tool):
@@ -131,11 +132,11 @@ def _question(request: ApprovalRequest) -> McpServerElicitationRequestParams:
     meta["tool_params_display"] = [
         {"name": name, "value": arguments[name], "display_name": name} for name in sorted(arguments)
     ]
-    return McpServerElicitationRequestParams(
+    return FormElicitation(
         thread_id=request.thread_id,
         turn_id=request.turn_id,
         server_name=tool.raw.server,
         meta=meta,
         message=f'Allow the {tool.raw.server} MCP server to run tool "{tool.raw.tool}"?',
-        requested_schema={"type": "object", "properties": {}},
+        requested_schema=McpElicitationSchema(type="object", properties={}),
     )

@@ -19,7 +19,7 @@ from app_server.turns.providers import Provider
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import ResponseReader
 from app_server.turns.tool_router import FunctionCall, ToolRouter
-from protocol.items import AgentMessageItem
+from protocol.items import AgentMessageThreadItem
 from protocol.model import Json
 from protocol.rollout import TokensUsed
 from protocol.turns import (
@@ -95,7 +95,7 @@ class TurnRun:
         self.options = options
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
-        self.last_message: AgentMessageItem | None = None
+        self.last_message: AgentMessageThreadItem | None = None
         self._host = host
         self._recorder = recorder
         self._model = model

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from app_server.clock import Clock
 from app_server.threads.live import LiveThread
 from app_server.turns.ports import ClientPort
-from protocol.items import ItemCompletedNotification, ItemStartedNotification, ThreadItem
+from protocol.items import ItemCompletedNotification, ItemStartedNotification, KnownThreadItem
 from protocol.model import JsonObject, WireModel
 from protocol.rollout import HistoryAppended, ItemCompleted, Record
 
@@ -31,12 +31,12 @@ class TurnRecorder:
         """Tell the thread's listeners."""
         self._clients.emit(self.thread.id, event)
 
-    def started(self, item: ThreadItem) -> None:
+    def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""
         item.started_at_ms = self.now_ms()
         self.announce_started(item)
 
-    def announce_started(self, item: ThreadItem) -> None:
+    def announce_started(self, item: KnownThreadItem) -> None:
         """Tell that an item exists."""
         assert item.started_at_ms is not None
         self.emit(
@@ -48,7 +48,7 @@ class TurnRecorder:
             )
         )
 
-    async def completed(self, item: ThreadItem, history: Sequence[JsonObject] = ()) -> None:
+    async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:
         """Write an item and what the model is to remember of it, then announce it.
 
         Raises:
@@ -64,7 +64,7 @@ class TurnRecorder:
         await self.thread.append(*records, sync=False)
         self.announce_completed(item)
 
-    def announce_completed(self, item: ThreadItem) -> None:
+    def announce_completed(self, item: KnownThreadItem) -> None:
         """Tell that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
         self.emit(

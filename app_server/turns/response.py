@@ -1,5 +1,7 @@
 """One response of a model, event by event: deltas out, finished items into the log."""
 
+from typing import cast
+
 from app_server.turns.model import (
     ItemAdded,
     ItemDone,
@@ -13,14 +15,17 @@ from app_server.turns.model import (
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import (
     AgentMessageDeltaNotification,
-    AgentMessageItem,
-    ReasoningItem,
+    AgentMessageThreadItem,
     ReasoningSummaryPartAddedNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
+    ReasoningThreadItem,
 )
 from protocol.model import Json, JsonObject
+from protocol.responses import MessagePhase
 from protocol.turns import TokenUsageBreakdown
+
+PHASES = ("commentary", "partial_answer", "final_answer")
 
 
 class ResponseReader:
@@ -29,9 +34,9 @@ class ResponseReader:
     def __init__(self, recorder: TurnRecorder) -> None:
         self.calls: list[JsonObject] = []
         self.usage: TokenUsageBreakdown | None = None
-        self.last_message: AgentMessageItem | None = None
+        self.last_message: AgentMessageThreadItem | None = None
         self._recorder = recorder
-        self._open: dict[str, AgentMessageItem | ReasoningItem] = {}
+        self._open: dict[str, AgentMessageThreadItem | ReasoningThreadItem] = {}
 
     async def take(self, event: ModelEvent) -> None:
         """Take one event.
@@ -102,7 +107,7 @@ class ResponseReader:
                 message = self._message(item_id)
                 message.text = "".join(_texts(item.get("content")))
                 phase = item.get("phase")
-                message.phase = phase if isinstance(phase, str) else None
+                message.phase = cast(MessagePhase, phase) if phase in PHASES else None
                 await self._recorder.completed(message, [item])
                 self.last_message = message
             case "reasoning":
@@ -117,20 +122,20 @@ class ResponseReader:
                 await self._recorder.remember(item)
         self._open.pop(item_id, None)
 
-    def _message(self, item_id: str) -> AgentMessageItem:
+    def _message(self, item_id: str) -> AgentMessageThreadItem:
         known = self._open.get(item_id)
-        if isinstance(known, AgentMessageItem):
+        if isinstance(known, AgentMessageThreadItem):
             return known
-        message = AgentMessageItem(id=item_id, text="")
+        message = AgentMessageThreadItem(id=item_id, text="")
         self._open[item_id] = message
         self._recorder.started(message)
         return message
 
-    def _reasoning(self, item_id: str) -> ReasoningItem:
+    def _reasoning(self, item_id: str) -> ReasoningThreadItem:
         known = self._open.get(item_id)
-        if isinstance(known, ReasoningItem):
+        if isinstance(known, ReasoningThreadItem):
             return known
-        reasoning = ReasoningItem(id=item_id)
+        reasoning = ReasoningThreadItem(id=item_id)
         self._open[item_id] = reasoning
         self._recorder.started(reasoning)
         return reasoning

@@ -29,7 +29,7 @@ from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
-from protocol.items import UserInput, UserMessageItem
+from protocol.items import UserInput, UserMessageThreadItem
 from protocol.mcp import McpServerStatusUpdatedNotification
 from protocol.model import JsonObject, WireModel
 from protocol.rollout import (
@@ -47,6 +47,7 @@ from protocol.threads import (
     ActiveThreadStatus,
     IdleThreadStatus,
     SystemErrorThreadStatus,
+    ThreadActiveFlag,
     ThreadStatus,
     ThreadStatusChangedNotification,
 )
@@ -140,7 +141,7 @@ class ThreadSession:
     def status(self) -> ThreadStatus:
         """The thread's status, as the wire has it."""
         if self._run is not None:
-            flags: list[Literal["waitingOnApproval", "waitingOnUserInput"]] = []
+            flags: list[ThreadActiveFlag] = []
             if self._waiting_on_approval:
                 flags.append("waitingOnApproval")
             return ActiveThreadStatus(active_flags=flags)
@@ -247,10 +248,10 @@ class ThreadSession:
 
         return turn_id, begin
 
-    def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageItem | None:
+    def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageThreadItem | None:
         if not user_input.content:
             return None
-        return UserMessageItem(
+        return UserMessageThreadItem(
             id=self._clock.new_id(),
             client_id=user_input.client_id,
             content=list(user_input.content),
@@ -367,7 +368,7 @@ class ThreadSession:
             await self._end_turn(run, "completed", None)
             return True
 
-    async def _run_turn(self, run: TurnRun, user_message: UserMessageItem | None) -> None:
+    async def _run_turn(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
         self._tell_status()
         self._emit_turn_started(run)
         if user_message is not None:
@@ -435,7 +436,7 @@ class ThreadSession:
 
     # Telling.
 
-    def _announce_message(self, run: TurnRun, item: UserMessageItem) -> None:
+    def _announce_message(self, run: TurnRun, item: UserMessageThreadItem) -> None:
         recorder = TurnRecorder(self.thread, run.id, self._clients, self._clock)
         recorder.announce_started(item.model_copy(update={"completed_at_ms": None}))
         recorder.announce_completed(item)

@@ -25,7 +25,7 @@ from protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from protocol.rollout import Settings
-from protocol.turns import ReasoningSummary
+from protocol.values import Personality, ReasoningSummary
 
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
 SUMMARIES = ("auto", "concise", "detailed", "none")
@@ -46,7 +46,7 @@ class Overrides:
     effort: str | None = None
     summary: ReasoningSummary | None = None
     service_tier: str | None = None
-    personality: str | None = None
+    personality: Personality | None = None
 
 
 def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings:

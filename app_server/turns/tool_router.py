@@ -32,9 +32,9 @@ from app_server.turns.approvals import FORBIDDEN, ApprovalGate, ApprovalRequest,
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import (
     McpToolCallError,
-    McpToolCallItem,
     McpToolCallProgressNotification,
     McpToolCallResult,
+    McpToolCallThreadItem,
 )
 from protocol.model import Json, JsonObject
 from protocol.turns import McpMetaByServer
@@ -118,7 +118,7 @@ class ToolRouter:
         return await self._call_tool(call, tool, arguments)
 
     async def _call_tool(self, call: FunctionCall, tool: Tool, arguments: Json) -> Json:
-        item = McpToolCallItem(
+        item = McpToolCallThreadItem(
             id=call.call_id,
             server=tool.raw.server,
             tool=tool.raw.tool,
@@ -189,7 +189,7 @@ class ToolRouter:
 
         return await self._tools.servers.call_tool(tool.raw, arguments, meta, on_progress)
 
-    async def _failed(self, item: McpToolCallItem, text: str, wall_s: float) -> Json:
+    async def _failed(self, item: McpToolCallThreadItem, text: str, wall_s: float) -> Json:
         item.status = "failed"
         item.error = McpToolCallError(message=text)
         item.duration_ms = round(wall_s * 1000)
@@ -198,7 +198,7 @@ class ToolRouter:
 
     async def _call_resource_function(self, call: FunctionCall, arguments: Json) -> Json:
         named = arguments.get("server") if isinstance(arguments, dict) else None
-        item = McpToolCallItem(
+        item = McpToolCallThreadItem(
             id=call.call_id,
             server=named if isinstance(named, str) else UNNAMED_SERVER,
             tool=call.name,

@@ -8,7 +8,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from protocol.items import (
+    AudioUserInput,
     ImageUserInput,
+    LocalAudioUserInput,
     LocalImageUserInput,
     MentionUserInput,
     SkillUserInput,
@@ -17,14 +19,14 @@ from protocol.items import (
 )
 from protocol.model import JsonObject
 
-MAX_IMAGE_BYTES = 20 * 1024 * 1024
-"""Bytes of a local image; a larger one is named to the model instead of shown."""
+MAX_MEDIA_BYTES = 20 * 1024 * 1024
+"""Bytes of a local image or sound; a larger one is named to the model instead of shown."""
 
 
 async def user_message(inputs: Sequence[UserInput]) -> list[JsonObject]:
     """Make the Responses items for one user message; nothing for no input.
 
-    Local images are read now, so that the message does not change when the file does.
+    Local files are read now, so that the message does not change when they do.
     """
     content = [await _content(part) for part in inputs]
     return [{"type": "message", "role": "user", "content": content}] if content else []
@@ -35,12 +37,19 @@ async def _content(part: UserInput) -> JsonObject:
         case TextUserInput():
             return _text(part.text)
         case ImageUserInput():
-            return _image(part.url, part.detail)
+            return _image(part)
         case LocalImageUserInput():
-            url = await anyio.to_thread.run_sync(_read_image, Path(part.path))
+            url = await anyio.to_thread.run_sync(_read_media, Path(part.path), "image")
             if url is None:
                 return _text(f"[image {part.path} could not be read]")
-            return _image(url, part.detail)
+            return _image(ImageUserInput(type="image", url=url, detail=part.detail))
+        case AudioUserInput():
+            return _only(type="input_audio", audio_url=part.url, file_id=part.file_id)
+        case LocalAudioUserInput():
+            url = await anyio.to_thread.run_sync(_read_media, Path(part.path), "audio")
+            if url is None:
+                return _text(f"[audio {part.path} could not be read]")
+            return _only(type="input_audio", audio_url=url)
         case SkillUserInput() | MentionUserInput():
             return _text(f"[{part.type} {part.name}: {part.path}]")
 
@@ -49,20 +58,23 @@ def _text(text: str) -> JsonObject:
     return {"type": "input_text", "text": text}
 
 
-def _image(url: str, detail: str | None) -> JsonObject:
-    image: JsonObject = {"type": "input_image", "image_url": url}
-    return image if detail is None else {**image, "detail": detail}
+def _image(part: ImageUserInput) -> JsonObject:
+    return _only(type="input_image", image_url=part.url, file_id=part.file_id, detail=part.detail)
 
 
-def _read_image(path: Path) -> str | None:
+def _only(**members: str | None) -> JsonObject:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _read_media(path: Path, family: str) -> str | None:
     kind, _ = mimetypes.guess_type(path)
-    if kind is None or not kind.startswith("image/"):
+    if kind is None or not kind.startswith(f"{family}/"):
         return None
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_IMAGE_BYTES + 1)
+            content = file.read(MAX_MEDIA_BYTES + 1)
     except OSError:
         return None
-    if len(content) > MAX_IMAGE_BYTES:
+    if len(content) > MAX_MEDIA_BYTES:
         return None
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

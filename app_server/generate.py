@@ -1,0 +1,77 @@
+"""The commands for client authors: write the wire's JSON Schema and TypeScript, or check them."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+COMMANDS = {
+    "generate-json-schema": "Write the wire's types as JSON Schema (draft 7): one file a type in "
+    "v1/, v2/ and DIR itself, and two bundles with all of them.",
+    "generate-ts": "Write the wire's types as TypeScript: one file a type, an index, and "
+    "MethodMaps.ts, which gives the params and result of every method by its name.",
+    "schema": "Write the bundles of both, stable and experimental, into the folder that is "
+    "committed with the sources; with --check tell what would change.",
+}
+"""Command to what it does."""
+
+
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Run one of COMMANDS; returns the exit status: 0, 1 for a failure or a difference."""
+    options = _parser(command).parse_args(arguments)
+    # A server has no use for the generators.
+    tree = importlib.import_module("protocol.export.tree")
+    try:
+        match command:
+            case "generate-json-schema":
+                files = tree.render_json(experimental=options.experimental)
+                tree.write_files(options.out, files)
+            case "generate-ts":
+                files = tree.render_ts(experimental=options.experimental)
+                tree.write_files(options.out, files)
+            case _ if options.check:
+                return _check(tree.differences(options.out, tree.render_bundles()), options.out)
+            case _:
+                files = tree.render_bundles()
+                tree.replace_files(options.out, files)
+    except OSError as exc:
+        print(f"app-server: {exc}", file=sys.stderr)
+        return 1
+    print(f"{len(files)} files in {options.out}", file=sys.stderr)
+    return 0
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"app-server {command}", description=COMMANDS[command])
+    if command == "schema":
+        parser.add_argument(
+            "--out", type=Path, default=Path("schema"), metavar="DIR", help="default: %(default)s"
+        )
+        parser.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
+        return parser
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="DIR", help="made if it is not there"
+    )
+    parser.add_argument(
+        "--experimental",
+        action="store_true",
+        help="also what needs capabilities.experimentalApi",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        metavar="KEY=VALUE",
+        help="taken from launchers that put it before every command; has no effect here",
+    )
+    return parser
+
+
+def _check(differences: Iterable[str], folder: Path) -> int:
+    found = list(differences)
+    for difference in found:
+        print(f"{folder}: {difference}", file=sys.stderr)
+    if found:
+        print(f"{folder} is not what the types say; run: app-server schema", file=sys.stderr)
+    return 1 if found else 0
