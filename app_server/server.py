@@ -19,10 +19,8 @@ import anyio.to_thread
 
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
-from app_server.handlers.account import AccountHandlers
-from app_server.handlers.apps import AppHandlers
-from app_server.handlers.config import ConfigHandlers
 from app_server.handlers.configuration import Configuration
+from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import McpHandlers, McpPorts
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
@@ -30,8 +28,8 @@ from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_connector
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
-from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
+from app_server.rpc.late_dispatch import LateDispatcher
 from app_server.threads.store import ThreadStore
 from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
 from app_server.transport.stdio import open_stdio
@@ -92,7 +90,7 @@ class AppServer:
         self._offline: str | None = None
         self._starting_offline = anyio.Lock()
         self._background: anyio.abc.TaskGroup | None = None
-        self._requests: Dispatcher | None = None
+        self._requests: LateDispatcher | None = None
 
     def stop(self) -> None:
         """Ask the server to stop: the first time running turns may end, the second time not."""
@@ -199,7 +197,7 @@ class AppServer:
             self.stop()
             self.stop()
 
-    def _make_dispatcher(self, sessions: Sessions) -> Dispatcher:
+    def _make_dispatcher(self, sessions: Sessions) -> LateDispatcher:
         configuration = self._configuration
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
@@ -208,11 +206,18 @@ class AppServer:
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
-            AccountHandlers(configuration),
-            ConfigHandlers(configuration),
-            AppHandlers(),
+            LateHandlers(
+                "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
+            ),
+            LateHandlers("app_server.handlers.apps", "AppHandlers", ("skills/list",)),
+            LateHandlers(
+                "app_server.handlers.config",
+                "ConfigHandlers",
+                ("config/read", "configRequirements/read", "model/list"),
+                configuration,
+            ),
         )
-        return Dispatcher(
+        return LateDispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}
         )
 
@@ -227,7 +232,9 @@ class AppServer:
         return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
 
     async def _warm_up(self) -> None:
-        """Import what the first turn will need, now that nobody waits for it."""
+        """Import what the first requests and turns will need, now that nobody waits for it."""
+        assert self._requests is not None
+        await self._requests.prepare()
         await self._lazy_model.prepare()
         try:
             mcp = read_mcp_settings(await self._configuration.read())

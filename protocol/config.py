@@ -480,7 +480,7 @@ class BrowserUseExtensionRequirements(WireModel):
 
 
 BrowserUseAccessApprovalLifetime = TypeAliasType(
-    "BrowserUseAccessApprovalLifetime", OpenEnum[Literal["turn", "thread"]]
+    "BrowserUseAccessApprovalLifetime", OpenEnum[Literal["thread", "turn"]]
 )
 """How long an approved access to a site lasts."""
 

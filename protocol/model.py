@@ -179,7 +179,10 @@ class _Open:
 
 
 OpenEnum: TypeAlias = Annotated[T | str, _Open()]
-"""Words that only the server says: one that a newer server adds is kept, not refused."""
+"""Words that only the server says: one that a newer server adds is kept, not refused.
+
+Two of these with the same words must have them in the same order: `typing` takes them for one.
+"""
 
 OpenUnion: TypeAlias = Annotated[T | UnknownVariant, _Open()]
 """Alternatives that only the server sends: one that a newer server adds is kept, not refused."""

@@ -8,11 +8,12 @@ Source: docs/wire.md, "Rollout lines".
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserMessageThreadItem
 from protocol.model import Json, JsonObject, WireModel
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from protocol.specs import type_adapter
 from protocol.turns import ThreadTokenUsage, TurnError
 from protocol.values import Personality, ReasoningSummary
 
@@ -149,15 +150,14 @@ Record: TypeAlias = Annotated[
     Field(discriminator="type"),
 ]
 
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-
 
 def parse_record(line: bytes | str) -> Record | None:
     """Read one line; None when it is damaged or of a kind this version does not know."""
     try:
-        return _RECORD.validate_json(line)
+        record: Record = type_adapter(Record).validate_json(line)
     except ValidationError:
         return None
+    return record
 
 
 def render_record(record: RecordBase) -> bytes:

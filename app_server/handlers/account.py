@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures
-from app_server.rpc.context import RequestContext
-from app_server.rpc.dispatch import Handler
+from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.providers import default_provider_id, read_providers
 from protocol.account import GetAccountParams, GetAccountResponse
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from app_server.rpc.context import RequestContext
-from app_server.rpc.dispatch import Handler
+from app_server.rpc.context import Handler, RequestContext
 from protocol.skills import SkillsListEntry, SkillsListParams, SkillsListResponse
 
 

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from app_server.rpc.context import ClientSession, RequestContext
-from app_server.rpc.dispatch import Handler
+from app_server.rpc.context import ClientSession, Handler, RequestContext
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
     PROTOCOL_VERSION,

@@ -15,8 +15,7 @@ from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import McpError
 from app_server.mcp.naming import RawName
 from app_server.mcp.status import ServerReport, report
-from app_server.rpc.context import RequestContext
-from app_server.rpc.dispatch import Handler
+from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from protocol.errors import internal_error, invalid_request

@@ -16,8 +16,7 @@ from app_server.handlers.thread_view import (
     thread_of_state,
     turns_of_state,
 )
-from app_server.rpc.context import RequestContext
-from app_server.rpc.dispatch import Handler
+from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.threads.index import SortKey, ThreadQuery, ThreadRow
 from app_server.threads.state import ThreadState

@@ -9,8 +9,7 @@ from app_server.config import Config
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import thread_failures, turn_failures
 from app_server.handlers.thread_view import started_turn, thread_settings
-from app_server.rpc.context import RequestContext
-from app_server.rpc.dispatch import Handler
+from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.turns.engine import TurnOptions
 from app_server.turns.session import NoActiveTurn, ThreadSession, TurnIdMismatch, TurnInput

@@ -1,10 +1,11 @@
 """What a handler knows of its caller."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from protocol.lifecycle import ClientInfo, InitializeCapabilities
+from protocol.model import WireModel
 
 ConnectionId: TypeAlias = int
 
@@ -56,3 +57,7 @@ class RequestContext:
         for action in self._after:
             action()
         self._after.clear()
+
+
+Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel]]
+"""Answers one method: takes the caller and the params in their type, gives the result."""

@@ -9,12 +9,12 @@ Source: docs/wire.md, "Errors".
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jsonrpcserver import JsonRpcError, Result, Success, async_dispatch_to_serializable
 from pydantic import ValidationError
 
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.envelope import Request, render_error, render_result
 from protocol.errors import (
     METHOD_NOT_FOUND,
@@ -32,7 +32,6 @@ from protocol.unserved import UNSERVED
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel]]
 Method: TypeAlias = Callable[[RequestContext, Json], Awaitable[Result]]
 
 MAX_ANSWER_CHARS = 1024 * 1024 - 1

@@ -1,0 +1,42 @@
+"""Areas that few clients use at once: imported when the first of their methods is called."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from app_server.rpc.context import Handler, RequestContext
+from protocol.model import WireModel
+
+
+class LateHandlers:
+    """Stands for the handlers of a module that is not imported yet."""
+
+    def __init__(self, module: str, name: str, methods: Sequence[str], *ports: Any) -> None:
+        """`name` is the class in `module`; it is made with `ports` and serves `methods`."""
+        self._module = module
+        self._name = name
+        self._ports = ports
+        self._methods = methods
+        self._loading = anyio.Lock()
+        self._routes: Mapping[str, Handler] | None = None
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {method: partial(self._call, method) for method in self._methods}
+
+    async def load(self) -> Mapping[str, Handler]:
+        """Import the module, beside the event loop, and return its own routes."""
+        async with self._loading:
+            if self._routes is None:
+                module = await anyio.to_thread.run_sync(importlib.import_module, self._module)
+                self._routes = getattr(module, self._name)(*self._ports).routes
+        return self._routes
+
+    async def _call(self, method: str, context: RequestContext, params: Any) -> WireModel:
+        routes = self._routes or await self.load()
+        return await routes[method](context, params)
