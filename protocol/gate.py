@@ -99,8 +99,6 @@ def _is_collection(annotation: Any) -> bool:
 
 
 def _origins(annotation: Any) -> Iterator[Any]:
-    if isinstance(annotation, TypeAliasType):
-        annotation = annotation.__value__
     yield getattr(annotation, "__origin__", None)
     for argument in get_args(annotation):
         if not isinstance(argument, type):

@@ -161,7 +161,7 @@ class ThreadSearchParams(WireModel):
     sort_direction: SortDirection | None = None
     """Null means `desc`: newest first."""
     source_kinds: list[ThreadSourceKind] | None = None
-    """Only these kinds of source; null or empty means interactive ones."""
+    """Only these kinds of source; null or empty means all."""
     archived: bool | None = None
     """True searches the archived threads, and only them."""
     search_term: str

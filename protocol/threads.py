@@ -420,7 +420,7 @@ class ThreadListParams(WireModel):
     model_providers: list[str] | None = None
     """Only these providers; null or empty means all."""
     source_kinds: list[ThreadSourceKind] | None = None
-    """Only these kinds of source; null or empty means interactive ones."""
+    """Only these kinds of source; null or empty means all."""
     originators: list[str] | None = None
     """Only threads that these clients created; null or empty means all."""
     archived: bool | None = None

@@ -20,6 +20,7 @@ from typing import Any
 import anyio
 import openai_codex
 import pytest
+from openai_codex._runtime_requirements import CheckoutCapabilities
 from websockets.asyncio.client import connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -466,6 +467,16 @@ def _use_the_sdk(home: Path, gate: Gate, loop: asyncio.AbstractEventLoop) -> Non
             "interrupted",
         ]
         assert codex.models().data[0].id == "scripted"
+
+
+@claim("process:sdk-schema")
+def test_the_python_sdk_finds_the_members_it_looks_for_in_the_schema(tmp_path: Path) -> None:
+    # It asks a binary that tells no version so; ours tells one.
+    command = (str(EXECUTABLE), "--config", 'model="m"', "app-server")
+    capabilities = CheckoutCapabilities(command, str(tmp_path), environment_without())
+    assert capabilities.fields["turn/start"] >= {"threadId", "outputSchema", "mcpMetaByServer"}
+    assert capabilities.fields["thread/resume"] >= {"threadId", "history"}
+    assert capabilities.fields["thread/fork"] >= {"threadId", "beforeTurnId"}
 
 
 @claim("process:demo")

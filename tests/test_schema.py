@@ -1,6 +1,8 @@
 """The contract: types against the reference, generated files, the gate over every member."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from app_server import cli
@@ -328,7 +331,12 @@ def test_what_is_shown_without_the_opt_in_is_what_the_stable_schema_says(
     check_value("stable", name, shown)
 
 
-# Newer peers.
+def test_a_variant_that_needs_one_of_several_members_says_which() -> None:
+    with pytest.raises(ValidationError, match="needs one of url, fileId"):
+        METHODS["turn/start"].parse_params({"threadId": "t", "input": [{"type": "image"}]})
+
+
+# Newer peers, and who else imports the types.
 
 
 @claim("values:open")
@@ -340,3 +348,19 @@ def test_words_and_alternatives_of_newer_servers_are_kept() -> None:
     status = {"type": "active", "activeFlags": ["waitingOnTheMoon"]}
     adapter = type_adapter(ThreadStatus)
     assert from_json(adapter.dump_json(adapter.validate_python(status))) == status
+
+
+def test_the_types_need_pydantic_and_nothing_else() -> None:
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from protocol.export.definitions import load_types; load_types()\n"
+        "from protocol.envelope import parse_message\n"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=SCHEMA.parent
+    )
+    pydantic = {"pydantic", "pydantic_core", "annotated_types", "typing_extensions"}
+    pydantic |= {"typing_inspection", "typing_inspect"}
+    foreign = set(ran.stdout.split()) - pydantic - sys.stdlib_module_names - {"protocol"}
+    assert {name for name in foreign if not name.startswith("_sysconfigdata")} == set()

@@ -64,8 +64,7 @@ def load_definitions() -> Definitions:
     Raises:
         ValueError: two types share a name.
     """
-    modules = [importlib.import_module(f"protocol.{area}") for area in _areas()]
-    types = _types_of(modules)
+    types = load_types()
     _, generated = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(wire_type)) for name, wire_type in types.items()],
         ref_template=REF + "{model}",
@@ -74,7 +73,7 @@ def load_definitions() -> Definitions:
     raw: dict[str, JsonObject] = generated["$defs"]
     if foreign := raw.keys() - types.keys() - {UnknownVariant.__name__}:
         raise ValueError(f"types without a name of their own: {sorted(foreign)}")
-    docs = {module.__name__: read_docs(module) for module in modules}
+    docs = {module.__name__: read_docs(module) for module in _modules()}
     described = {name: _describe(raw[name], types[name], docs) for name in sorted(types)}
     variants = {name for name, wire_type in types.items() if is_variant(wire_type)}
     return {
@@ -84,27 +83,33 @@ def load_definitions() -> Definitions:
     }
 
 
-def is_variant(wire_type: Any) -> bool:
-    """Whether a type's schema stands inside those that use it."""
-    return isinstance(wire_type, type) and issubclass(wire_type, Variant)
+def load_types() -> Mapping[str, Any]:
+    """Import every area and name its wire types: models and named aliases.
 
-
-def _areas() -> list[str]:
-    areas = {spec.area for table in (METHODS, SERVER_REQUESTS) for spec in table.values()}
-    areas |= {spec.area for spec in NOTIFICATIONS.values()} | {FRAMES}
-    # What the areas share lives in areas of their own.
-    return sorted(areas | {"items", "policy", "responses", "values"})
-
-
-def _types_of(modules: Iterable[ModuleType]) -> dict[str, Any]:
+    Raises:
+        ValueError: two types share a name.
+    """
     types: dict[str, Any] = {}
-    for module in modules:
+    for module in _modules():
         for name, value in vars(module).items():
             if not _is_wire_type(value) or value.__module__ != module.__name__:
                 continue
             if types.setdefault(value.__name__, value) is not value or name != value.__name__:
                 raise ValueError(f"{module.__name__}.{name}: the name is taken")
     return types
+
+
+def is_variant(wire_type: Any) -> bool:
+    """Whether a type's schema stands inside those that use it."""
+    return isinstance(wire_type, type) and issubclass(wire_type, Variant)
+
+
+def _modules() -> list[ModuleType]:
+    areas = {spec.area for table in (METHODS, SERVER_REQUESTS) for spec in table.values()}
+    areas |= {spec.area for spec in NOTIFICATIONS.values()} | {FRAMES}
+    # What the areas share lives in areas of their own.
+    areas |= {"items", "policy", "responses", "values"}
+    return [importlib.import_module(f"protocol.{area}") for area in sorted(areas)]
 
 
 def _is_wire_type(value: Any) -> bool:

@@ -5067,7 +5067,7 @@ export type ThreadListParams = {
   sortDirection?: SortDirection | null;
   /** Only these providers; null or empty means all. */
   modelProviders?: Array<string> | null;
-  /** Only these kinds of source; null or empty means interactive ones. */
+  /** Only these kinds of source; null or empty means all. */
   sourceKinds?: Array<ThreadSourceKind> | null;
   /** Only threads that these clients created; null or empty means all. */
   originators?: Array<string> | null;
