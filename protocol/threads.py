@@ -84,7 +84,28 @@ ThreadSource = TypeAliasType("ThreadSource", str)
 """What the client says a thread is for, in a word of its own; for statistics."""
 
 
-class ThreadForkParams(WireModel):
+class ThreadOverrides(WireModel):
+    """Settings that a client may choose for a thread; null leaves them as they are configured."""
+
+    model: str | None = None
+    model_provider: str | None = None
+    service_tier: str | None = None
+    cwd: str | None = None
+    """Relative paths count from the server's working directory."""
+    runtime_workspace_roots: list[AbsolutePathBuf] | None = experimental()
+    """Replaces the thread's roots."""
+    approval_policy: AskForApproval | None = None
+    approvals_reviewer: ApprovalsReviewer | None = None
+    sandbox: SandboxMode | None = None
+    permissions: str | None = experimental()
+    """Id of a named permission profile; not together with `sandbox`."""
+    config: JsonObject | None = None
+    """Overrides of config.toml for this thread; keys may be dotted paths."""
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+
+
+class ThreadForkParams(ThreadOverrides):
     """Copy the history of a thread into a new one."""
 
     thread_id: str
@@ -98,21 +119,6 @@ class ThreadForkParams(WireModel):
     """The first turn not to copy; not together with `lastTurnId`."""
     path: str | None = experimental()
     """Rollout file to copy from in place of `threadId`; empty counts as null."""
-    model: str | None = None
-    model_provider: str | None = None
-    service_tier: str | None = None
-    cwd: str | None = None
-    runtime_workspace_roots: list[AbsolutePathBuf] | None = experimental()
-    """Replaces the thread's roots."""
-    approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
-    sandbox: SandboxMode | None = None
-    permissions: str | None = experimental()
-    """Id of a named permission profile; not together with `sandbox`."""
-    config: JsonObject | None = None
-    """Overrides of config.toml for the new thread; keys may be dotted paths."""
-    base_instructions: str | None = None
-    developer_instructions: str | None = None
     ephemeral: bool = False
     """Keep the new thread in memory only."""
     attach_to_source: bool = experimental(False)
@@ -591,7 +597,7 @@ class ThreadResumeInitialTurnsPageParams(WireModel):
     """Null means `summary`."""
 
 
-class ThreadResumeParams(WireModel):
+class ThreadResumeParams(ThreadOverrides):
     """Load a stored thread, or join a loaded one; the caller is subscribed to it."""
 
     thread_id: str
@@ -599,21 +605,6 @@ class ThreadResumeParams(WireModel):
     """Resume from these items in place of the log."""
     path: str | None = experimental()
     """Rollout file to load in place of `threadId`; for a loaded thread it must be its own."""
-    model: str | None = None
-    model_provider: str | None = None
-    service_tier: str | None = None
-    cwd: str | None = None
-    runtime_workspace_roots: list[AbsolutePathBuf] | None = experimental()
-    """Replaces the thread's roots."""
-    approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
-    sandbox: SandboxMode | None = None
-    permissions: str | None = experimental()
-    """Id of a named permission profile; not together with `sandbox`."""
-    config: JsonObject | None = None
-    """Overrides of config.toml for this thread; keys may be dotted paths."""
-    base_instructions: str | None = None
-    developer_instructions: str | None = None
     personality: Personality | None = None
     """Outdated: `friendly` and `pragmatic` no longer choose a style."""
     exclude_turns: bool = False
@@ -763,27 +754,12 @@ ThreadStartSource = TypeAliasType("ThreadStartSource", Literal["startup", "clear
 """What the user did to get a new thread: started the program, or cleared the old one."""
 
 
-class ThreadStartParams(WireModel):
+class ThreadStartParams(ThreadOverrides):
     """Begin a conversation. What is null comes from the configuration."""
 
-    model: str | None = None
-    model_provider: str | None = None
     allow_provider_model_fallback: bool = experimental(False)
     """If the provider's list has no such model, take its default."""
-    service_tier: str | None = None
-    cwd: str | None = None
-    """Relative paths count from the server's working directory."""
-    runtime_workspace_roots: list[AbsolutePathBuf] | None = experimental()
-    approval_policy: AskForApproval | None = None
-    approvals_reviewer: ApprovalsReviewer | None = None
-    sandbox: SandboxMode | None = None
-    permissions: str | None = experimental()
-    """Id of a named permission profile; not together with `sandbox`."""
-    config: JsonObject | None = None
-    """Overrides of config.toml for this thread; keys may be dotted paths."""
     service_name: str | None = None
-    base_instructions: str | None = None
-    developer_instructions: str | None = None
     personality: Personality | None = None
     """Outdated: `friendly` and `pragmatic` no longer choose a style."""
     multi_agent_mode: MultiAgentMode | None = experimental()

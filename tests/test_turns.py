@@ -1142,6 +1142,26 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
         }
 
 
+@pytest.mark.parametrize(
+    ("setting", "policy"),
+    [("", "on-request"), ('approval_policy = "on-failure"', "on-request")],
+)
+async def test_the_approval_policy_is_shown_as_it_holds(
+    tmp_path: Path, setting: str, policy: str
+) -> None:
+    async with serve(tmp_path, config=setting) as served, served.client() as client:
+        shown = await client.call("config/read", {})
+        assert shown["config"]["approval_policy"] == policy
+
+
+async def test_a_setting_that_the_wire_has_no_place_for_is_named(tmp_path: Path) -> None:
+    config = "[sandbox_workspace_write]\nwritable_roots = 7"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        error = await client.refusal("config/read", {})
+        assert (error.code, error.data["code"]) == (-32600, "configInvalid")
+        assert "sandbox_workspace_write.writable_roots" in error.message
+
+
 async def test_tools_that_a_client_brings_are_ignored_aloud(tmp_path: Path) -> None:
     tool = {"type": "function", "name": "x", "description": "", "inputSchema": {}}
     async with serve(tmp_path) as served, served.client() as client:

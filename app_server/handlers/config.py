@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 
+from pydantic import ValidationError
+
+from app_server.config import ConfigError
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.providers import default_model, default_provider_id
+from app_server.turns.settings import configured_approval_policy
 from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
     ConfigRequirementsReadResponse,
 )
+from protocol.model import JsonObject
 from protocol.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 from protocol.specs import NoParams
 
@@ -63,10 +68,10 @@ class ConfigHandlers:
             shown = {key: config.document.get(key) for key in SHOWN_KEYS}
             shown["model_provider"] = provider_id
             shown["model"] = default_model(config, provider_id)
+            shown["approval_policy"] = configured_approval_policy(config.view())
+            effective = _effective(shown)
         return ConfigReadResponse(
-            config=EffectiveConfig.model_validate(shown),
-            origins={},
-            layers=[] if params.include_layers else None,
+            config=effective, origins={}, layers=[] if params.include_layers else None
         )
 
     async def read_requirements(
@@ -103,3 +108,12 @@ class ConfigHandlers:
                 )
             ]
         )
+
+
+def _effective(settings: JsonObject) -> EffectiveConfig:
+    try:
+        return EffectiveConfig.model_validate(settings)
+    except ValidationError as exc:
+        problem = exc.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"config.toml: {key}: {problem['msg']}") from exc

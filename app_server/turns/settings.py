@@ -65,7 +65,7 @@ def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings
         model=default_model(config, provider_id),
         model_provider=provider_id,
         cwd=cwd,
-        approval_policy=_approval_policy(view),
+        approval_policy=configured_approval_policy(view),
         sandbox_policy=sandbox_policy(mode, view),
         effort=view.string("model_reasoning_effort"),
         summary=cast(ReasoningSummary | None, view.choice("model_reasoning_summary", SUMMARIES)),
@@ -111,7 +111,12 @@ def sandbox_policy(mode: SandboxMode, view: ConfigView) -> SandboxPolicy:
     )
 
 
-def _approval_policy(view: ConfigView) -> AskForApproval:
+def configured_approval_policy(view: ConfigView) -> AskForApproval:
+    """Read `approval_policy`; what older versions knew is read as the nearest of today.
+
+    Raises:
+        ConfigError: it is none of the policies.
+    """
     if isinstance(view.table.get("approval_policy"), dict):
         granular = view.at("approval_policy").at("granular")
         return GranularAskForApproval(

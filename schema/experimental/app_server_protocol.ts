@@ -5854,6 +5854,22 @@ export type ThreadExtra = { [key: string]: JsonValue };
 
 /** Copy the history of a thread into a new one. */
 export type ThreadForkParams = {
+  model?: string | null;
+  modelProvider?: string | null;
+  serviceTier?: string | null;
+  /** Relative paths count from the server's working directory. */
+  cwd?: string | null;
+  /** Replaces the thread's roots. */
+  runtimeWorkspaceRoots?: Array<AbsolutePathBuf> | null;
+  approvalPolicy?: AskForApproval | null;
+  approvalsReviewer?: ApprovalsReviewer | null;
+  sandbox?: SandboxMode | null;
+  /** Id of a named permission profile; not together with `sandbox`. */
+  permissions?: string | null;
+  /** Overrides of config.toml for this thread; keys may be dotted paths. */
+  config?: { [key: string]: JsonValue } | null;
+  baseInstructions?: string | null;
+  developerInstructions?: string | null;
   threadId: string;
   /** Copy the loaded source's settings too, to reuse its prompt cache; only when ephemeral. */
   experimentalPredictionMode?: boolean;
@@ -5865,21 +5881,6 @@ export type ThreadForkParams = {
   beforeTurnId?: string | null;
   /** Rollout file to copy from in place of `threadId`; empty counts as null. */
   path?: string | null;
-  model?: string | null;
-  modelProvider?: string | null;
-  serviceTier?: string | null;
-  cwd?: string | null;
-  /** Replaces the thread's roots. */
-  runtimeWorkspaceRoots?: Array<AbsolutePathBuf> | null;
-  approvalPolicy?: AskForApproval | null;
-  approvalsReviewer?: ApprovalsReviewer | null;
-  sandbox?: SandboxMode | null;
-  /** Id of a named permission profile; not together with `sandbox`. */
-  permissions?: string | null;
-  /** Overrides of config.toml for the new thread; keys may be dotted paths. */
-  config?: { [key: string]: JsonValue } | null;
-  baseInstructions?: string | null;
-  developerInstructions?: string | null;
   /** Keep the new thread in memory only. */
   ephemeral?: boolean;
   /** Keep it out of ordinary lists, as a part of its source; not for ephemeral threads. */
@@ -6657,14 +6658,10 @@ export type ThreadResumeInitialTurnsPageParams = {
 
 /** Load a stored thread, or join a loaded one; the caller is subscribed to it. */
 export type ThreadResumeParams = {
-  threadId: string;
-  /** Resume from these items in place of the log. */
-  history?: Array<ResponseItem> | null;
-  /** Rollout file to load in place of `threadId`; for a loaded thread it must be its own. */
-  path?: string | null;
   model?: string | null;
   modelProvider?: string | null;
   serviceTier?: string | null;
+  /** Relative paths count from the server's working directory. */
   cwd?: string | null;
   /** Replaces the thread's roots. */
   runtimeWorkspaceRoots?: Array<AbsolutePathBuf> | null;
@@ -6677,6 +6674,11 @@ export type ThreadResumeParams = {
   config?: { [key: string]: JsonValue } | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
+  threadId: string;
+  /** Resume from these items in place of the log. */
+  history?: Array<ResponseItem> | null;
+  /** Rollout file to load in place of `threadId`; for a loaded thread it must be its own. */
+  path?: string | null;
   /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
   personality?: Personality | null;
   /** Leave `thread.turns` empty. */
@@ -6980,11 +6982,10 @@ export type ThreadSourceKind = "cli" | "vscode" | "exec" | "appServer" | "subAge
 export type ThreadStartParams = {
   model?: string | null;
   modelProvider?: string | null;
-  /** If the provider's list has no such model, take its default. */
-  allowProviderModelFallback?: boolean;
   serviceTier?: string | null;
   /** Relative paths count from the server's working directory. */
   cwd?: string | null;
+  /** Replaces the thread's roots. */
   runtimeWorkspaceRoots?: Array<AbsolutePathBuf> | null;
   approvalPolicy?: AskForApproval | null;
   approvalsReviewer?: ApprovalsReviewer | null;
@@ -6993,9 +6994,11 @@ export type ThreadStartParams = {
   permissions?: string | null;
   /** Overrides of config.toml for this thread; keys may be dotted paths. */
   config?: { [key: string]: JsonValue } | null;
-  serviceName?: string | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
+  /** If the provider's list has no such model, take its default. */
+  allowProviderModelFallback?: boolean;
+  serviceName?: string | null;
   /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
   personality?: Personality | null;
   /** Outdated and ignored; set the reasoning effort instead. */

@@ -4621,20 +4621,21 @@ export type ThreadDeletedNotification = {
 
 /** Copy the history of a thread into a new one. */
 export type ThreadForkParams = {
-  threadId: string;
-  /** The last turn to copy, which must have ended; null copies all. */
-  lastTurnId?: string | null;
   model?: string | null;
   modelProvider?: string | null;
   serviceTier?: string | null;
+  /** Relative paths count from the server's working directory. */
   cwd?: string | null;
   approvalPolicy?: AskForApproval | null;
   approvalsReviewer?: ApprovalsReviewer | null;
   sandbox?: SandboxMode | null;
-  /** Overrides of config.toml for the new thread; keys may be dotted paths. */
+  /** Overrides of config.toml for this thread; keys may be dotted paths. */
   config?: { [key: string]: JsonValue } | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
+  threadId: string;
+  /** The last turn to copy, which must have ended; null copies all. */
+  lastTurnId?: string | null;
   /** Keep the new thread in memory only. */
   ephemeral?: boolean;
   threadSource?: ThreadSource | null;
@@ -5168,10 +5169,10 @@ export type ThreadReadStateChangedNotification = {
 
 /** Load a stored thread, or join a loaded one; the caller is subscribed to it. */
 export type ThreadResumeParams = {
-  threadId: string;
   model?: string | null;
   modelProvider?: string | null;
   serviceTier?: string | null;
+  /** Relative paths count from the server's working directory. */
   cwd?: string | null;
   approvalPolicy?: AskForApproval | null;
   approvalsReviewer?: ApprovalsReviewer | null;
@@ -5180,6 +5181,7 @@ export type ThreadResumeParams = {
   config?: { [key: string]: JsonValue } | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
+  threadId: string;
   /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
   personality?: Personality | null;
   /** Leave `thread.turns` empty. */
@@ -5378,9 +5380,9 @@ export type ThreadStartParams = {
   sandbox?: SandboxMode | null;
   /** Overrides of config.toml for this thread; keys may be dotted paths. */
   config?: { [key: string]: JsonValue } | null;
-  serviceName?: string | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
+  serviceName?: string | null;
   /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
   personality?: Personality | null;
   /** Keep it in memory only. */
