@@ -167,19 +167,33 @@ def test_nothing_is_coerced() -> None:
 
 @claim("errors:invalid-params")
 def test_the_first_problem_names_field_and_rule() -> None:
-    for params, message in (
-        ({}, "Invalid params: `threadId`: missing field `threadId`"),
+    granular = {"granular": {"rules": 1}}
+    policies = "'untrusted', 'on-request' or 'never'"
+    for params, field, rule in (
+        ({}, "threadId", "missing field `threadId`"),
+        ({"threadId": 5, "input": []}, "threadId", "Input should be a valid string"),
+        ({"threadId": "t", "input": [{"type": "image"}]}, "input.0", "needs one of url, fileId"),
         (
-            {"threadId": 5, "input": []},
-            "Invalid params: `threadId`: Input should be a valid string",
+            {"threadId": "t", "input": [{"type": "text"}]},
+            "input.0.text",
+            "missing field `input.0.text`",
+        ),
+        (
+            {"threadId": "t", "input": [], "approvalPolicy": "x"},
+            "approvalPolicy",
+            f"Input should be {policies}",
+        ),
+        (
+            {"threadId": "t", "input": [], "approvalPolicy": granular},
+            "approvalPolicy",
+            f"Input should be {policies}",
         ),
     ):
         with pytest.raises(ValidationError) as caught:
             turns.TurnStartParams.model_validate(params)
-        problem = first_problem(caught.value)
-        assert (problem.code, problem.message) == (-32602, message)
-        assert problem.data["code"] == "invalidParams"
-        assert problem.data["field"] == "threadId"
+        problem = first_problem(caught.value, params)
+        assert (problem.code, problem.message) == (-32602, f"Invalid params: `{field}`: {rule}")
+        assert problem.data == {"code": "invalidParams", "field": field, "rule": rule}
 
 
 @claim("experimental:descriptor")

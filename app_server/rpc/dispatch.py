@@ -8,7 +8,7 @@ Source: docs/wire.md, "Errors".
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from jsonrpcserver import JsonRpcError, Result, Success, async_dispatch_to_serializable
@@ -118,7 +118,7 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
         try:
             request = spec.parse_params(params)
         except ValidationError as exc:
-            raise _wire(first_problem(exc)) from exc
+            raise _wire(first_problem(exc, params)) from exc
         if context.session is not None and not context.session.experimental:
             used = used_experimental(method, request)
             if used is not None:
@@ -136,18 +136,31 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
     return call
 
 
-def first_problem(error: ValidationError) -> RpcError:
+def first_problem(error: ValidationError, params: Json) -> RpcError:
     """Name the field and the rule of the first thing wrong with the parameters."""
     problem = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(part) for part in problem["loc"])
-    rule = problem["msg"]
-    match problem["type"]:
-        case "missing":
-            rule = f"missing field `{field}`"
-        case "model_type":
-            rule = "must be a JSON object"
+    missing = problem["type"] == "missing"
+    field = ".".join(_path(problem["loc"], params, missing=missing))
+    rule = problem["msg"].removeprefix("Value error, ")
+    if missing:
+        rule = f"missing field `{field}`"
+    if problem["type"] == "model_type":
+        rule = "must be a JSON object"
     where = f" `{field}`:" if field else ""
     return invalid_params(f"Invalid params:{where} {rule}", field=field, rule=rule)
+
+
+def _path(loc: Sequence[int | str], params: Json, *, missing: bool) -> Iterator[str]:
+    """Keep of pydantic's path what is in the params: it also names alternatives of unions."""
+    value = params
+    for position, part in enumerate(loc):
+        if isinstance(value, dict) and part in value:
+            value = value[str(part)]
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        elif not (missing and position == len(loc) - 1):
+            continue
+        yield str(part)
 
 
 def _wire(error: RpcError) -> JsonRpcError:
