@@ -29,7 +29,12 @@ TOOLS = [
     tool("progress"),
     tool("wipe", "Destroy things.", annotations={"destructiveHint": True}, title="Wipe"),
     tool("plain", annotations=None),
+    tool("meet", "Wait for another call."),
+    tool("meet_writing", "Wait for another call.", annotations=None),
 ]
+
+met: list[tuple[object, object]] = []
+"""Ids and numbers of calls that wait for each other."""
 
 
 def text(value: object) -> dict[str, object]:
@@ -122,7 +127,13 @@ def main() -> None:
             log.write(line)
             log.flush()
         message = json.loads(line)
-        if "id" in message and "method" in message:
+        if message.get("params", {}).get("name") in ("meet", "meet_writing"):
+            met.append((message["id"], message["params"]["arguments"]["n"]))
+            if len(met) == 2:
+                for request_id, number in reversed(met):
+                    result = text(f"met {number}")
+                    send({"jsonrpc": "2.0", "id": request_id, "result": result})
+        elif "id" in message and "method" in message:
             answered = answer(message["method"], message.get("params", {}))
             if answered:
                 send({"jsonrpc": "2.0", "id": message["id"], **answered})

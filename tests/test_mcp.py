@@ -45,6 +45,7 @@ from app_server.mcp.declare import declare
 from app_server.mcp.listing import Listing, read_only_hint
 from app_server.mcp.naming import MAX_LENGTH, RawName, VisibleName, assign_names
 from app_server.mcp.schema import reduce_schema, tool_parameters
+from app_server.turns.scheduling import run_calls
 from tests.harness import Gate, WireClient, calls, claim, serve, stdio_server
 
 # Configuration.
@@ -619,7 +620,7 @@ def raw_call(name: str, arguments: Any = None) -> dict[str, Any]:
 async def call_items(
     served: Any, client: WireClient, thread_id: str, *functions: Any, **options: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Run a turn whose model makes calls; gives the completed call items and the outputs."""
+    """Run a turn whose model makes calls; gives the completed items and outputs, in call order."""
     served.model.scripts.append(calls(*functions))
     params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}], **options}
     await client.call("turn/start", params)
@@ -630,7 +631,8 @@ async def call_items(
         for item in served.model.requests[-1]["input"]
         if item["type"] == "function_call_output"
     ]
-    return [item for item in items if item["type"] == "mcpToolCall"], outputs[-len(functions) :]
+    items = [item for item in items if item["type"] == "mcpToolCall"]
+    return sorted(items, key=lambda item: item["id"]), outputs[-len(functions) :]
 
 
 def input_text(text: str) -> dict[str, str]:
@@ -749,7 +751,8 @@ async def test_calls_become_items_and_outputs(tmp_path: Path) -> None:
         assert outputs[5].startswith("err: ")
         assert outputs[6:] == ["unsupported call: mcp__rawnothing", "unsupported call: bare"]
         read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
-        assert read["thread"]["turns"][0]["items"][1:-1] == items
+        stored = read["thread"]["turns"][0]["items"][1:-1]
+        assert sorted(stored, key=lambda item: item["id"]) == items
 
 
 @claim("meta:for-its-server", "meta:not-the-next-turn", "meta:steer", "meta:not-in-the-log")
@@ -894,11 +897,11 @@ async def test_an_interrupt_cancels_the_call_at_its_server(tmp_path: Path) -> No
 @claim("mcp:timeout", "mcp:death")
 async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
     async with with_peer(tmp_path, "big", tool_timeout_sec="0.1") as (served, client, thread_id):
-        items, outputs = await call_items(
-            served, client, thread_id, raw_call("slow"), raw_call("huge"), raw_call("die"),
-            raw_call("meta"),
-        )  # fmt: skip
-        timed_out, huge, died, later = items
+        (timed_out, huge), outputs = await call_items(
+            served, client, thread_id, raw_call("slow"), raw_call("huge")
+        )
+        (died,), _ = await call_items(served, client, thread_id, raw_call("die"))
+        (later,), _ = await call_items(served, client, thread_id, raw_call("meta"))
         assert timed_out["error"]["message"].endswith("timed out awaiting tools/call after 0.1s")
         assert huge["status"] == "completed"
         assert huge["result"]["content"][0]["text"].startswith("Truncated tool output:\n")
@@ -913,6 +916,67 @@ async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
         (entry,) = status["data"]
         assert (entry["runtimeStatus"], entry["toolsError"]) == ("failed", None)
         assert "meta" in entry["tools"]
+
+
+# Side by side.
+
+
+@pytest.mark.parametrize(
+    ("tool", "together"),
+    [("meet", True), ("meet_writing", False)],
+    ids=["read-only", "any tool of a server that allows it"],
+)
+@claim("mcp:parallel")
+async def test_calls_that_may_overlap_run_side_by_side(
+    tmp_path: Path, tool: str, together: bool
+) -> None:
+    keys = {} if together else {"supports_parallel_tool_calls": "true"}
+    keys["default_tools_approval_mode"] = '"approve"'
+    async with with_peer(tmp_path, **keys) as (served, client, thread_id):
+        # Each is answered only when both have come.
+        items, outputs = await call_items(
+            served, client, thread_id, raw_call(tool, {"n": 1}), raw_call(tool, {"n": 2})
+        )
+        assert [item["status"] for item in items] == ["completed", "completed"]
+        assert [output[1]["text"] for output in outputs] == ["met 1", "met 2"]
+
+
+@claim("mcp:exclusive")
+async def test_a_call_that_may_write_runs_alone(tmp_path: Path) -> None:
+    keys = {"default_tools_approval_mode": '"approve"'}
+    async with with_peer(tmp_path, **keys) as (served, client, thread_id):
+        functions = [raw_call(name) for name in ("meta", "wipe", "wipe", "fail", "structured")]
+        served.model.scripts.append(calls(*functions))
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        await client.call("turn/start", params)
+        messages = await client.until("turn/completed")
+        told = [
+            (message["method"].removeprefix("item/"), message["params"]["item"]["id"])
+            for message in messages
+            if message.get("params", {}).get("item", {}).get("type") == "mcpToolCall"
+        ]
+        assert told[:6] == [
+            (step, f"call_{number}") for number in (1, 2, 3) for step in ("started", "completed")
+        ]
+        assert told[6:8] == [("started", "call_4"), ("started", "call_5")]
+
+
+@claim("mcp:exclusive")
+async def test_calls_of_one_response_keep_their_order_and_end_together() -> None:
+    began: list[int] = []
+
+    async def run(call: int) -> int:
+        began.append(call)
+        if call < 0:
+            raise OSError("disk")
+        await anyio.sleep_forever() if call == 99 else await anyio.lowlevel.checkpoint()
+        return call * 10
+
+    assert await run_calls([1, 2, 3, 4], lambda call: call != 2, run) == [10, 20, 30, 40]
+    assert began == [1, 2, 3, 4]
+    with pytest.raises(OSError, match="disk"):
+        await run_calls([99, -1, 5], lambda call: True, run)
+    assert await run_calls(range(100), lambda call: True, lambda call: run(0)) == [0] * 100
 
 
 # Approval.

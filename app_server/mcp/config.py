@@ -120,6 +120,8 @@ class ServerConfig:
     disabled_tools: Sequence[str] = ()
     approval_mode: str | None = None
     tool_approval_modes: Mapping[str, str] = field(default_factory=dict)
+    supports_parallel_calls: bool = False
+    """Tools that write may run beside others, too."""
 
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
@@ -188,6 +190,7 @@ def _read_server(name: str, view: ConfigView) -> ServerConfig:
         disabled_tools=view.strings("disabled_tools") or (),
         approval_mode=view.choice("default_tools_approval_mode", APPROVAL_MODES),
         tool_approval_modes=modes,
+        supports_parallel_calls=view.boolean("supports_parallel_tool_calls", default=False),
     )
 
 

@@ -7,7 +7,7 @@ Source: docs/wire.md, "Turns".
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from app_server.turns.prompt import call_output, outputs_for_open_calls, request
 from app_server.turns.providers import Provider
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import ResponseReader
+from app_server.turns.scheduling import run_calls
 from app_server.turns.tool_router import FunctionCall, ToolRouter
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json
@@ -127,15 +128,23 @@ class TurnRun:
             reader = await self._respond()
             self.last_message = reader.last_message or self.last_message
             await self._account(reader.usage)
-            for item in reader.calls:
-                call = FunctionCall.of(item, self._recorder.new_id)
-                output = await self._router.run(call)
-                await self._recorder.remember(call_output(call.call_id, output))
+            await self._make_calls(
+                [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
+            )
             if not reader.calls and await self._host.finish_if_idle(self):
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
         self._announce(failure, will_retry=False)
         raise failure
+
+    async def _make_calls(self, calls: Sequence[FunctionCall]) -> None:
+        outputs = await run_calls(calls, self._router.may_overlap, self._router.run)
+        await self._recorder.remember(
+            *(
+                call_output(call.call_id, output)
+                for call, output in zip(calls, outputs, strict=True)
+            )
+        )
 
     async def _respond(self) -> ResponseReader:
         """Get one whole response, trying again as often as the provider allows."""

@@ -99,6 +99,13 @@ class ToolRouter:
             return []
         return [*RESOURCE_FUNCTIONS, *declare(self._tools.servers.tools())]
 
+    def may_overlap(self, call: FunctionCall) -> bool:
+        """Whether the call may run beside others: it only reads, or its server says so."""
+        tool = self._tools.servers.tools().find(VisibleName(call.namespace or "", call.name))
+        if tool is None:
+            return True
+        return tool.config.supports_parallel_calls or read_only_hint(tool.definition) is True
+
     async def run(self, call: FunctionCall) -> Json:
         """Make one call and return its output for the model.
 
