@@ -9,6 +9,7 @@ import json
 import sys
 
 READ_ONLY = {"readOnlyHint": True}
+HARMLESS = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
 
 
 def tool(name: str, description: str | None = None, **more: object) -> dict[str, object]:
@@ -29,9 +30,13 @@ TOOLS = [
     tool("progress"),
     tool("wipe", "Destroy things.", annotations={"destructiveHint": True}, title="Wipe"),
     tool("plain", annotations=None),
+    tool("request", "Ask the client and give back its answer.", annotations=HARMLESS),
     tool("meet", "Wait for another call."),
     tool("meet_writing", "Wait for another call.", annotations=None),
 ]
+
+asked: dict[object, object] = {}
+"""Ids of our own requests to ids of the calls that made them."""
 
 met: list[tuple[object, object]] = []
 """Ids and numbers of calls that wait for each other."""
@@ -127,7 +132,15 @@ def main() -> None:
             log.write(line)
             log.flush()
         message = json.loads(line)
-        if message.get("params", {}).get("name") in ("meet", "meet_writing"):
+        name = message.get("params", {}).get("name")
+        if "method" not in message and message["id"] in asked:
+            reply = text({key: message[key] for key in ("result", "error") if key in message})
+            send({"jsonrpc": "2.0", "id": asked.pop(message["id"]), "result": reply})
+        elif name == "request":
+            request_id = f"ask-{message['id']}"
+            asked[request_id] = message["id"]
+            send({"jsonrpc": "2.0", "id": request_id, **message["params"]["arguments"]})
+        elif name in ("meet", "meet_writing"):
             met.append((message["id"], message["params"]["arguments"]["n"]))
             if len(met) == 2:
                 for request_id, number in reversed(met):

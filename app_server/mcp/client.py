@@ -17,7 +17,7 @@ from anyio.abc import TaskStatus
 from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from app_server.mcp.config import (
     HttpTransport,
@@ -25,6 +25,7 @@ from app_server.mcp.config import (
     ServerUnavailable,
     StdioTransport,
 )
+from app_server.mcp.elicitation import BadQuestion
 from app_server.mcp.errors import (
     NotLoggedIn,
     PeerError,
@@ -53,16 +54,15 @@ CLOSED_MESSAGE = "Connection closed"
 class McpClient:
     """A Peer over the SDK's dispatcher."""
 
-    def __init__(self, dispatcher: JSONRPCDispatcher) -> None:
+    def __init__(self, dispatcher: JSONRPCDispatcher, owner: ConnectionOwner) -> None:
         self._dispatcher = dispatcher
+        self._owner = owner
         self.closed = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read from the server until it ends; requests can be made once this has started."""
         try:
-            await self._dispatcher.run(
-                _refuse_request, _ignore_notification, task_status=task_status
-            )
+            await self._dispatcher.run(self._answer, _ignore_notification, task_status=task_status)
         finally:
             self.closed.set()
 
@@ -91,17 +91,22 @@ class McpClient:
                 raise RequestTimedOut(method, timeout_s) from exc
             raise PeerError(exc.code, exc.message, exc.data) from exc
 
+    async def _answer(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Answer a request of the server."""
+        if method == "ping":
+            return {}
+        if method == "elicitation/create" and self._owner.can_elicit:
+            try:
+                return await self._owner.elicit(dict(params or {}))
+            except BadQuestion as exc:
+                raise MCPError(code=INVALID_PARAMS, message=str(exc)) from exc
+        raise MCPError(code=METHOD_NOT_FOUND, message=f"Method not found: {method}")
+
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters."""
         await self._dispatcher.notify(method, None, {"headers": {VERSION_HEADER: MCP_VERSION}})
-
-
-async def _refuse_request(
-    context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    if method == "ping":
-        return {}
-    raise MCPError(code=METHOD_NOT_FOUND, message=f"Method not found: {method}")
 
 
 async def _ignore_notification(
@@ -118,7 +123,7 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
     """
     try:
         async with _open(config, cwd) as (streams, process):
-            client = McpClient(JSONRPCDispatcher(*streams))
+            client = McpClient(JSONRPCDispatcher(*streams), owner)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, owner)
@@ -134,7 +139,7 @@ async def _start(
 ) -> None:
     try:
         with anyio.fail_after(config.startup_timeout_s):
-            listing = await _shake_hands(client)
+            listing = await _shake_hands(client, can_elicit=owner.can_elicit)
     except TimeoutError:
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
@@ -181,10 +186,11 @@ async def _open(
                 yield streams, None
 
 
-async def _shake_hands(client: McpClient) -> Listing:
+async def _shake_hands(client: McpClient, *, can_elicit: bool) -> Listing:
+    capabilities: JsonObject = {"elicitation": {"form": {}, "url": {}}} if can_elicit else {}
     hello = await client.request(
         "initialize",
-        {"protocolVersion": MCP_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO},
+        {"protocolVersion": MCP_VERSION, "capabilities": capabilities, "clientInfo": CLIENT_INFO},
     )
     await client.notify("notifications/initialized")
     tools, meta = await list_all(client, "tools/list", "tools")

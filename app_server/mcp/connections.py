@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import anyio
 
 from app_server.mcp.config import McpSettings, ServerConfig
+from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import (
     BadArguments,
+    RequestTimedOut,
     RequiredServersFailed,
     ToolDisabled,
     UnknownServer,
@@ -56,9 +58,15 @@ class ServerSet:
         settings: McpSettings,
         cwd: str,
         told: StatusCallback,
+        asks: ElicitationPort | None = None,
     ) -> None:
-        """Make the set; nothing starts before `run`. `told` hears of every step of every start."""
-        self.servers = {name: McpServer(config, told) for name, config in settings.servers.items()}
+        """Make the set; nothing starts before `run`.
+
+        `told` hears of every step of every start. Without `asks` servers cannot ask the user.
+        """
+        self.servers = {
+            name: McpServer(config, told, asks) for name, config in settings.servers.items()
+        }
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
         self._table: tuple[tuple[str, ...], ToolTable] | None = None
@@ -127,10 +135,12 @@ class ServerSet:
         arguments: Json,
         meta: JsonObject,
         on_progress: ProgressCallback | None = None,
+        caller: str | None = None,
     ) -> JsonObject:
         """Call a tool by its raw name and return the result as the server sent it.
 
-        Cancelling tells the server.
+        Cancelling tells the server. The timeout counts the time in which no question of the
+        server's is open; such a question names the `caller`.
 
         Raises:
             McpError: nobody of this name, not started, filtered out, bad arguments, timed out,
@@ -146,12 +156,9 @@ class ServerSet:
         params: JsonObject = {"name": raw.tool, "_meta": meta}
         if arguments is not None:
             params["arguments"] = arguments
-        return await peer.request(
-            "tools/call",
-            params,
-            timeout_s=server.config.tool_timeout_s,
-            on_progress=on_progress,
-        )
+        with server.calls.run(caller, server.config.tool_timeout_s) as call, call.scope:
+            return await peer.request("tools/call", params, on_progress=on_progress)
+        raise RequestTimedOut("tools/call", server.config.tool_timeout_s)
 
     async def read_resource(self, name: str, uri: str, meta: JsonObject | None) -> JsonObject:
         """Read one resource and return the result as the server sent it.

@@ -47,12 +47,17 @@ class ConnectionOwner(Protocol):
 
     stop: anyio.Event
     """Set to end the connection."""
+    can_elicit: bool
+    """Whether there is anybody who could be asked."""
 
     def ready(self, peer: Peer, listing: Listing) -> None:
         """Hear that the server can be called."""
 
     def failed(self, failure: StartupFailed) -> None:
         """Hear that the server did not start."""
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Ask the user what the server wants to know; see ElicitationPort."""
 
 
 async def list_all(

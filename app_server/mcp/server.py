@@ -12,6 +12,12 @@ from typing import Literal, TypeAlias
 import anyio
 
 from app_server.mcp.config import VALID_NAME, ServerConfig
+from app_server.mcp.elicitation import (
+    CANCELLED,
+    ElicitationPort,
+    RunningCalls,
+    ServerQuestion,
+)
 from app_server.mcp.errors import (
     ClientUnavailable,
     NotLoggedIn,
@@ -23,6 +29,7 @@ from app_server.mcp.errors import (
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import Connector
 from app_server.mcp.peer import Peer
+from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +59,7 @@ class McpServer:
         self,
         config: ServerConfig,
         told: StatusCallback,
+        asks: ElicitationPort | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.config = config
@@ -61,6 +69,9 @@ class McpServer:
         self.settled = anyio.Event()
         """Set once a start has been decided, or will not be tried."""
         self.stop = anyio.Event()
+        self.calls = RunningCalls()
+        self.can_elicit = asks is not None
+        self._asks = asks
         self._told = told
         self._sleep = sleep
         self._peer: Peer | None = None
@@ -115,6 +126,19 @@ class McpServer:
         self.status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
         self._settle("failed", _for_people(self.config.name, failure))
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Pass a question of the server on; the clocks of its calls stop until it is answered.
+
+        Raises:
+            BadQuestion: it makes no sense.
+        """
+        assert self._asks is not None, "a server that may not ask does not know how"
+        if not self.calls.may_ask:
+            return CANCELLED
+        question = ServerQuestion(self.config.name, params, self.calls.newest_caller)
+        with self.calls.question():
+            return await self._asks.elicit(question)
 
     @property
     def has_started(self) -> bool:

@@ -60,7 +60,7 @@ class ApprovalGate:
         mode = tool.config.approval_mode_of(tool.raw.tool)
         if mode == "approve" or not _needs_approval(mode, tool.definition.get("annotations")):
             return Verdict.RUN
-        if settings.approval_policy == "never" and _writes_freely(settings):
+        if settings.approval_policy == "never" and writes_freely(settings):
             return Verdict.RUN
         if tool.raw in self._remembered:
             return Verdict.RUN
@@ -104,7 +104,8 @@ def _needs_approval(mode: str, annotations: Json) -> bool:
     return not read_only and (destructive or open_world)
 
 
-def _writes_freely(settings: Settings) -> bool:
+def writes_freely(settings: Settings) -> bool:
+    """Whether nothing that a turn does is confined."""
     return isinstance(
         settings.sandbox_policy, DangerFullAccessSandboxPolicy | ExternalSandboxPolicy
     )

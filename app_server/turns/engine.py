@@ -97,6 +97,8 @@ class TurnRun:
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
         self.last_message: AgentMessageThreadItem | None = None
+        self.user_was_asked = False
+        """Whether a question was put to the user in this turn."""
         self._host = host
         self._recorder = recorder
         self._model = model

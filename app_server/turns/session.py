@@ -22,6 +22,7 @@ from app_server.threads.live import LiveThread
 from app_server.threads.state import TurnState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approvals import ApprovalGate
+from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ClientPort
@@ -117,7 +118,10 @@ class ThreadSession:
     ) -> None:
         """`tasks` owns everything the thread does."""
         self.thread = thread
-        self.servers = ServerSet(mcp, thread.state.settings.cwd, self._server_step)
+        self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
+        self.servers = ServerSet(
+            mcp, thread.state.settings.cwd, self._server_step, self._elicitations
+        )
         self._model = ports.model
         self._clients = ports.clients
         self._clock = ports.clock
@@ -160,7 +164,9 @@ class ThreadSession:
     @contextmanager
     def _shown_as_waiting(self) -> Iterator[None]:
         self._waiting_on_approval += 1
-        self._tell_status()
+        if self._run is not None:
+            self._run.user_was_asked = True
+            self._tell_status()
         try:
             yield
         finally:
@@ -267,7 +273,7 @@ class ThreadSession:
             recorder=recorder,
             waiting_on_approval=self._shown_as_waiting,
             mcp_meta=options.mcp_meta,
-            turn_metadata=lambda: turn_metadata(self.thread.state),
+            turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
         )
         return TurnRun(
@@ -278,6 +284,10 @@ class ThreadSession:
             options,
             self._settings,
         )
+
+    def _turn_metadata(self) -> JsonObject:
+        assert self._run is not None, "only a turn makes calls"
+        return turn_metadata(self.thread.state, user_was_asked=self._run.user_was_asked)
 
     async def steer(
         self, expected_turn_id: str, user_input: TurnInput, mcp_meta: McpMetaByServer
@@ -432,6 +442,7 @@ class ThreadSession:
         self._run = None
         self._tell_status()
         self._emit_turn_completed(run, turn, end, error)
+        self._elicitations.turn_over(run.id)
         self.idle.set()
 
     # Telling.

@@ -194,7 +194,9 @@ class ToolRouter:
                     )
                 )
 
-        return await self._tools.servers.call_tool(tool.raw, arguments, meta, on_progress)
+        return await self._tools.servers.call_tool(
+            tool.raw, arguments, meta, on_progress, recorder.turn_id
+        )
 
     async def _failed(self, item: McpToolCallThreadItem, text: str, wall_s: float) -> Json:
         item.status = "failed"

@@ -13,7 +13,7 @@ from protocol.policy import (
 )
 
 
-def turn_metadata(state: ThreadState) -> JsonObject:
+def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
     """Describe the running turn: ids, model, and how far its tools may go."""
     turn = state.turns[-1]
     metadata: JsonObject = {
@@ -23,6 +23,8 @@ def turn_metadata(state: ThreadState) -> JsonObject:
     }
     if state.settings.effort is not None:
         metadata["reasoning_effort"] = state.settings.effort
+    if user_was_asked:
+        metadata["user_input_requested_during_turn"] = True
     return metadata | {
         "turn_id": turn.id,
         "turn_started_at_unix_ms": turn.started_at_ms,

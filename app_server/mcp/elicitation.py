@@ -1,0 +1,112 @@
+"""Questions that a server puts to the user, and the clocks that stop while one is open.
+
+Source: MCP 2025-06-18, "Elicitation"; docs/mcp.md, "Questions of servers".
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+
+from protocol.model import JsonObject
+
+MAX_OPEN_QUESTIONS = 16
+"""Of one server; what it asks beyond that is cancelled at once."""
+
+CANCELLED: JsonObject = {"action": "cancel"}
+DECLINED: JsonObject = {"action": "decline"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerQuestion:
+    """One `elicitation/create` request."""
+
+    server: str
+    params: JsonObject
+    """As the server sent them."""
+    caller: str | None
+    """Whom the newest running call of the server was made for; None when none runs."""
+
+
+class BadQuestion(Exception):
+    """A question that cannot be asked; the text is what the server is told."""
+
+
+class ElicitationPort(Protocol):
+    """Whoever can ask the user."""
+
+    async def elicit(self, question: ServerQuestion) -> JsonObject:
+        """Ask, and return the result for the server: `action`, perhaps `content` and `_meta`.
+
+        Waits without limit. Cancelling withdraws the question.
+
+        Raises:
+            BadQuestion: it makes no sense.
+        """
+
+
+class RunningCall:
+    """One call that runs: its deadline counts only the time in which no question is open."""
+
+    def __init__(self, caller: str | None, timeout_s: float, now: Callable[[], float]) -> None:
+        self.caller = caller
+        self.scope = anyio.CancelScope(deadline=now() + timeout_s)
+        self._now = now
+        self._left_s = timeout_s
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        self._left_s = self.scope.deadline - self._now()
+        self.scope.deadline = float("inf")
+
+    def resume(self) -> None:
+        """Let the clock go on."""
+        self.scope.deadline = self._now() + self._left_s
+
+
+class RunningCalls:
+    """The calls of one server, and how many questions of it are open."""
+
+    def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
+        self._now = now
+        self._calls: list[RunningCall] = []
+        self._open_questions = 0
+
+    @contextmanager
+    def run(self, caller: str | None, timeout_s: float) -> Iterator[RunningCall]:
+        """Count a call as running for as long as the context lasts."""
+        call = RunningCall(caller, timeout_s, self._now)
+        self._calls.append(call)
+        if self._open_questions:
+            call.pause()
+        try:
+            yield call
+        finally:
+            self._calls.remove(call)
+
+    @property
+    def newest_caller(self) -> str | None:
+        """Whom the newest running call was made for."""
+        return self._calls[-1].caller if self._calls else None
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether one more question may be open."""
+        return self._open_questions < MAX_OPEN_QUESTIONS
+
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """Stop the clocks of all running calls for as long as the context lasts."""
+        self._open_questions += 1
+        if self._open_questions == 1:
+            for call in self._calls:
+                call.pause()
+        try:
+            yield
+        finally:
+            self._open_questions -= 1
+            if not self._open_questions:
+                for call in self._calls:
+                    call.resume()

@@ -1,0 +1,108 @@
+"""What MCP servers ask the user: policy first, then the clients.
+
+Source: docs/mcp.md, "Questions of servers".
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeAlias
+
+import anyio
+from pydantic import ValidationError
+
+from app_server.mcp.elicitation import CANCELLED, DECLINED, BadQuestion, ServerQuestion
+from app_server.threads.live import LiveThread
+from app_server.turns.approvals import ELICITATION, writes_freely
+from app_server.turns.ports import ClientPort
+from protocol.elicitation import (
+    FormElicitation,
+    McpElicitationSchema,
+    McpServerElicitationRequestResponse,
+    UrlElicitation,
+)
+from protocol.model import JsonObject
+from protocol.policy import GranularAskForApproval
+from protocol.rollout import Settings
+
+WaitingOnUser: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+
+class ElicitationGate:
+    """The questions of one thread's servers."""
+
+    def __init__(self, thread: LiveThread, clients: ClientPort, waiting: WaitingOnUser) -> None:
+        """Take `waiting`, which shows in the thread's status that the user is asked."""
+        self._thread = thread
+        self._clients = clients
+        self._waiting = waiting
+        self._open: dict[anyio.CancelScope, str | None] = {}
+
+    async def elicit(self, question: ServerQuestion) -> JsonObject:
+        """Answer a question, asking the user unless policy decides; see ElicitationPort."""
+        wire = _wire_question(self._thread.id, question)
+        settings = self._thread.state.settings
+        if _is_empty_form(wire) and settings.approval_policy == "never" and writes_freely(settings):
+            return {"action": "accept", "content": {}}
+        if _may_not_ask(settings):
+            return DECLINED
+        with self._withdrawable(question.caller) as scope, self._waiting():
+            answer = await self._clients.ask(self._thread.id, ELICITATION, wire)
+        if scope.cancelled_caught:
+            return CANCELLED
+        if not isinstance(answer, McpServerElicitationRequestResponse):
+            return DECLINED
+        members = {"action": answer.action, "content": answer.content, "_meta": answer.meta}
+        return {name: value for name, value in members.items() if value is not None}
+
+    def turn_over(self, turn_id: str) -> None:
+        """Withdraw what was asked for a turn; its servers are told that the user cancelled."""
+        for scope, caller in self._open.items():
+            if caller == turn_id:
+                scope.cancel()
+
+    @contextmanager
+    def _withdrawable(self, caller: str | None) -> Iterator[anyio.CancelScope]:
+        with anyio.CancelScope() as scope:
+            self._open[scope] = caller
+            try:
+                yield scope
+            finally:
+                del self._open[scope]
+
+
+def _may_not_ask(settings: Settings) -> bool:
+    policy = settings.approval_policy
+    if isinstance(policy, GranularAskForApproval):
+        return not policy.granular.mcp_elicitations
+    return policy == "never"
+
+
+def _is_empty_form(wire: FormElicitation | UrlElicitation) -> bool:
+    return isinstance(wire, FormElicitation) and not wire.requested_schema.properties
+
+
+def _wire_question(thread_id: str, question: ServerQuestion) -> FormElicitation | UrlElicitation:
+    asked = question.params
+    shared: JsonObject = {
+        "threadId": thread_id,
+        "turnId": question.caller,
+        "serverName": question.server,
+        "_meta": asked.get("_meta"),
+        "message": asked.get("message"),
+    }
+    try:
+        match asked.get("mode", "form"):
+            case "form":
+                # Servers send titles and the like, which the clients' schema has no place for.
+                schema = McpElicitationSchema.model_validate(
+                    asked.get("requestedSchema"), extra="ignore"
+                )
+                return FormElicitation.model_validate({**shared, "requestedSchema": schema})
+            case "url":
+                link = {"url": asked.get("url"), "elicitationId": asked.get("elicitationId")}
+                return UrlElicitation.model_validate({**shared, **link})
+    except ValidationError as exc:
+        problem = exc.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in problem["loc"]) or "requestedSchema"
+        raise BadQuestion(f"Invalid elicitation: {place}: {problem['msg']}") from exc
+    raise BadQuestion(f"Unsupported elicitation mode: {asked['mode']}")
