@@ -137,9 +137,9 @@ def main() -> None:
             reply = text({key: message[key] for key in ("result", "error") if key in message})
             send({"jsonrpc": "2.0", "id": asked.pop(message["id"]), "result": reply})
         elif name == "request":
-            request_id = f"ask-{message['id']}"
-            asked[request_id] = message["id"]
-            send({"jsonrpc": "2.0", "id": request_id, **message["params"]["arguments"]})
+            question_id = f"ask-{message['id']}"
+            asked[question_id] = message["id"]
+            send({"jsonrpc": "2.0", "id": question_id, **message["params"]["arguments"]})
         elif name in ("meet", "meet_writing"):
             met.append((message["id"], message["params"]["arguments"]["n"]))
             if len(met) == 2:
