@@ -9,6 +9,7 @@ import json
 import sys
 
 READ_ONLY = {"readOnlyHint": True}
+SANDBOX = {"experimental": {"codex/sandbox-state-meta": {}}}
 HARMLESS = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
 
 
@@ -88,7 +89,11 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object]:
             return {}
         result = {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": {"tools": {}, "resources": {}},
+            "capabilities": {
+                "tools": {},
+                "resources": {},
+                **(SANDBOX if "sandbox" in sys.argv else {}),
+            },
             "serverInfo": {"name": "peer", "version": "1"},
             "instructions": "Use it wisely.",
         }

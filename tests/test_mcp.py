@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -45,7 +46,14 @@ from app_server.mcp.elicitation import MAX_OPEN_QUESTIONS, RunningCalls
 from app_server.mcp.listing import Listing, read_only_hint
 from app_server.mcp.naming import MAX_LENGTH, RawName, VisibleName, assign_names
 from app_server.mcp.schema import reduce_schema, tool_parameters
+from app_server.turns.sandbox_state import sandbox_state
 from app_server.turns.scheduling import run_calls
+from protocol import rollout
+from protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 from tests.harness import Gate, WireClient, calls, claim, serve, stdio_server
 
 # Configuration.
@@ -1124,6 +1132,115 @@ async def test_the_clock_of_a_call_stops_while_a_question_is_open() -> None:
                 stack.enter_context(running.question())
             assert not running.may_ask
     assert running.newest_caller is None
+
+
+# Settings of single servers and tools.
+
+
+@claim("mcp:sandbox-state")
+async def test_a_server_that_asks_for_it_is_told_of_the_sandbox(tmp_path: Path) -> None:
+    async with with_peer(tmp_path, "sandbox") as (served, client, thread_id):
+        _, (output,) = await call_items(served, client, thread_id, raw_call("meta"))
+        meta = answer_of(output)
+        state = meta["codex/sandbox-state-meta"]
+        assert meta["codex/sandbox-state"] == state
+        assert state == {
+            "permissionProfile": {
+                "type": "managed",
+                "file_system": {
+                    "type": "restricted",
+                    "entries": [
+                        {
+                            "path": {"type": "special", "value": {"kind": "root"}},
+                            "access": "read",
+                        }
+                    ],
+                },
+                "network": "restricted",
+            },
+            "codexLinuxSandboxExe": None,
+            "sandboxCwd": tmp_path.as_uri(),
+            "useLegacyLandlock": False,
+            "useMxc": False,
+        }
+        result = await client.call(
+            "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "meta"}
+        )
+        assert "codex/sandbox-state" not in result["content"][0]["text"]
+
+
+@claim("mcp:sandbox-state")
+@pytest.mark.parametrize(
+    ("policy", "profile"),
+    [
+        (DangerFullAccessSandboxPolicy(), {"type": "disabled"}),
+        (ExternalSandboxPolicy(), {"type": "external", "network": "restricted"}),
+    ],
+)
+def test_what_is_not_confined_here_says_so(policy: Any, profile: Any) -> None:
+    settings = rollout.Settings(
+        model="m", model_provider="p", cwd="/w", approval_policy="never", sandbox_policy=policy
+    )
+    assert sandbox_state(settings)["permissionProfile"] == profile
+
+
+@claim("mcp:sandbox-state")
+def test_a_workspace_lists_what_may_be_written() -> None:
+    policy = WorkspaceWriteSandboxPolicy(
+        writable_roots=["/data"], network_access=True, exclude_slash_tmp=True
+    )
+    settings = rollout.Settings(
+        model="m", model_provider="p", cwd="/w", approval_policy="never", sandbox_policy=policy
+    )
+    profile = sandbox_state(settings)["permissionProfile"]
+    places = [(entry["access"], entry["path"]) for entry in profile["file_system"]["entries"]]
+    assert places == [
+        ("read", {"type": "special", "value": {"kind": "root"}}),
+        ("write", {"type": "special", "value": {"kind": "project_roots", "subpath": None}}),
+        ("write", {"type": "special", "value": {"kind": "tmpdir"}}),
+        ("write", {"type": "path", "path": "/data"}),
+    ]
+    assert profile["network"] == "enabled"
+
+
+@claim("mcp:output-limit")
+async def test_a_tool_has_a_budget_of_its_own(tmp_path: Path) -> None:
+    config = stdio_server("raw", "big") + "[mcp_servers.raw.tools.huge]\noutput_token_limit = 100\n"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        _, (output,) = await call_items(served, client, thread_id, raw_call("huge"))
+        assert 480 < len(output[1]["text"]) < 520
+        assert "tokens truncated" in output[1]["text"]
+
+
+@claim("mcp:omitted")
+async def test_tools_can_be_kept_from_the_model(tmp_path: Path) -> None:
+    async with with_peer(tmp_path, omit_tools_from='["direct"]') as (served, client, thread_id):
+        _, outputs = await call_items(served, client, thread_id, raw_call("meta"))
+        assert outputs == ["unsupported call: mcp__rawmeta"]
+        tools = served.model.requests[0]["tools"]
+        assert [tool["type"] for tool in tools] == ["function"] * 3
+        params = {"threadId": thread_id, "server": "raw", "tool": "plain"}
+        result = await client.call("mcpServer/tool/call", params)
+        assert result["content"][0]["text"] == "plain ran"
+
+
+@pytest.mark.parametrize(
+    ("table", "detail"),
+    [
+        (
+            {"omit_tools_from": ["code"]},
+            "unknown variant `code`, expected one of `code_mode`, `deferred`, `direct`",
+        ),
+        (
+            {"tools": {"t": {"output_token_limit": 0}}},
+            "invalid value: integer `0`, expected a nonzero usize",
+        ),
+    ],
+)
+def test_surfaces_and_budgets_that_make_no_sense_are_refused(table: Any, detail: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(detail)):
+        read({"a": {"command": "x", **table}})
 
 
 # Side by side.

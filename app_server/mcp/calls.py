@@ -29,7 +29,13 @@ RESERVED_KEYS = frozenset(
         "openai/confirmation_policies",
     }
 )
+SANDBOX_CAPABILITIES = ("codex/sandbox-state-meta", "codex/sandbox-state")
+"""Experimental capabilities of servers that want the sandbox state; also its keys in `_meta`."""
+
 RESERVED_PREFIXES = ("codex/", "io.modelcontextprotocol/")
+
+BYTES_PER_TOKEN = 4.8
+"""A token counts as four bytes, and a limit in tokens leaves a fifth more."""
 
 DEFAULT_MODEL_BYTES = 12_000
 """UTF-8 bytes of text of one tool output that the model sees."""
@@ -50,6 +56,8 @@ class CallOrigin:
     item_id: str | None
     """The Responses item that asked for it."""
     turn_metadata: JsonObject
+    sandbox_state: JsonObject | None = None
+    """For a server that asked for it."""
 
 
 def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObject:
@@ -66,6 +74,8 @@ def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObj
     meta["windowId"] = f"{origin.thread_id}:0"
     if origin.item_id is not None:
         meta["itemId"] = origin.item_id
+    if origin.sandbox_state is not None:
+        meta |= dict.fromkeys(SANDBOX_CAPABILITIES, origin.sandbox_state)
     return meta
 
 

@@ -19,6 +19,7 @@ LOCAL = "local"
 
 VALID_NAME = re.compile(r"[a-zA-Z0-9_:@/.-]+")
 
+SURFACES = ("code_mode", "deferred", "direct")
 APPROVAL_MODES = ("auto", "prompt", "writes", "approve")
 
 INHERITED_VARIABLES = (
@@ -122,6 +123,10 @@ class ServerConfig:
     tool_approval_modes: Mapping[str, str] = field(default_factory=dict)
     supports_parallel_calls: bool = False
     """Tools that write may run beside others, too."""
+    tool_output_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Bounds of what the model reads of single tools, by raw name."""
+    omit_from: Sequence[str] = ()
+    """Surfaces on which the model does not see the server's tools."""
 
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
@@ -132,6 +137,11 @@ class ServerConfig:
     def approval_mode_of(self, tool: str) -> str:
         """Return the approval mode in force for a raw tool name."""
         return self.tool_approval_modes.get(tool) or self.approval_mode or "auto"
+
+    @property
+    def declared(self) -> bool:
+        """Whether the model sees the tools."""
+        return "direct" not in self.omit_from
 
     @property
     def startable(self) -> bool:
@@ -173,6 +183,11 @@ def _read_server(name: str, view: ConfigView) -> ServerConfig:
     if startup_s is None:
         startup_s = DEFAULT_STARTUP_S if startup_ms is None else startup_ms / 1000
     call_s = view.seconds("tool_timeout_sec")
+    budgets = {
+        tool: limit
+        for tool, table in view.at("tools").tables()
+        if (limit := _read_budget(table)) is not None
+    }
     modes = {
         tool: mode
         for tool, table in view.at("tools").tables()
@@ -191,7 +206,29 @@ def _read_server(name: str, view: ConfigView) -> ServerConfig:
         approval_mode=view.choice("default_tools_approval_mode", APPROVAL_MODES),
         tool_approval_modes=modes,
         supports_parallel_calls=view.boolean("supports_parallel_tool_calls", default=False),
+        tool_output_tokens=budgets,
+        omit_from=_read_surfaces(view),
     )
+
+
+def _read_budget(view: ConfigView) -> int | None:
+    limit = view.integer("output_token_limit")
+    if limit == 0:
+        raise view.error(
+            "invalid value: integer `0`, expected a nonzero usize", "output_token_limit"
+        )
+    return limit
+
+
+def _read_surfaces(view: ConfigView) -> Sequence[str]:
+    chosen = view.strings("omit_tools_from") or ()
+    for surface in chosen:
+        if surface not in SURFACES:
+            names = ", ".join(f"`{name}`" for name in SURFACES)
+            raise view.error(
+                f"unknown variant `{surface}`, expected one of {names}", "omit_tools_from"
+            )
+    return chosen
 
 
 def _read_transport(view: ConfigView) -> Transport:

@@ -111,8 +111,8 @@ class ServerSet:
                 await server.settled.wait()
 
     def tools(self) -> ToolTable:
-        """Return the tools of all servers that have started; those of a dead one stay."""
-        listed = [server for server in self.servers.values() if server.has_started]
+        """Return what the model sees of servers that have started; tools of a dead one stay."""
+        listed = [s for s in self.servers.values() if s.has_started and s.config.declared]
         key = tuple(server.config.name for server in listed)
         if self._table is None or self._table[0] != key:
             self._table = key, _table_of(listed)

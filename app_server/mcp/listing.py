@@ -35,6 +35,12 @@ class Listing:
             tools_meta=tools_meta,
         )
 
+    def opts_into(self, capability: str) -> bool:
+        """Whether the server declared an experimental capability."""
+        capabilities = self.capabilities if isinstance(self.capabilities, dict) else {}
+        experimental = capabilities.get("experimental")
+        return isinstance(experimental, dict) and capability in experimental
+
 
 def read_only_hint(tool: JsonObject | None) -> bool | None:
     """Return a tool's `readOnlyHint`, None when it has none."""

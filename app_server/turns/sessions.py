@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 
 from app_server.config import Config
+from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.threads.live import LiveThread
 from app_server.threads.state import ThreadState
@@ -35,10 +36,6 @@ from protocol.threads import (
 logger = logging.getLogger(__name__)
 
 SWEEP_S = 30.0
-BYTES_PER_TOKEN = 4.8
-"""Of a tool's output: four, and a fifth more before anything is cut."""
-
-DEFAULT_OUTPUT_BYTES = 12_000
 
 
 class NotLoaded(Exception):
@@ -220,6 +217,6 @@ def _session_settings(config: Config) -> SessionSettings:
         providers=read_providers(config),
         context_window=view.integer("model_context_window"),
         output_limit_bytes=(
-            DEFAULT_OUTPUT_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
+            DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),
     )

@@ -14,6 +14,8 @@ from typing import TypeAlias
 from pydantic_core import from_json, to_json
 
 from app_server.mcp.calls import (
+    BYTES_PER_TOKEN,
+    SANDBOX_CAPABILITIES,
     CallOrigin,
     bounded_result,
     cut_middle,
@@ -30,6 +32,7 @@ from app_server.mcp.naming import VisibleName
 from app_server.mcp.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.turns.approvals import FORBIDDEN, ApprovalGate, ApprovalRequest, Denied, Verdict
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.sandbox_state import sandbox_state
 from protocol.items import (
     McpToolCallError,
     McpToolCallProgressNotification,
@@ -155,7 +158,7 @@ class ToolRouter:
         )
         item.duration_ms = round(wall_s * 1000)
         await recorder.completed(item)
-        return model_output(result, wall_s, self._tools.output_limit_bytes)
+        return model_output(result, wall_s, self._limit_bytes(tool))
 
     async def _approve(self, tool: Tool, arguments: Json) -> None:
         tools = self._tools
@@ -180,6 +183,7 @@ class ToolRouter:
             call_id=call.call_id,
             item_id=call.item_id,
             turn_metadata=self._tools.turn_metadata(),
+            sandbox_state=self._sandbox_state(tool),
         )
         meta = request_meta(origin, self._tools.mcp_meta.get(tool.raw.server, {}))
 
@@ -197,6 +201,16 @@ class ToolRouter:
         return await self._tools.servers.call_tool(
             tool.raw, arguments, meta, on_progress, recorder.turn_id
         )
+
+    def _sandbox_state(self, tool: Tool) -> JsonObject | None:
+        listing = self._tools.servers.server(tool.raw.server).listing
+        if not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
+            return None
+        return sandbox_state(self._tools.recorder.thread.state.settings)
+
+    def _limit_bytes(self, tool: Tool) -> int:
+        tokens = tool.config.tool_output_tokens.get(tool.raw.tool)
+        return self._tools.output_limit_bytes if tokens is None else int(tokens * BYTES_PER_TOKEN)
 
     async def _failed(self, item: McpToolCallThreadItem, text: str, wall_s: float) -> Json:
         item.status = "failed"
