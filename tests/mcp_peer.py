@@ -9,7 +9,7 @@ import json
 import sys
 
 READ_ONLY = {"readOnlyHint": True}
-SANDBOX = {"experimental": {"codex/sandbox-state-meta": {}}}
+SANDBOX: dict[str, object] = {"experimental": {"codex/sandbox-state-meta": {}}}
 HARMLESS = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
 
 
