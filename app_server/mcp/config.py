@@ -138,10 +138,9 @@ class ServerConfig:
         """Return the approval mode in force for a raw tool name."""
         return self.tool_approval_modes.get(tool) or self.approval_mode or "auto"
 
-    @property
-    def declared(self) -> bool:
-        """Whether the model sees the tools."""
-        return "direct" not in self.omit_from
+    def shows_tools_on(self, surface: str) -> bool:
+        """Whether the model sees the tools there: `direct` or `deferred`."""
+        return surface not in self.omit_from
 
     @property
     def startable(self) -> bool:
@@ -156,6 +155,8 @@ class McpSettings:
     servers: Mapping[str, ServerConfig]
     startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
     """How long the first model request waits for servers that start; None: until they have."""
+    surface: str = "direct"
+    """How the model sees tools: `direct`, all of them, or `deferred`, those that it searches."""
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
@@ -174,6 +175,7 @@ def read_mcp_settings(config: Config) -> McpSettings:
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
+        "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
 
 

@@ -67,6 +67,7 @@ class ServerSet:
         self.servers = {
             name: McpServer(config, told, asks) for name, config in settings.servers.items()
         }
+        self.surface = settings.surface
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
         self._table: tuple[tuple[str, ...], ToolTable] | None = None
@@ -112,7 +113,11 @@ class ServerSet:
 
     def tools(self) -> ToolTable:
         """Return what the model sees of servers that have started; tools of a dead one stay."""
-        listed = [s for s in self.servers.values() if s.has_started and s.config.declared]
+        listed = [
+            server
+            for server in self.servers.values()
+            if server.has_started and server.config.shows_tools_on(self.surface)
+        ]
         key = tuple(server.config.name for server in listed)
         if self._table is None or self._table[0] != key:
             self._table = key, _table_of(listed)

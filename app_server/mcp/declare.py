@@ -3,25 +3,45 @@
 Source: docs/mcp.md, "Tools and the model".
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from app_server.mcp.connections import Tool, ToolTable
 from app_server.mcp.schema import tool_parameters
+from app_server.mcp.search import DEFAULT_LIMIT
 from protocol.model import JsonObject
 
 MAX_DESCRIPTION_BYTES = 4096
+NOTE = "There are more tools in these namespaces; find them with tool_search."
 
 
 def declare(table: ToolTable) -> list[JsonObject]:
     """Declare every tool, in the order of raw names."""
+    return _namespaces(table, table.tools, {})
+
+
+def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
+    """Declare what a search found, in the order of raw names, for a model that defers tools."""
+    ordered = sorted(found, key=lambda tool: tool.raw)
+    return _namespaces(table, ordered, {"defer_loading": True})
+
+
+def deferred_note(table: ToolTable) -> str:
+    """Tell the model which namespaces there are to search in."""
+    names = dict.fromkeys(tool.visible.namespace for tool in table.tools)
+    lines = (f"- {name}: {_describe(table, name).splitlines()[0]}" for name in names)
+    return "\n".join([NOTE, "<tools>", *lines, "</tools>"])
+
+
+def _namespaces(table: ToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
     return [
         {
             "type": "namespace",
             "name": namespace,
             "description": _describe(table, namespace),
-            "tools": [_function(tool) for tool in tools],
+            "tools": [_function(tool) | marks for tool in members],
         }
-        for namespace, tools in groupby(table.tools, key=lambda tool: tool.visible.namespace)
+        for namespace, members in groupby(tools, key=lambda tool: tool.visible.namespace)
     ]
 
 
@@ -43,6 +63,24 @@ def _function(tool: Tool) -> JsonObject:
         "parameters": tool_parameters(tool.definition.get("inputSchema")),
     }
 
+
+SEARCH_FUNCTION: JsonObject = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Find tools by words that say what they should do.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "Words of names and descriptions."},
+            "limit": {
+                "type": "number",
+                "description": f"How many tools at most; {DEFAULT_LIMIT} if it is left out.",
+            },
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+}
 
 _LIST_PARAMETERS: JsonObject = {
     "type": "object",

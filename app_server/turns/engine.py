@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 
 from app_server.turns.model import Model, ModelFailure, ModelRequest
-from app_server.turns.prompt import call_output, outputs_for_open_calls, request_body
+from app_server.turns.prompt import outputs_for_open_calls, request_body
 from app_server.turns.providers import Provider
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import ResponseReader
@@ -140,13 +140,8 @@ class TurnRun:
         raise failure
 
     async def _make_calls(self, calls: Sequence[FunctionCall]) -> None:
-        outputs = await run_calls(calls, self._router.may_overlap, self._router.run)
-        await self._recorder.remember(
-            *(
-                call_output(call.call_id, output)
-                for call, output in zip(calls, outputs, strict=True)
-            )
-        )
+        outputs = await run_calls(calls, self._router.may_overlap, self._router.answer)
+        await self._recorder.remember(*outputs)
 
     async def _respond(self) -> ResponseReader:
         """Get one whole response, trying again as often as the provider allows."""
@@ -175,6 +170,7 @@ class TurnRun:
             self._router.declarations(),
             self.options.output_schema,
             self.options.client_metadata,
+            self._router.note(),
         )
         reader = ResponseReader(self._recorder)
         async with self._model.stream(ModelRequest(provider, body)) as batches:

@@ -26,13 +26,17 @@ def request_body(
     tools: Sequence[JsonObject],
     output_schema: Json,
     client_metadata: dict[str, str] | None,
+    note: str | None = None,
 ) -> JsonObject:
-    """Assemble the body of one call of the Responses API."""
+    """Assemble the body of one call of the Responses API.
+
+    `note` is told the model before the history, and is not part of it.
+    """
     settings = state.settings
     body: JsonObject = {
         "model": settings.model,
         "instructions": _instructions(state),
-        "input": [*_developer_message(state), *state.history],
+        "input": [*_developer_messages(state.created.developer_instructions, note), *state.history],
         "tools": list(tools),
         "tool_choice": "auto",
         "parallel_tool_calls": True,
@@ -67,9 +71,8 @@ def _instructions(state: ThreadState) -> str:
     return f"{base}\n\nThe working directory is {state.settings.cwd}"
 
 
-def _developer_message(state: ThreadState) -> list[JsonObject]:
-    text = state.created.developer_instructions
-    return [] if not text else [message("developer", text)]
+def _developer_messages(*texts: str | None) -> list[JsonObject]:
+    return [message("developer", text) for text in texts if text]
 
 
 def message(role: str, text: str) -> JsonObject:
@@ -86,15 +89,29 @@ def call_output(call_id: str, output: Json) -> JsonObject:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
+def search_output(call_id: str, tools: Sequence[JsonObject]) -> JsonObject:
+    """Make the output that answers a search for tools."""
+    return {
+        "type": "tool_search_output",
+        "call_id": call_id,
+        "status": "completed",
+        "execution": "client",
+        "tools": list(tools),
+    }
+
+
 def outputs_for_open_calls(history: Sequence[JsonObject]) -> list[JsonObject]:
     """Make outputs for calls that never got one; a model refuses a history with open calls."""
-    open_calls: dict[str, None] = {}
+    open_calls: dict[str, JsonObject] = {}
     for item in history:
         call_id = item.get("call_id")
         if not isinstance(call_id, str):
             continue
-        if item.get("type") == "function_call":
-            open_calls[call_id] = None
-        elif item.get("type") == "function_call_output":
-            open_calls.pop(call_id, None)
-    return [call_output(call_id, ABORTED_OUTPUT) for call_id in open_calls]
+        match item.get("type"):
+            case "function_call":
+                open_calls[call_id] = call_output(call_id, ABORTED_OUTPUT)
+            case "tool_search_call":
+                open_calls[call_id] = search_output(call_id, [])
+            case "function_call_output" | "tool_search_output":
+                open_calls.pop(call_id, None)
+    return list(open_calls.values())

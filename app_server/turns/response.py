@@ -115,7 +115,7 @@ class ResponseReader:
                 reasoning.summary = _texts(item.get("summary"))
                 reasoning.content = _texts(item.get("content"))
                 await self._recorder.completed(reasoning, [item])
-            case "function_call":
+            case "function_call" | "tool_search_call":
                 await self._recorder.remember(item)
                 self.calls.append(item)
             case _:

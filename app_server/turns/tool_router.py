@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import anyio.to_thread
 from pydantic_core import from_json, to_json
 
 from app_server.mcp.calls import (
@@ -25,12 +26,20 @@ from app_server.mcp.calls import (
     request_meta,
 )
 from app_server.mcp.connections import ServerSet, Tool
-from app_server.mcp.declare import RESOURCE_FUNCTIONS, declare
+from app_server.mcp.declare import (
+    RESOURCE_FUNCTIONS,
+    SEARCH_FUNCTION,
+    declare,
+    declare_found,
+    deferred_note,
+)
 from app_server.mcp.errors import BadArguments, McpError
 from app_server.mcp.listing import read_only_hint
 from app_server.mcp.naming import VisibleName
 from app_server.mcp.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
+from app_server.mcp.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
 from app_server.turns.approvals import FORBIDDEN, ApprovalGate, ApprovalRequest, Denied, Verdict
+from app_server.turns.prompt import call_output, search_output
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.sandbox_state import sandbox_state
 from protocol.items import (
@@ -65,13 +74,15 @@ class TurnTools:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """One `function_call` item of a response."""
+    """One `function_call` or `tool_search_call` item of a response."""
 
     call_id: str
     item_id: str | None
     namespace: str | None
     name: str
-    arguments: str
+    arguments: Json
+    """Text as the model wrote it; of a search perhaps an object."""
+    is_search: bool = False
 
     @classmethod
     def of(cls, item: JsonObject, new_id: Callable[[], str]) -> "FunctionCall":
@@ -86,7 +97,8 @@ class FunctionCall:
             item_id=text("id"),
             namespace=text("namespace"),
             name=text("name") or "",
-            arguments=text("arguments") or "",
+            arguments=item.get("arguments"),
+            is_search=item.get("type") == "tool_search_call",
         )
 
 
@@ -98,9 +110,20 @@ class ToolRouter:
 
     def declarations(self) -> list[JsonObject]:
         """Declare what can be called now."""
-        if not self._tools.servers.servers:
+        servers = self._tools.servers
+        if not servers.servers:
             return []
-        return [*RESOURCE_FUNCTIONS, *declare(self._tools.servers.tools())]
+        table = servers.tools()
+        if servers.surface == "deferred":
+            return [*RESOURCE_FUNCTIONS, *([SEARCH_FUNCTION] if table.tools else [])]
+        return [*RESOURCE_FUNCTIONS, *declare(table)]
+
+    def note(self) -> str | None:
+        """Tell the model which tools it could search; None when it sees them all."""
+        servers = self._tools.servers
+        if servers.surface != "deferred" or not servers.tools().tools:
+            return None
+        return deferred_note(servers.tools())
 
     def may_overlap(self, call: FunctionCall) -> bool:
         """Whether the call may run beside others: it only reads, or its server says so."""
@@ -109,16 +132,34 @@ class ToolRouter:
             return True
         return tool.config.supports_parallel_calls or read_only_hint(tool.definition) is True
 
-    async def run(self, call: FunctionCall) -> Json:
-        """Make one call and return its output for the model.
+    async def answer(self, call: FunctionCall) -> JsonObject:
+        """Make one call and return the item that answers it in the history.
 
         Raises:
             OSError: the disk refused.
         """
         try:
-            arguments = from_json(call.arguments) if call.arguments.strip() else None
+            arguments = _parse(call.arguments)
         except ValueError as exc:
-            return f"err: {exc}"
+            if call.is_search:
+                return search_output(call.call_id, [])
+            return call_output(call.call_id, f"err: {exc}")
+        if call.is_search:
+            return search_output(call.call_id, await self._search(arguments))
+        return call_output(call.call_id, await self._run(call, arguments))
+
+    async def _search(self, arguments: Json) -> list[JsonObject]:
+        members = arguments if isinstance(arguments, dict) else {}
+        query, limit = members.get("query"), members.get("limit")
+        if not isinstance(query, str):
+            return []
+        wanted = limit if isinstance(limit, int | float) else DEFAULT_LIMIT
+        bounded = int(max(1, min(wanted, MAX_LIMIT)))
+        table = self._tools.servers.tools()
+        found = await anyio.to_thread.run_sync(search_tools, table, query, bounded)
+        return declare_found(table, found)
+
+    async def _run(self, call: FunctionCall, arguments: Json) -> Json:
         if call.namespace is None and call.name in RESOURCE_FUNCTION_NAMES:
             return await self._call_resource_function(call, arguments)
         visible = VisibleName(call.namespace or "", call.name)
@@ -243,3 +284,10 @@ class ToolRouter:
         item.duration_ms = round((time.perf_counter() - started) * 1000)
         await recorder.completed(item)
         return cut_middle(text, self._tools.output_limit_bytes)
+
+
+def _parse(arguments: Json) -> Json:
+    """Read a call's arguments: text with JSON in it, or JSON; nothing is None."""
+    if not isinstance(arguments, str):
+        return arguments
+    return from_json(arguments) if arguments.strip() else None
