@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    logging.getLogger("websockets").setLevel(logging.WARNING)
+    quiet_libraries()
     home = resolve_home(options.home)
     if options.command == "demo":
         return _demo()
@@ -67,6 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
     return _run(lambda: serve(settings, _print_addresses))
+
+
+def quiet_libraries() -> None:
+    """Let libraries log warnings alone: below that they write headers and whole URLs."""
+    for name in ("httpcore", "httpcore2", "httpx", "httpx2", "mcp", "websockets"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def make_parser() -> argparse.ArgumentParser:

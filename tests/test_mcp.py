@@ -532,7 +532,7 @@ async def test_servers_start_side_by_side_and_each_says_how_it_went(
             "web": failed(
                 "web", "cannot reach http://127.0.0.1:1/mcp: All connection attempts failed"
             ),
-            "strange": failed("strange", "not an http URL: ftp://x"),
+            "strange": failed("strange", "its url is not an http URL"),
             "tokenless": failed(
                 "tokenless", "Environment variable NOPE for MCP server 'tokenless' is not set"
             ),

@@ -116,7 +116,7 @@ async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Strea
     """
     parsed = httpx2.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"not an http URL: {url}")
+        raise ValueError("its url is not an http URL")
     inner = httpx2.AsyncHTTPTransport(proxy=_ambient_proxy(parsed))
     async with (
         httpx2.AsyncClient(
