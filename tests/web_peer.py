@@ -116,6 +116,10 @@ class WebPeer:
             self.calls += 1
             content = [{"type": "text", "text": f"call {self.calls}"}]
             return _result(message, {"content": content})
+        if "id" in message:
+            error = {"code": -32601, "message": f"no {method}"}
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
+            return Answer(200, body, JSON)
         return Answer(200 if method in ("GET", "DELETE") else 202)
 
 
