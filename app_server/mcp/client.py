@@ -34,7 +34,7 @@ from app_server.mcp.errors import (
     StartupTimedOut,
     TransportClosed,
 )
-from app_server.mcp.http import Streams, open_http
+from app_server.mcp.http import SESSION_ENDED, SESSION_HEADER, UNREACHABLE, Streams, open_http
 from app_server.mcp.listing import Listing
 from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
 from app_server.mcp.stdio import ServerProcess, run_server
@@ -44,6 +44,9 @@ from protocol.model import JsonObject
 logger = logging.getLogger(__name__)
 
 MCP_VERSION = "2025-06-18"
+OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
+"""What a server may answer with instead."""
+
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
 VERSION_HEADER = "mcp-protocol-version"
 
@@ -52,11 +55,22 @@ CLOSED_MESSAGE = "Connection closed"
 
 
 class McpClient:
-    """A Peer over the SDK's dispatcher."""
+    """A Peer over the SDK's dispatcher.
 
-    def __init__(self, dispatcher: JSONRPCDispatcher, owner: ConnectionOwner) -> None:
+    When the server has ended the session, the request that met this begins a new one, and is made
+    again, once: the server has not accepted it.
+    """
+
+    def __init__(
+        self, dispatcher: JSONRPCDispatcher, owner: ConnectionOwner, introduction_s: float
+    ) -> None:
+        """Make a client that has not been introduced; that may take `introduction_s`."""
         self._dispatcher = dispatcher
         self._owner = owner
+        self._introduction_s = introduction_s
+        self._introducing = anyio.Lock()
+        self._sessions = 0
+        self._version = MCP_VERSION
         self.closed = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
@@ -75,19 +89,62 @@ class McpClient:
         on_progress: ProgressCallback | None = None,
     ) -> JsonObject:
         """Call a method of the server; see Peer."""
-        options: CallOptions = {"headers": {VERSION_HEADER: MCP_VERSION}}
+        session = self._sessions
+        options: CallOptions = {"headers": {VERSION_HEADER: self._version}}
         if timeout_s is not None:
             options["timeout"] = timeout_s
         if on_progress is not None:
             options["on_progress"] = cast(ProgressFnT, on_progress)
-        if method == "initialize":
-            options["cancel_on_abandon"] = False
+        try:
+            return await self._send(method, params, options)
+        except PeerError as exc:
+            if not _has_ended_session(exc):
+                raise
+        await self._begin_anew(session)
+        options["headers"] = {VERSION_HEADER: self._version}
+        return await self._send(method, params, options)
+
+    async def introduce(self) -> JsonObject:
+        """Shake hands, in a new session; returns the server's introduction.
+
+        Raises:
+            PeerError, TransportClosed, RequestTimedOut
+        """
+        can_elicit = self._owner.can_elicit
+        hello = await self._send(
+            "initialize",
+            {
+                "protocolVersion": MCP_VERSION,
+                "capabilities": {"elicitation": {"form": {}, "url": {}}} if can_elicit else {},
+                "clientInfo": CLIENT_INFO,
+            },
+            {
+                "headers": {SESSION_HEADER: ""},
+                "timeout": self._introduction_s,
+                "cancel_on_abandon": False,
+            },
+        )
+        answered = hello.get("protocolVersion")
+        self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
+        await self.notify("notifications/initialized")
+        self._sessions += 1
+        return hello
+
+    async def _begin_anew(self, ended: int) -> None:
+        async with self._introducing:
+            if self._sessions == ended:
+                await self.introduce()
+
+    async def _send(self, method: str, params: JsonObject, options: CallOptions) -> JsonObject:
         try:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as exc:
+            timeout_s = options.get("timeout")
             if exc.code == CONNECTION_CLOSED and exc.message == CLOSED_MESSAGE:
                 raise TransportClosed from exc
-            if exc.code == REQUEST_TIMEOUT and timeout_s is not None:
+            # Servers use the same code for failures of their own.
+            timed_out = f"Request {method!r} timed out"
+            if exc.code == REQUEST_TIMEOUT and exc.message == timed_out and timeout_s is not None:
                 raise RequestTimedOut(method, timeout_s) from exc
             raise PeerError(exc.code, exc.message, exc.data) from exc
 
@@ -106,7 +163,11 @@ class McpClient:
 
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters."""
-        await self._dispatcher.notify(method, None, {"headers": {VERSION_HEADER: MCP_VERSION}})
+        await self._dispatcher.notify(method, None, {"headers": {VERSION_HEADER: self._version}})
+
+
+def _has_ended_session(error: PeerError) -> bool:
+    return (error.code, error.message, error.data) == (UNREACHABLE, SESSION_ENDED, {"status": 404})
 
 
 async def _ignore_notification(
@@ -123,7 +184,7 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
     """
     try:
         async with _open(config, cwd) as (streams, process):
-            client = McpClient(JSONRPCDispatcher(*streams), owner)
+            client = McpClient(JSONRPCDispatcher(*streams), owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, owner)
@@ -139,8 +200,8 @@ async def _start(
 ) -> None:
     try:
         with anyio.fail_after(config.startup_timeout_s):
-            listing = await _shake_hands(client, can_elicit=owner.can_elicit)
-    except TimeoutError:
+            listing = await _shake_hands(client)
+    except (TimeoutError, RequestTimedOut):
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
         words = process.last_words if process is not None else ""
@@ -186,12 +247,7 @@ async def _open(
                 yield streams, None
 
 
-async def _shake_hands(client: McpClient, *, can_elicit: bool) -> Listing:
-    capabilities: JsonObject = {"elicitation": {"form": {}, "url": {}}} if can_elicit else {}
-    hello = await client.request(
-        "initialize",
-        {"protocolVersion": MCP_VERSION, "capabilities": capabilities, "clientInfo": CLIENT_INFO},
-    )
-    await client.notify("notifications/initialized")
+async def _shake_hands(client: McpClient) -> Listing:
+    hello = await client.introduce()
     tools, meta = await list_all(client, "tools/list", "tools")
     return Listing.of(hello, tools, meta)

@@ -1,8 +1,8 @@
 """An MCP server behind a URL: Streamable HTTP, with what the SDK's transport leaves open closed.
 
 A transport error would end the SDK's whole connection: here it becomes the answer to the one
-request that met it. Bodies are bounded. An ambient proxy never sees loopback traffic. Redirects are
-the SDK's rule: same origin, same method.
+request that met it. Bodies are bounded, and uncompressed. An ambient proxy never
+sees loopback traffic. Redirects are the SDK's rule: same origin, same method.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 
@@ -14,27 +14,43 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from protocol.lifecycle import PROTOCOL_VERSION
+from protocol.model import JsonObject
 
 Streams: TypeAlias = tuple[Any, Any]
 """What the SDK's transports give: a stream of messages in, and one out."""
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Bytes of one response to a POST, decoded; the request it answers fails above it."""
+"""Bytes of one response to a POST, and of one event; the request it answers fails above it."""
+
+MAX_ONE_WAY_BYTES = 64 * 1024
+"""A message above this is taken for a request."""
 
 CONNECT_S = 15.0
 
 GOODBYE_S = 2.0
 """For the DELETE that ends a session."""
 
+ONE_WAY_S = 10.0
+"""For a notification or an answer to be taken; the SDK sends nothing else meanwhile."""
+
 UNREACHABLE = -32000
 """Code of the error that stands for a response we did not get."""
+
+SESSION_ENDED = "the server has ended the session"
+"""Stands for a 404 to a request in a session: the server has not accepted it."""
+
+SESSION_HEADER = "mcp-session-id"
 
 
 class BodyTooLarge(httpx2.StreamError):
     """A response passed its bound."""
+
+
+class BodyBroken(httpx2.StreamError):
+    """A response did not come to its end."""
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -44,11 +60,15 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._limit
-        async for chunk in self._inner:
-            left -= len(chunk)
-            if left < 0:
-                raise BodyTooLarge(f"the response is larger than {self._limit} bytes")
-            yield chunk
+        try:
+            async for chunk in self._inner:
+                left -= len(chunk)
+                if left < 0:
+                    raise BodyTooLarge(f"the response is larger than {self._limit} bytes")
+                yield chunk
+        except httpx2.TransportError as exc:
+            # What is no StreamError would end the SDK's whole connection.
+            raise BodyBroken(str(exc) or type(exc).__name__) from exc
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -62,21 +82,29 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; what goes wrong comes back as a JSON-RPC error."""
+        url = _without_query(request.url)
         if request.method == "DELETE":
             request.extensions["timeout"] = httpx2.Timeout(GOODBYE_S).as_dict()
+        elif request.method == "POST" and _is_one_way(request):
+            request.extensions["timeout"] = httpx2.Timeout(ONE_WAY_S).as_dict()
+        if request.headers.get(SESSION_HEADER) == "":
+            del request.headers[SESSION_HEADER]
         try:
             response = await self._inner.handle_async_request(request)
         except httpx2.TransportError as exc:
             reason = str(exc) or type(exc).__name__
-            return _stand_in(503, f"cannot reach {_without_query(request.url)}: {reason}")
-        status = response.status_code
-        # 404 is left to the SDK: with a session it means that the session has ended.
+            return _stand_in(503, f"cannot reach {url}: {reason}")
+        if request.method == "POST" and response.status_code >= 400:
+            return await _refusal(request, response)
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            # A bound on a body means nothing before it is decoded.
+            await response.aclose()
+            return _stand_in(
+                502, f"content-encoding {encoding} from {url}, which was not asked for"
+            )
         if request.method == "POST":
-            if status >= 400 and status != 404 and not _is_json(response):
-                await response.aclose()
-                return _stand_in(status, f"HTTP status {status} from {_without_query(request.url)}")
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(response.stream, MAX_BODY_BYTES)
+            response.stream = _bounded(response)
         return response
 
     async def aclose(self) -> None:
@@ -84,8 +112,55 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+async def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """Keep a JSON-RPC error that comes with an HTTP one; put ours in the place of anything else."""
+    status = response.status_code
+    ended = status == 404 and SESSION_HEADER in request.headers
+    content = b""
+    try:
+        if status != 401 and not ended and _is_json(response):
+            response.stream = _bounded(response)
+            content = await response.aread()
+    except (httpx2.StreamError, httpx2.DecodingError):
+        content = b""
+    finally:
+        await response.aclose()
+    if ended:
+        return _stand_in(status, SESSION_ENDED)
+    if status == 404 or _is_rpc_error(content):
+        return httpx2.Response(
+            status, headers={"content-type": "application/json"}, content=content
+        )
+    return _stand_in(status, f"HTTP status {status} from {_without_query(request.url)}")
+
+
+def _bounded(response: httpx2.Response) -> _BoundedStream:
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    return _BoundedStream(response.stream, MAX_BODY_BYTES)
+
+
 def _is_json(response: httpx2.Response) -> bool:
     return str(response.headers.get("content-type", "")).lower().startswith("application/json")
+
+
+def _is_rpc_error(content: bytes) -> bool:
+    return isinstance(_members(content).get("error"), dict)
+
+
+def _is_one_way(request: httpx2.Request) -> bool:
+    """Whether a POST carries a message that gets no answer."""
+    if len(request.content) > MAX_ONE_WAY_BYTES:
+        return False
+    message = _members(request.content)
+    return "id" not in message or "method" not in message
+
+
+def _members(content: bytes) -> JsonObject:
+    try:
+        message = from_json(content)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def _without_query(url: httpx2.URL) -> httpx2.URL:
@@ -121,9 +196,15 @@ async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Strea
     async with (
         httpx2.AsyncClient(
             transport=GuardedTransport(inner),
-            headers={**headers, "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}"},
+            headers={
+                **headers,
+                "accept-encoding": "identity",
+                "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}",
+            },
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
         ) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=None) as streams,
+        streamable_http_client(
+            url, http_client=client, max_sse_event_size=MAX_BODY_BYTES
+        ) as streams,
     ):
         yield streams

@@ -1,0 +1,126 @@
+"""Figures of `mcpServer/tool/call`, of any number of app-servers side by side in one run.
+
+python -m tests.bench_mcp TARGET [TARGET…] [--rounds N]
+
+TARGETs are as in tests/bench.py; the first one is what the others are divided by. Each is given two
+MCP servers that answer at once: a process on pipes (tests/mcp_peer.py), and one behind a URL that
+answers in JSON (tests/web_peer.py), which runs beside the bench in a process of its own.
+
+These are figures to look at, not tests: nothing passes or fails.
+"""
+
+import argparse
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench import Client, Target, p50_ms, print_table, started
+from tests.web_peer import WebPeer
+
+PEER = Path(__file__).parent / "mcp_peer.py"
+WIDTH = 32
+READY_S = 30.0
+
+
+async def many(call: Callable[[], Awaitable[Any]], rounds: int) -> tuple[float, float]:
+    """Keep WIDTH calls in flight; returns calls per second, and their median duration in ms."""
+    durations: list[float] = []
+    left = iter(range(rounds))
+
+    async def work() -> None:
+        for _ in left:
+            began = time.perf_counter()
+            await call()
+            durations.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(WIDTH)))
+    return rounds / (time.perf_counter() - began), statistics.median(durations) * 1000
+
+
+async def until_connected(client: Client, thread_id: str) -> None:
+    """Wait until every server of a thread has started."""
+    params = {"threadId": thread_id, "detail": "toolsAndAuthOnly"}
+    async with asyncio.timeout(READY_S):
+        while True:
+            listed = await client.call("mcpServerStatus/list", params)
+            if all(entry["tools"] for entry in listed["data"]):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def measure(target: Target, rounds: int) -> None:
+    """Fill in a target's figures."""
+    async with target.client() as client:
+        thread_id = await target.thread(client)
+        await until_connected(client, thread_id)
+        for name, tool in (("stdio", "plain"), ("http", "look")):
+            params = {"threadId": thread_id, "server": name, "tool": tool, "arguments": {}}
+
+            async def call(params: dict[str, Any] = params) -> None:
+                result = await client.call("mcpServer/tool/call", params)
+                assert result["content"], result
+
+            target.figures[f"{name}, one at a time, p50 ms"] = alone = await p50_ms(call, rounds)
+            target.figures[f"{name}, one at a time, calls/s"] = 1000 / alone
+            per_second, p50 = await many(call, rounds * 4)
+            target.figures[f"{name}, {WIDTH} in flight, p50 ms"] = p50
+            target.figures[f"{name}, {WIDTH} in flight, calls/s"] = per_second
+
+
+async def serve_peer() -> None:
+    """Run the server behind a URL until killed; prints its URL."""
+    async with WebPeer().serve() as peer:
+        print(peer.url, flush=True)
+        await asyncio.get_running_loop().create_future()
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measure every target in turn."""
+    peer = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench_mcp", "--peer"], stdout=subprocess.PIPE, text=True
+    )
+    assert peer.stdout is not None
+    try:
+        config = {
+            "model": "bench",
+            "model_provider": "bench",
+            "model_providers.bench": {"name": "bench", "base_url": "http://127.0.0.1:1/v1"},
+            "mcp_servers.stdio": {"command": sys.executable, "args": [str(PEER)]},
+            "mcp_servers.http": {"url": peer.stdout.readline().strip()},
+        }
+        measured = []
+        for text in options.targets:
+            print(f"measuring {text}", file=sys.stderr)
+            if "{port}" in text:
+                with started(text, config, starts=1) as target:
+                    await measure(target, options.rounds)
+            else:
+                target = Target(text, text, config, None)
+                await measure(target, options.rounds)
+            measured.append(target)
+        print_table(measured)
+    finally:
+        peer.kill()
+        peer.wait()
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--rounds", type=int, default=1000, help="calls a figure (default: 1000)")
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = read_arguments()
+    asyncio.run(serve_peer() if given.peer else main(given))

@@ -1,0 +1,82 @@
+"""A host for the official MCP conformance suite: connects, lists tools, calls each of them once.
+
+The suite starts `python -m tests.conformance.client URL` for every scenario, plays the server at
+that URL, and judges what it saw. Everything goes through this project's own servers and
+connections, as in a thread; the exit status says whether they came to an end as they should.
+Source: docs/mcp.md, "Conformance".
+"""
+
+import argparse
+import logging
+import os
+import sys
+
+import anyio
+
+from app_server.mcp.config import HttpTransport, McpSettings, ServerConfig
+from app_server.mcp.connections import ServerSet, Tool
+from app_server.mcp.elicitation import ServerQuestion
+from app_server.mcp.errors import McpError
+from protocol.model import JsonObject
+
+SERVER = "conformance"
+TOTAL_S = 25.0
+"""For one scenario."""
+
+ARGUMENTS: dict[str, JsonObject] = {"add_numbers": {"a": 5, "b": 3}}
+"""What a tool is called with; others get no arguments."""
+
+
+class Defaults:
+    """A user who accepts every form with its defaults."""
+
+    async def elicit(self, question: ServerQuestion) -> JsonObject:
+        """Fill in the form."""
+        schema = question.params.get("requestedSchema") or {}
+        members = schema.get("properties", {})
+        content = {name: part["default"] for name, part in members.items() if "default" in part}
+        return {"action": "accept", "content": content}
+
+
+async def run_scenario(url: str) -> list[str]:
+    """Connect to the server, call its tools, disconnect; returns what went wrong."""
+    config = ServerConfig(name=SERVER, transport=HttpTransport(url), startup_timeout_s=TOTAL_S)
+    problems: list[str] = []
+
+    def told(name: str, step: str, error: str | None) -> None:
+        if error is not None:
+            problems.append(error)
+
+    servers = ServerSet(McpSettings({SERVER: config}), ".", told, Defaults())
+    with anyio.fail_after(TOTAL_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(servers.run)
+            await servers.server(SERVER).settled.wait()
+            for tool in servers.tools().tools:
+                problems += await _call(servers, tool)
+            servers.stop()
+    return problems
+
+
+async def _call(servers: ServerSet, tool: Tool) -> list[str]:
+    try:
+        result = await servers.call_tool(tool.raw, ARGUMENTS.get(tool.raw.tool, {}), {})
+    except McpError as exc:
+        return [f"{tool.raw.tool}: {exc}"]
+    return [f"{tool.raw.tool}: {result.get('content')}"] if result.get("isError") else []
+
+
+def main() -> int:
+    """Run one scenario; returns 1 if something went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", help="of the server that the suite plays")
+    options = parser.parse_args()
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING").upper())
+    problems = anyio.run(run_scenario, options.url)
+    for problem in problems:
+        print(f"{os.environ.get('MCP_CONFORMANCE_SCENARIO')}: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

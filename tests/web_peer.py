@@ -1,0 +1,128 @@
+"""A hand-written MCP server over HTTP for tests: forgets sessions, refuses, stalls, breaks off.
+
+Speaks just enough HTTP/1.1: a request, an answer, and the connection stays. Its one tool `look`
+answers with the number of the call.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP response as it is sent; `cut` ends the connection in the middle of the body."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False
+
+
+JSON = {"content-type": "application/json"}
+
+
+@dataclass
+class WebPeer:
+    """One server: what it is to do, and what it was asked."""
+
+    version: str = "2025-06-18"
+    url: str = ""
+    known: set[str] = field(default_factory=set)
+    """Sessions; requests in others get 404 with `lost` as their body."""
+    lost: Answer = field(default_factory=lambda: Answer(404, b"no such session"))
+    answers: dict[str, list[Answer | None]] = field(default_factory=dict)
+    """MCP method to what is answered before it is served again; None answers never."""
+    seen: list[tuple[str, str | None]] = field(default_factory=list)
+    """MCP method, or HTTP method where there is none, and the session."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """Of every request, names in lower case."""
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by every GET."""
+    calls: int = 0
+    sessions: int = 0
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["WebPeer"]:
+        """Listen while the context lasts."""
+        server = await asyncio.start_server(self._converse, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        try:
+            yield self
+        finally:
+            server.close()
+
+    def methods(self) -> list[str]:
+        """Return what was asked, in order."""
+        return [method for method, _ in self.seen]
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of asyncio's that is cancelled makes its own callback complain, so it just ends.
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while await self._serve_one(reader, writer):
+                await writer.drain()
+        writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {
+            name.lower(): value
+            for name, _, value in (line.partition(": ") for line in lines[1:] if line)
+        }
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        message = json.loads(body) if body else {"method": lines[0].split(" ")[0]}
+        session = headers.get("mcp-session-id")
+        self.seen.append((message["method"], session))
+        self.headers.append(headers)
+        answer = self._answer(message, session)
+        if answer is None:
+            await asyncio.get_running_loop().create_future()
+        assert answer is not None
+        if message["method"] == "GET" and answer.status == 200:
+            self.listening.set()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            await writer.drain()
+            await reader.read()
+            return False
+        length = len(answer.body) + (100 if answer.cut else 0)
+        head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+        status = f"HTTP/1.1 {answer.status} Scripted\r\n{head}content-length: {length}\r\n\r\n"
+        writer.write(status.encode() + answer.body)
+        return not answer.cut
+
+    def _answer(self, message: Any, session: str | None) -> Answer | None:
+        method = message["method"]
+        if waiting := self.answers.get(method):
+            return waiting.pop(0)
+        if method == "initialize":
+            self.sessions += 1
+            session = f"session-{self.sessions}"
+            self.known.add(session)
+            hello = {
+                "protocolVersion": self.version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "web", "version": "1"},
+            }
+            return _result(message, hello, {"mcp-session-id": session})
+        if session not in self.known:
+            return self.lost
+        if method == "tools/list":
+            schema = {"type": "object"}
+            return _result(message, {"tools": [{"name": "look", "inputSchema": schema}]})
+        if method == "tools/call":
+            self.calls += 1
+            content = [{"type": "text", "text": f"call {self.calls}"}]
+            return _result(message, {"content": content})
+        if "id" in message:
+            error = {"code": -32601, "message": f"no {method}"}
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
+            return Answer(200, body, JSON)
+        return Answer(200 if method in ("GET", "DELETE") else 202)
+
+
+def _result(message: Any, result: Any, headers: Mapping[str, str] | None = None) -> Answer:
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+    return Answer(200, body, {**JSON, **(headers or {})})
