@@ -23,6 +23,7 @@ from app_server.handlers.configuration import Configuration
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import McpHandlers, McpPorts
+from app_server.handlers.mcp_reload import McpReloadHandlers
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
@@ -206,6 +207,7 @@ class AppServer:
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
+            McpReloadHandlers(sessions, self._hub, configuration),
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
             ),

@@ -907,6 +907,9 @@ async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
         assert died["error"]["message"].endswith("Caused by:\n    Transport closed")
         assert later["error"]["message"].endswith("Caused by:\n    Transport closed")
         assert (await client.turn(thread_id, "still there?"))["status"] == "completed"
+        die = {"threadId": thread_id, "server": "raw", "tool": "die"}
+        error = await client.refusal("mcpServer/tool/call", die)
+        assert error.message == "tool call failed for `raw/die`: Transport closed"
         status = await client.call(
             "mcpServerStatus/list", {"threadId": thread_id, "serverName": "raw"}
         )
@@ -1132,13 +1135,9 @@ async def test_the_model_looks_at_resources(tmp_path: Path) -> None:
 
 async def test_a_server_that_dies_while_all_are_listed_counts_as_empty(tmp_path: Path) -> None:
     async with with_peer(tmp_path) as (served, client, thread_id):
-        await client.refusal(
-            "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "die"}
-        )
-        _, outputs = await call_items(
-            served, client, thread_id, {"name": "list_mcp_resources", "arguments": {}}
-        )
-        assert json.loads(outputs[0]) == {"resources": []}
+        list_all = {"name": "list_mcp_resources", "arguments": {}}
+        _, outputs = await call_items(served, client, thread_id, raw_call("die"), list_all)
+        assert json.loads(outputs[1]) == {"resources": []}
 
 
 # Direct methods.
@@ -1219,11 +1218,11 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
         assert error.message == "unknown MCP server 'zz'"
         error = await client.refusal("mcpServer/resource/read", {"server": "bad", "uri": "x"})
         assert error.data["code"] == "mcpServerUnavailable"
-        error = await client.refusal("mcpServer/resource/read", {**read, "threadId": thread_id})
+        deadly = {"server": "raw", "uri": "mem://die", "threadId": thread_id}
+        error = await client.refusal("mcpServer/resource/read", deadly)
         assert error.message == "resource read failed for `raw`: Transport closed"
-        fresh = await client.start_thread()
-        own = await client.call("mcpServer/resource/read", {**read, "threadId": fresh})
-        assert json.loads(own["contents"][0]["text"])["_meta"] == {"threadId": fresh}
+        own = await client.call("mcpServer/resource/read", {**read, "threadId": thread_id})
+        assert json.loads(own["contents"][0]["text"])["_meta"] == {"threadId": thread_id}
 
 
 # Status.

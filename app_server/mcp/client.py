@@ -86,6 +86,7 @@ class McpClient:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as exc:
             if exc.code == CONNECTION_CLOSED and exc.message == CLOSED_MESSAGE:
+                self.closed.set()
                 raise TransportClosed from exc
             if exc.code == REQUEST_TIMEOUT and timeout_s is not None:
                 raise RequestTimedOut(method, timeout_s) from exc

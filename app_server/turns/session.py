@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 
 from app_server.clock import Clock
+from app_server.config import Config
 from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.server import StartupStep
@@ -110,13 +111,16 @@ class ThreadSession:
     def __init__(
         self,
         thread: LiveThread,
+        config: Config,
         mcp: McpSettings,
         settings: SessionSettings,
         ports: SessionPorts,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
-        """`tasks` owns everything the thread does."""
+        """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
+        self.config = config
+        """What the MCP servers were configured from."""
         self.servers = ServerSet(mcp, thread.state.settings.cwd, self._server_step)
         self._model = ports.model
         self._clients = ports.clients
@@ -179,6 +183,11 @@ class ThreadSession:
         self._tasks.start_soon(self.servers.run)
         await self.servers.wait_for_required()
 
+    def reload_servers(self, config: Config, mcp: McpSettings) -> None:
+        """Make the MCP servers what `mcp`, read from `config`, asks for; never waits."""
+        self.config = config
+        self.servers.reconcile(mcp)
+
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         event = McpServerStatusUpdatedNotification(
             thread_id=self.thread.id, name=name, status=step, error=error
@@ -200,7 +209,8 @@ class ThreadSession:
             self._clients.emit(self.thread.id, event)
 
     async def wait_for_servers(self) -> None:
-        """Give MCP servers that still start their grace."""
+        """Start MCP servers that have died again, and give those that start their grace."""
+        self.servers.revive()
         await self.servers.wait_for_grace()
 
     # Input.
