@@ -25,7 +25,7 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.approvals import ApprovalGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
-from app_server.turns.ports import ClientPort
+from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tool_router import ToolRouter, TurnTools
@@ -103,6 +103,7 @@ class SessionPorts:
     model: Model
     clients: ClientPort
     clock: Clock
+    approvals: ApprovalRecords
 
 
 class ThreadSession:
@@ -127,7 +128,7 @@ class ThreadSession:
         self._clock = ports.clock
         self._tasks = tasks
         self._settings = settings
-        self._approvals = ApprovalGate(ports.clients)
+        self._approvals = ApprovalGate(ports.clients, ports.approvals)
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
