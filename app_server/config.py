@@ -33,6 +33,8 @@ class Config:
     """The file as it was read, for positions."""
     overridden: frozenset[KeyPath] = field(default=frozenset())
     """Paths that did not come from the file."""
+    layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """What was put on top of the file, in order."""
 
     def view(self) -> "ConfigView":
         """Look at the whole document."""
@@ -46,7 +48,17 @@ class Config:
             path = tuple(key.split("."))
             overridden.add(path)
             _merge_at(document, path, value)
-        return Config(document, self.source, self.text, frozenset(overridden))
+        layers = (*self.layers, overrides) if overrides else self.layers
+        return Config(document, self.source, self.text, frozenset(overridden), layers)
+
+    def renewed(self, base: "Config") -> "Config":
+        """Put on another reading what lies on top of this one.
+
+        `base` has the first of the layers already, or none.
+        """
+        for overrides in self.layers[len(base.layers) :]:
+            base = base.override(overrides)
+        return base
 
     def error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong at a path, and where it stands."""

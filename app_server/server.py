@@ -19,10 +19,12 @@ import anyio.to_thread
 
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
+from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import McpHandlers, McpPorts
+from app_server.handlers.mcp_reload import McpReloadHandlers
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
@@ -125,7 +127,9 @@ class AppServer:
         self, work: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
     ) -> None:
         assert self._background is not None
-        ports = SessionPorts(self._store, self._model, self._hub, self._clock)
+        ports = SessionPorts(
+            self._store, self._model, self._hub, self._clock, ConfigFile(self._settings.home)
+        )
         sessions = Sessions(ports, work, await self._unload_delay_s())
         self._requests = self._make_dispatcher(sessions)
         self._background.start_soon(sessions.run)
@@ -206,6 +210,7 @@ class AppServer:
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
+            McpReloadHandlers(sessions, self._hub, configuration),
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
             ),

@@ -1,12 +1,17 @@
 """A hand-written MCP server on stdio for tests: quick to start, and as badly behaved as told.
 
-Arguments: `hang` never answers initialize; `die` ends at once; `garbage` prints nonsense first;
-`flood` writes a lot to stderr; `big` adds a tool with a huge result; `paged` lists its tools a page
-each.
+Arguments: `hang` never answers initialize; `die` ends at once; `unless FILE` ends at once if there
+is such a file; `garbage` prints nonsense first; `flood` writes a lot to stderr; `big` adds a tool
+with a huge result; `paged` lists its tools a page each; `log FILE` writes down what it reads.
+
+Two tools are not listed: `whoami` gives the process and a variable, `wait` stands between two pipes
+with names.
 """
 
 import json
+import os
 import sys
+from pathlib import Path
 
 READ_ONLY = {"readOnlyHint": True}
 SANDBOX: dict[str, object] = {"experimental": {"codex/sandbox-state-meta": {}}}
@@ -77,6 +82,14 @@ def call(name: str, params: dict[str, object]) -> dict[str, object]:
         params_ = {"progressToken": meta["progressToken"], "progress": 1, "message": "half way"}
         send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params_})
         return {"result": text("done")}
+    if name == "whoami":
+        return {"result": text([os.getpid(), os.environ.get("WHO")])}
+    if name == "wait":
+        arguments = params["arguments"]
+        assert isinstance(arguments, dict)
+        Path(arguments["reached"]).write_text("here")
+        Path(arguments["opened"]).read_text()
+        return {"result": text(os.getpid())}
     if name == "huge":
         return {"result": text("x" * 3_000_000)}
     return {"result": text(f"{name} ran")}
@@ -112,6 +125,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object]:
     if method == "resources/templates/list":
         return {"result": {"resourceTemplates": [{"uriTemplate": "mem://{x}", "name": "x"}]}}
     if method == "resources/read":
+        if params["uri"] == "mem://die":
+            sys.exit(3)
         return {"result": {"contents": [{"uri": params["uri"], "text": json.dumps(params)}]}}
     return {"error": {"code": -32601, "message": f"no {method}"}}
 
@@ -124,7 +139,8 @@ def send(message: dict[str, object]) -> None:
 
 def main() -> None:
     """Serve until stdin ends."""
-    if "die" in sys.argv:
+    forbidden = sys.argv[sys.argv.index("unless") + 1] if "unless" in sys.argv else None
+    if "die" in sys.argv or (forbidden is not None and Path(forbidden).exists()):
         print("cannot go on", file=sys.stderr)
         sys.exit(7)
     if "garbage" in sys.argv:

@@ -836,7 +836,8 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
         gate.opened.set()
         messages = await client.until("turn/completed")
         done = [m["params"]["item"] for m in messages if m.get("method") == "item/completed"]
-        mine, others = seen([item for item in done if item["type"] == "mcpToolCall"])
+        made = [item for item in done if item["type"] == "mcpToolCall"]
+        mine, others = seen(sorted(made, key=lambda item: item["id"]))
         assert (mine.get("a"), mine["b"], others["c"]) == (None, 2, 3)
 
         direct = await client.call(
@@ -910,8 +911,9 @@ async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
         (timed_out, huge), outputs = await call_items(
             served, client, thread_id, raw_call("slow"), raw_call("huge")
         )
-        (died,), _ = await call_items(served, client, thread_id, raw_call("die"))
-        (later,), _ = await call_items(served, client, thread_id, raw_call("meta"))
+        (died, later), _ = await call_items(
+            served, client, thread_id, raw_call("die"), raw_call("request")
+        )
         assert timed_out["error"]["message"].endswith("timed out awaiting tools/call after 0.1s")
         assert huge["status"] == "completed"
         assert huge["result"]["content"][0]["text"].startswith("Truncated tool output:\n")
@@ -920,6 +922,9 @@ async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
         assert died["error"]["message"].endswith("Caused by:\n    Transport closed")
         assert later["error"]["message"].endswith("Caused by:\n    Transport closed")
         assert (await client.turn(thread_id, "still there?"))["status"] == "completed"
+        die = {"threadId": thread_id, "server": "raw", "tool": "die"}
+        error = await client.refusal("mcpServer/tool/call", die)
+        assert error.message == "tool call failed for `raw/die`: Transport closed"
         status = await client.call(
             "mcpServerStatus/list", {"threadId": thread_id, "serverName": "raw"}
         )
@@ -1621,13 +1626,9 @@ async def test_the_model_looks_at_resources(tmp_path: Path) -> None:
 
 async def test_a_server_that_dies_while_all_are_listed_counts_as_empty(tmp_path: Path) -> None:
     async with with_peer(tmp_path) as (served, client, thread_id):
-        await client.refusal(
-            "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "die"}
-        )
-        _, outputs = await call_items(
-            served, client, thread_id, {"name": "list_mcp_resources", "arguments": {}}
-        )
-        assert json.loads(outputs[0]) == {"resources": []}
+        list_all = {"name": "list_mcp_resources", "arguments": {}}
+        _, outputs = await call_items(served, client, thread_id, raw_call("die"), list_all)
+        assert json.loads(outputs[1]) == {"resources": []}
 
 
 # Direct methods.
@@ -1708,11 +1709,11 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
         assert error.message == "unknown MCP server 'zz'"
         error = await client.refusal("mcpServer/resource/read", {"server": "bad", "uri": "x"})
         assert error.data["code"] == "mcpServerUnavailable"
-        error = await client.refusal("mcpServer/resource/read", {**read, "threadId": thread_id})
+        deadly = {"server": "raw", "uri": "mem://die", "threadId": thread_id}
+        error = await client.refusal("mcpServer/resource/read", deadly)
         assert error.message == "resource read failed for `raw`: Transport closed"
-        fresh = await client.start_thread()
-        own = await client.call("mcpServer/resource/read", {**read, "threadId": fresh})
-        assert json.loads(own["contents"][0]["text"])["_meta"] == {"threadId": fresh}
+        own = await client.call("mcpServer/resource/read", {**read, "threadId": thread_id})
+        assert json.loads(own["contents"][0]["text"])["_meta"] == {"threadId": thread_id}
 
 
 # Status.

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from app_server.clock import SystemClock
 from app_server.config import Config
+from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.thread_view import MAX_TURNS_CHARS, turns_of_state
 from app_server.rpc.hub import Hub
 from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, ThreadRow
@@ -938,7 +939,8 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
         return Config({}), state.settings
 
     async with anyio.create_task_group() as tasks:
-        sessions = Sessions(SessionPorts(store, NoModel(), hub, clock), tasks, 0.0)
+        ports = SessionPorts(store, NoModel(), hub, clock, ConfigFile(tmp_path))
+        sessions = Sessions(ports, tasks, 0.0)
         first = await sessions.start(created(), Config({}))
         async with anyio.create_task_group() as at_once:
             at_once.start_soon(sessions.unload, first.thread.id)

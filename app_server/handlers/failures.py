@@ -82,6 +82,17 @@ def config_failures() -> Iterator[None]:
         ) from exc
 
 
+@contextmanager
+def refresh_failures() -> Iterator[None]:
+    """Translate failures of a configuration that running MCP servers should take over."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise internal_error(
+            f"failed to refresh MCP servers: {exc}", "configInvalid", detail=str(exc)
+        ) from exc
+
+
 def _config_error(detail: str) -> RpcError:
     return invalid_request(
         f"failed to load configuration: {detail}", "configInvalid", detail=detail

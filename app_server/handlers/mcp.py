@@ -92,6 +92,7 @@ class McpHandlers:
     ) -> McpServerToolCallResponse:
         """Call a tool over the thread's connection, without model, approval or item."""
         servers = self._session(params.thread_id).servers
+        servers.revive(params.server)
         doing = f"tool call failed for `{params.server}/{params.tool}`"
         meta = _request_meta(params.meta, doing)
         meta["threadId"] = params.thread_id
@@ -121,7 +122,9 @@ class McpHandlers:
 
         with mcp_failures(f"resource read failed for `{params.server}`"):
             if params.thread_id is not None:
-                result = await read(self._session(params.thread_id).servers)
+                servers = self._session(params.thread_id).servers
+                servers.revive(params.server)
+                result = await read(servers)
             else:
                 configured = (await self._settings()).servers
                 chosen = {n: config for n, config in configured.items() if n == params.server}

@@ -141,6 +141,7 @@ class McpClient:
         except MCPError as exc:
             timeout_s = options.get("timeout")
             if exc.code == CONNECTION_CLOSED and exc.message == CLOSED_MESSAGE:
+                self.closed.set()
                 raise TransportClosed from exc
             # Servers use the same code for failures of their own.
             timed_out = f"Request {method!r} timed out"

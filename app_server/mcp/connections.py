@@ -1,13 +1,16 @@
 """The servers of one thread (or of one question): starting them, calling them, stopping them.
 
-Servers start side by side and fail on their own: none holds up another, or the thread.
-Source: docs/mcp.md, "Connections".
+Servers start side by side and fail on their own: none holds up another, or the thread. A set can be
+given other settings while it runs.
+Source: docs/mcp.md, "Connections", "Reload".
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
+import anyio.abc
 
 from app_server.mcp.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
@@ -18,9 +21,10 @@ from app_server.mcp.errors import (
     ToolDisabled,
     UnknownServer,
 )
+from app_server.mcp.listing import Listing
 from app_server.mcp.loading import load_connector
 from app_server.mcp.naming import RawName, VisibleName, assign_names
-from app_server.mcp.peer import ProgressCallback
+from app_server.mcp.peer import Peer, ProgressCallback
 from app_server.mcp.server import McpServer, StatusCallback
 from protocol.model import Json, JsonObject
 
@@ -70,20 +74,85 @@ class ServerSet:
         self.surface = settings.surface
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
-        self._table: tuple[tuple[str, ...], ToolTable] | None = None
+        self._told = told
+        self._asks = asks
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._stopping = anyio.Event()
+        self._retired: set[McpServer] = set()
+        self._table: tuple[Sequence[object], ToolTable] | None = None
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
-        async with anyio.create_task_group() as tasks:
-            for server in self.servers.values():
-                if server.config.startable:
-                    tasks.start_soon(server.run, load_connector, self._cwd)
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                for server in self.servers.values():
+                    self._launch(server)
+                await self._stopping.wait()
+        finally:
+            self._tasks = None
+
+    def _launch(self, server: McpServer) -> None:
+        if self._tasks is not None and server.config.startable:
+            self._tasks.start_soon(server.run, load_connector, self._cwd)
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
-        for server in self.servers.values():
+        self._stopping.set()
+        for server in (*self.servers.values(), *self._retired):
             server.stop.set()
             server.cancel_start()
+
+    def reconcile(self, settings: McpSettings) -> None:
+        """Make the set what these settings ask for; never waits.
+
+        Servers that run or start with equal values go on. Others are stopped, once their calls
+        have ended, or started; dead and failed ones are started again. A set that stops stays as
+        it is.
+        """
+        if self._stopping.is_set():
+            return
+        before, self.servers = self.servers, {}
+        self._grace_s = settings.startup_grace_s
+        self.surface = settings.surface
+        fresh = []
+        for name, config in settings.servers.items():
+            server = before.get(name)
+            if server is not None and config.startable and server.fits(config, self._cwd):
+                del before[name]
+                server.reuse(config)
+            else:
+                server = McpServer(config, self._told, self._asks)
+                fresh.append(server)
+            self.servers[name] = server
+        for server in before.values():
+            self._retire(server)
+        for server in fresh:
+            self._launch(server)
+
+    def _retire(self, server: McpServer) -> None:
+        server.cancel_start()
+        if self._tasks is not None:
+            self._retired.add(server)
+            self._tasks.start_soon(self._see_off, server)
+
+    async def _see_off(self, server: McpServer) -> None:
+        await server.retire()
+        self._retired.discard(server)
+
+    def revive(self, *names: str) -> None:
+        """Start processes again that have died, all or those named; never waits.
+
+        One that then does not become ready is left as it is. The tools that were listed before
+        stay until the new list is there.
+        """
+        if self._stopping.is_set():
+            return
+        for name in names or list(self.servers):
+            dead = self.servers.get(name)
+            if dead is not None and dead.may_be_revived:
+                server = self.servers[name] = McpServer(dead.config, self._told, self._asks)
+                server.listing = dead.listing
+                self._launch(server)
 
     def cancel_starting(self) -> None:
         """Give up the starts that are not decided yet."""
@@ -96,9 +165,11 @@ class ServerSet:
         Raises:
             RequiredServersFailed: some did not.
         """
-        required = [s for s in self.servers.values() if s.config.required and s.config.startable]
-        for server in required:
-            await server.settled.wait()
+        names = [n for n, s in self.servers.items() if s.config.required and s.config.startable]
+        for name in names:
+            while (server := self.servers.get(name)) and not server.settled.is_set():
+                await server.settled.wait()
+        required = [self.servers[name] for name in names if name in self.servers]
         causes = [f"{s.config.name}: {s.failure}" for s in required if s.failure is not None]
         if causes:
             raise RequiredServersFailed(
@@ -106,21 +177,26 @@ class ServerSet:
             )
 
     async def wait_for_grace(self) -> None:
-        """Wait until every start is decided, but no longer than the configured grace."""
+        """Wait until every start is decided, but no longer than the configured grace.
+
+        No start is waited for twice.
+        """
+        starting = [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
         with anyio.move_on_after(self._grace_s):
-            for server in self.servers.values():
+            for server in starting:
                 await server.settled.wait()
+        for server in starting:
+            server.waited_for = True
 
     def tools(self) -> ToolTable:
         """Return what the model sees of servers that have started; tools of a dead one stay."""
         listed = [
-            server
+            (server.config, server.listing)
             for server in self.servers.values()
-            if server.has_started and server.config.shows_tools_on(self.surface)
+            if server.listing is not None and server.config.shows_tools_on(self.surface)
         ]
-        key = tuple(server.config.name for server in listed)
-        if self._table is None or self._table[0] != key:
-            self._table = key, _table_of(listed)
+        if self._table is None or self._table[0] != listed:
+            self._table = listed, _table_of(listed)
         return self._table[1]
 
     def server(self, name: str) -> McpServer:
@@ -133,6 +209,27 @@ class ServerSet:
         if server is None:
             raise UnknownServer(name)
         return server
+
+    async def decided(self, name: str) -> McpServer:
+        """Find a server once its start, or that of what replaced it, has been decided.
+
+        Raises:
+            UnknownServer: there is none of this name.
+        """
+        while not (server := self.server(name)).settled.is_set():
+            await server.settled.wait()
+        return server
+
+    @asynccontextmanager
+    async def lease(self, name: str) -> AsyncIterator[Peer]:
+        """Hold a server's connection; a server that is replaced keeps it until the end.
+
+        Raises:
+            McpError: nobody of this name, disabled, not started, ended.
+        """
+        server = await self.decided(name)
+        async with server.lease() as peer:
+            yield peer
 
     async def call_tool(
         self,
@@ -152,18 +249,19 @@ class ServerSet:
             ended,
                 or a JSON-RPC error of the server's (PeerError).
         """
-        server = self.server(raw.server)
-        if not server.config.allows(raw.tool):
+        config = self.server(raw.server).config
+        if not config.allows(raw.tool):
             raise ToolDisabled(raw.server, raw.tool)
-        peer = await server.connected_peer()
-        if arguments is not None and not isinstance(arguments, dict):
-            raise BadArguments("MCP tool arguments must be a JSON object")
-        params: JsonObject = {"name": raw.tool, "_meta": meta}
-        if arguments is not None:
-            params["arguments"] = arguments
-        with server.calls.run(caller, server.config.tool_timeout_s) as call, call.scope:
-            return await peer.request("tools/call", params, on_progress=on_progress)
-        raise RequestTimedOut("tools/call", server.config.tool_timeout_s)
+        server = await self.decided(raw.server)
+        async with server.lease() as peer:
+            if arguments is not None and not isinstance(arguments, dict):
+                raise BadArguments("MCP tool arguments must be a JSON object")
+            params: JsonObject = {"name": raw.tool, "_meta": meta}
+            if arguments is not None:
+                params["arguments"] = arguments
+            with server.calls.run(caller, config.tool_timeout_s) as call, call.scope:
+                return await peer.request("tools/call", params, on_progress=on_progress)
+        raise RequestTimedOut("tools/call", config.tool_timeout_s)
 
     async def read_resource(self, name: str, uri: str, meta: JsonObject | None) -> JsonObject:
         """Read one resource and return the result as the server sent it.
@@ -171,27 +269,27 @@ class ServerSet:
         Raises:
             McpError: see `call_tool`.
         """
-        server = self.server(name)
-        peer = await server.connected_peer()
+        timeout_s = self.server(name).config.tool_timeout_s
         params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
-        return await peer.request("resources/read", params, timeout_s=server.config.tool_timeout_s)
+        async with self.lease(name) as peer:
+            return await peer.request("resources/read", params, timeout_s=timeout_s)
 
 
-def _table_of(servers: Sequence[McpServer]) -> ToolTable:
+def _table_of(servers: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
     listed = {
-        RawName(server.config.name, name): (server, definition)
-        for server in servers
-        for name, definition in server.listing.tools.items()
-        if server.config.allows(name)
+        RawName(config.name, name): (config, listing, definition)
+        for config, listing in servers
+        for name, definition in listing.tools.items()
+        if config.allows(name)
     }
     names = assign_names(listed)
     tools = [
-        Tool(raw, names[raw], definition, server.config)
-        for raw, (server, definition) in sorted(listed.items(), key=lambda entry: entry[0])
+        Tool(raw, names[raw], definition, config)
+        for raw, (config, _, definition) in sorted(listed.items(), key=lambda entry: entry[0])
     ]
     instructions = {
-        names[raw].namespace: server.listing.instructions
-        for raw, (server, _) in listed.items()
-        if server.listing.instructions
+        names[raw].namespace: listing.instructions
+        for raw, (_, listing, _) in listed.items()
+        if listing.instructions
     }
     return ToolTable(tools, instructions)

@@ -40,7 +40,7 @@ async def call_resource_function(servers: ServerSet, name: str, arguments: Json)
         found = await list_of_server(servers, server, method, member)
         return _compact({"server": server, member: found})
     everything: list[JsonObject] = []
-    for other in servers.servers.values():
+    for other in list(servers.servers.values()):
         if other.status == "connected":
             everything += await _list_or_nothing(servers, other.config.name, method, member)
     return _compact({member: everything})
@@ -54,8 +54,8 @@ async def list_of_server(
     Raises:
         McpError: the server cannot be asked.
     """
-    peer = await servers.server(server).connected_peer()
-    found, _ = await list_all(peer, method, member)
+    async with servers.lease(server) as peer:
+        found, _ = await list_all(peer, method, member)
     return [{"server": server, **element} for element in found]
 
 

@@ -1,17 +1,19 @@
 """One configured server: its status, its connection, its last listing.
 
 Status goes from `starting` to exactly one of `ready`, `failed`, `cancelled`, and each step is told
-once. A server that dies later keeps its listing.
+once. A server that dies later keeps its listing. One that is started again is a new McpServer; the
+old one is retired, and keeps its connection for the calls that run on it.
 Source: docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
 import anyio
 
-from app_server.mcp.config import VALID_NAME, ServerConfig
+from app_server.mcp.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -29,6 +31,7 @@ from app_server.mcp.errors import (
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import Connector
 from app_server.mcp.peer import Peer
+from app_server.mcp.reconcile import Ingredients, ingredients
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -51,6 +54,9 @@ StatusCallback: TypeAlias = Callable[[str, StartupStep, str | None], None]
 RETRY_WAITS_S = (0.3, 1.0)
 """Before the second and the third try of a server that was out of reach."""
 
+MIN_LEASE_S = DEFAULT_CALL_S
+"""Calls may run at least this long on the connection of a server that was replaced."""
+
 
 class McpServer:
     """One server of one set; also the owner of its connection."""
@@ -63,8 +69,9 @@ class McpServer:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.config = config
-        self.status: Status = "notStarted" if config.startable else "disabled"
-        self.listing = Listing()
+        self._status: Status = "notStarted" if config.startable else "disabled"
+        self.listing: Listing | None = None
+        """What the server said of itself; that of the start before, when it is revived."""
         self.failure: StartupFailed | None = None
         self.settled = anyio.Event()
         """Set once a start has been decided, or will not be tried."""
@@ -72,9 +79,14 @@ class McpServer:
         self.calls = RunningCalls()
         self.can_elicit = asks is not None
         self._asks = asks
+        self.waited_for = False
+        """Whether a turn has given the start its grace."""
         self._told = told
         self._sleep = sleep
         self._peer: Peer | None = None
+        self._made_of: Ingredients | None = None
+        self._calls = 0
+        self._call_ended = anyio.Event()
         self._may_retry = False
         self._running = anyio.CancelScope()
         if not config.startable:
@@ -82,7 +94,10 @@ class McpServer:
 
     async def run(self, load_connector: Callable[[], Awaitable[Connector]], cwd: str) -> None:
         """Start the server and hold its connection until it ends or is stopped."""
-        self.status = "starting"
+        if self.settled.is_set():
+            return
+        self._status = "starting"
+        self._made_of = ingredients(self.config, cwd)
         self._told(self.config.name, "starting", None)
         with self._running:
             if VALID_NAME.fullmatch(self.config.name) is None:
@@ -108,22 +123,22 @@ class McpServer:
             logger.exception("MCP server %s: its connection broke", self.config.name)
             if not self.settled.is_set():
                 self.failed(StartupFailed("the connection broke"))
-        if self.status == "connected":
-            self.status = "failed"
+        if self._status == "connected":
+            self._status = "failed"
             self.failure = StartupFailed("Transport closed")
 
     def ready(self, peer: Peer, listing: Listing) -> None:
         """Take the connection into service."""
         if self.settled.is_set():
             return
-        self.status, self._peer, self.listing = "connected", peer, listing
+        self._status, self._peer, self.listing = "connected", peer, listing
         self._settle("ready", None)
 
     def failed(self, failure: StartupFailed) -> None:
         """Note that the start failed, unless it will be tried again."""
         if self.settled.is_set() or (failure.transient and self._may_retry):
             return
-        self.status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
+        self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
         self._settle("failed", _for_people(self.config.name, failure))
 
@@ -140,39 +155,78 @@ class McpServer:
         with self.calls.question():
             return await self._asks.elicit(question)
 
+    def fits(self, config: ServerConfig, cwd: str) -> bool:
+        """Whether the server runs, or starts, as this configuration would have it."""
+        lives = self.status in ("starting", "connected")
+        return lives and self._made_of == ingredients(config, cwd)
+
+    def reuse(self, config: ServerConfig) -> None:
+        """Go on with new filters and bounds; a server that runs tells again that it is ready."""
+        self.config = config
+        if self._status == "connected":
+            self._told(config.name, "ready", None)
+
     @property
-    def has_started(self) -> bool:
-        """Whether the server was ready at some time."""
-        return self._peer is not None
+    def status(self) -> Status:
+        """How the server is now."""
+        return "failed" if self._status == "connected" and self.has_died else self._status
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the server was ready and has ended since."""
+        return self._peer is not None and self._peer.closed.is_set()
+
+    @property
+    def may_be_revived(self) -> bool:
+        """Whether it is a process that was ready, has died, and was not asked to."""
+        is_process = isinstance(self.config.transport, StdioTransport)
+        return is_process and self.has_died and not self.stop.is_set()
 
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""
-        if self.status == "starting":
-            self.status = "cancelled"
-            self.failure = StartupFailed("cancelled")
-            self._settle("cancelled", None)
+        if self.settled.is_set():
+            return
+        began = self._status == "starting"
+        self._status = "cancelled"
+        self.failure = StartupFailed("cancelled")
+        self.settled.set()
+        if began:
+            self._told(self.config.name, "cancelled", None)
             self._running.cancel()
+
+    async def retire(self) -> None:
+        """End the connection once its calls have ended, or after a bound."""
+        with anyio.move_on_after(max(self.config.tool_timeout_s, MIN_LEASE_S)):
+            while self._calls:
+                self._call_ended = anyio.Event()
+                await self._call_ended.wait()
+        self.stop.set()
 
     def _settle(self, step: StartupStep, error: str | None) -> None:
         self.settled.set()
         self._told(self.config.name, step, error)
 
-    async def connected_peer(self) -> Peer:
-        """Return the connection, waiting for a start that is under way.
+    @asynccontextmanager
+    async def lease(self) -> AsyncIterator[Peer]:
+        """Hold the connection of a server whose start is decided; `retire` waits for the end.
 
         Raises:
             UnknownServer: the server is disabled.
             ClientUnavailable: it did not start.
             TransportClosed: it has ended.
         """
-        if self.status == "disabled":
+        if self._status == "disabled":
             raise UnknownServer(self.config.name)
-        await self.settled.wait()
         if self._peer is None:
             raise ClientUnavailable(f"failed to get client: {self.failure}")
         if self._peer.closed.is_set():
             raise TransportClosed
-        return self._peer
+        self._calls += 1
+        try:
+            yield self._peer
+        finally:
+            self._calls -= 1
+            self._call_ended.set()
 
 
 def _for_people(name: str, failure: StartupFailed) -> str:

@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Status".
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -11,7 +12,7 @@ import anyio
 
 from app_server.mcp.config import LOCAL, HttpTransport, ServerConfig
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.errors import McpError, NotLoggedIn
+from app_server.mcp.errors import McpError, NotLoggedIn, UnknownServer
 from app_server.mcp.listing import Listing
 from app_server.mcp.peer import list_all
 from app_server.mcp.server import McpServer
@@ -38,24 +39,27 @@ class ServerReport:
 async def report(
     servers: ServerSet, names: Sequence[str], *, resources: bool
 ) -> list[ServerReport]:
-    """Describe servers, in the order of `names`; asks all of them at the same time."""
+    """Describe servers, in the order of `names`; asks all of them at the same time.
+
+    What is removed from the set meanwhile is left out.
+    """
     reports: dict[str, ServerReport] = {}
 
     async def describe(name: str) -> None:
-        reports[name] = await _describe(servers.servers[name], resources=resources)
+        with suppress(UnknownServer):
+            reports[name] = await _describe(await servers.decided(name), resources=resources)
 
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(describe, name)
-    return [reports[name] for name in names]
+    return [reports[name] for name in names if name in reports]
 
 
 async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
-    await server.settled.wait()
-    config = server.config
+    config, listing = server.config, server.listing or Listing()
     found: list[list[JsonObject]] = [[], []]
     if resources and server.status == "connected":
-        capabilities = server.listing.capabilities
+        capabilities = listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:
             found = [
                 await _list_or_nothing(server, "resources/list", "resources"),
@@ -64,28 +68,29 @@ async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
     return ServerReport(
         config=config,
         status=server.status,
-        listing=server.listing,
-        tools_error=_tools_error(server),
+        listing=listing,
+        tools_error=_tools_error(server, listing),
         resources=found[0],
         resource_templates=found[1],
         auth_status=_auth_status(server),
-        tools={name: tool for name, tool in server.listing.tools.items() if config.allows(name)},
+        tools={name: tool for name, tool in listing.tools.items() if config.allows(name)},
     )
 
 
 async def _list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
     try:
-        found, _ = await list_all(await server.connected_peer(), method, member)
+        async with server.lease() as peer:
+            found, _ = await list_all(peer, method, member)
     except McpError:
         return []
     return found
 
 
-def _tools_error(server: McpServer) -> str | None:
+def _tools_error(server: McpServer, listing: Listing) -> str | None:
     if server.config.enabled and server.config.environment_id != LOCAL:
         return f"unknown environment `{server.config.environment_id}`"
     # A server that died later still has the list it gave.
-    return str(server.failure) if server.failure is not None and not server.listing.tools else None
+    return str(server.failure) if server.failure is not None and not listing.tools else None
 
 
 def _auth_status(server: McpServer) -> AuthStatus:

@@ -9,12 +9,13 @@ from enum import Enum
 
 from app_server.mcp.connections import Tool
 from app_server.mcp.naming import RawName
-from app_server.turns.ports import ClientPort
+from app_server.turns.ports import ApprovalRecords, ClientPort, NotRecorded
 from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
     McpServerElicitationRequestResponse,
 )
+from protocol.lifecycle import WarningNotification
 from protocol.model import Json, JsonObject
 from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
 from protocol.rollout import Settings
@@ -51,8 +52,9 @@ class ApprovalRequest:
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
-    def __init__(self, clients: ClientPort) -> None:
+    def __init__(self, clients: ClientPort, records: ApprovalRecords) -> None:
         self._clients = clients
+        self._records = records
         self._remembered: set[RawName] = set()
 
     def verdict(self, tool: Tool, settings: Settings) -> Verdict:
@@ -79,16 +81,28 @@ class ApprovalGate:
             raise Denied(REJECTED)
         match answer.action:
             case "accept":
-                self._remember(request, answer.meta)
+                await self._remember(request, answer.meta)
             case "cancel":
                 raise Denied(CANCELLED)
             case "decline":
                 raise Denied(REJECTED)
 
-    def _remember(self, request: ApprovalRequest, meta: Json) -> None:
+    async def _remember(self, request: ApprovalRequest, meta: Json) -> None:
         persist = meta.get("persist") if isinstance(meta, dict) else None
-        if persist in ("session", "always") and _may_persist(request.tool):
-            self._remembered.add(request.tool.raw)
+        if persist not in ("session", "always") or not _may_persist(request.tool):
+            return
+        raw = request.tool.raw
+        self._remembered.add(raw)
+        if persist == "always":
+            try:
+                await self._records.approve(raw)
+            except NotRecorded as exc:
+                message = (
+                    f"the approval of {raw.server}/{raw.tool} holds for this session only, "
+                    f"as it cannot be written down: {exc}"
+                )
+                warning = WarningNotification(thread_id=request.thread_id, message=message)
+                self._clients.emit(request.thread_id, warning)
 
 
 def _needs_approval(mode: str, annotations: Json) -> bool:

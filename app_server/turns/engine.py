@@ -77,7 +77,7 @@ class TurnHost(Protocol):
         """
 
     async def wait_for_servers(self) -> None:
-        """Give MCP servers that still start their grace."""
+        """Start MCP servers that have died again, and give those that start their grace."""
 
 
 class TurnRun:
@@ -124,8 +124,8 @@ class TurnRun:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        await self._host.wait_for_servers()
         for _ in range(MAX_REQUESTS):
+            await self._host.wait_for_servers()
             await self._host.take_queued()
             reader = await self._respond()
             self.last_message = reader.last_message or self.last_message

@@ -1,7 +1,8 @@
-"""What turns need from the rooms above them; rpc.hub is the one that has it."""
+"""What turns need from the rooms above them; server.py joins them."""
 
 from typing import Protocol
 
+from app_server.mcp.naming import RawName
 from protocol.model import WireModel
 
 
@@ -22,3 +23,20 @@ class ClientPort(Protocol):
 
     def has_listeners(self, thread_id: str) -> bool:
         """Whether any client listens to the thread."""
+
+
+class NotRecorded(Exception):
+    """A lasting approval could not be written down; the text says why."""
+
+
+class ApprovalRecords(Protocol):
+    """Where approvals that outlive their thread are written down."""
+
+    async def approve(self, tool: RawName) -> None:
+        """Let a tool run without asking, in threads to come.
+
+        A server that is not configured in a place that lasts is left out, silently.
+
+        Raises:
+            NotRecorded
+        """

@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 
 from app_server.clock import Clock
+from app_server.config import Config
 from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.server import StartupStep
@@ -25,7 +26,7 @@ from app_server.turns.approvals import ApprovalGate
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
-from app_server.turns.ports import ClientPort
+from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tool_router import ToolRouter, TurnTools
@@ -103,6 +104,7 @@ class SessionPorts:
     model: Model
     clients: ClientPort
     clock: Clock
+    approvals: ApprovalRecords
 
 
 class ThreadSession:
@@ -111,13 +113,16 @@ class ThreadSession:
     def __init__(
         self,
         thread: LiveThread,
+        config: Config,
         mcp: McpSettings,
         settings: SessionSettings,
         ports: SessionPorts,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
-        """`tasks` owns everything the thread does."""
+        """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
+        self.config = config
+        """What the MCP servers were configured from."""
         self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
         self.servers = ServerSet(
             mcp, thread.state.settings.cwd, self._server_step, self._elicitations
@@ -127,7 +132,7 @@ class ThreadSession:
         self._clock = ports.clock
         self._tasks = tasks
         self._settings = settings
-        self._approvals = ApprovalGate(ports.clients)
+        self._approvals = ApprovalGate(ports.clients, ports.approvals)
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
@@ -185,6 +190,11 @@ class ThreadSession:
         self._tasks.start_soon(self.servers.run)
         await self.servers.wait_for_required()
 
+    def reload_servers(self, config: Config, mcp: McpSettings) -> None:
+        """Make the MCP servers what `mcp`, read from `config`, asks for; never waits."""
+        self.config = config
+        self.servers.reconcile(mcp)
+
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         event = McpServerStatusUpdatedNotification(
             thread_id=self.thread.id, name=name, status=step, error=error
@@ -206,7 +216,8 @@ class ThreadSession:
             self._clients.emit(self.thread.id, event)
 
     async def wait_for_servers(self) -> None:
-        """Give MCP servers that still start their grace."""
+        """Start MCP servers that have died again, and give those that start their grace."""
+        self.servers.revive()
         await self.servers.wait_for_grace()
 
     # Input.

@@ -88,7 +88,7 @@ class Sessions:
         mcp, settings = read_mcp_settings(config), _session_settings(config)
         async with self._lock(created.thread_id):
             thread = await self._ports.store.create(created)
-            return await self._open(thread, mcp, settings)
+            return await self._open(thread, config, mcp, settings)
 
     async def load(
         self,
@@ -119,7 +119,7 @@ class Sessions:
             except BaseException:
                 await self._ports.store.unload(thread)
                 raise
-            return await self._open(thread, mcp, session_settings)
+            return await self._open(thread, config, mcp, session_settings)
 
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
         at_ms = self._ports.clock.now_ms()
@@ -133,9 +133,9 @@ class Sessions:
         return records
 
     async def _open(
-        self, thread: LiveThread, mcp: McpSettings, settings: SessionSettings
+        self, thread: LiveThread, config: Config, mcp: McpSettings, settings: SessionSettings
     ) -> ThreadSession:
-        session = ThreadSession(thread, mcp, settings, self._ports, self._tasks)
+        session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
         self._sessions[thread.id] = session
         try:
             await session.start_servers()

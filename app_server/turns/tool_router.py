@@ -245,7 +245,7 @@ class ToolRouter:
 
     def _sandbox_state(self, tool: Tool) -> JsonObject | None:
         listing = self._tools.servers.server(tool.raw.server).listing
-        if not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
+        if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
             return None
         return sandbox_state(self._tools.recorder.thread.state.settings)
 

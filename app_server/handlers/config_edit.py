@@ -1,0 +1,84 @@
+"""Changing one value in TOML text, with every comment and line around it left alone. No I/O.
+
+Importing this module imports tomlkit: app_server/handlers/config_file.py does it when something is
+written for the first time.
+"""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable, Table
+
+KeyPath = Sequence[str]
+
+
+class NotEditable(Exception):
+    """The text has a form in which the value cannot be set without touching something else."""
+
+
+def set_value(text: str, path: KeyPath, value: str) -> str:
+    """Return TOML text in which a string stands at a path, and nothing else means anything else.
+
+    A table that is missing is put at the end; a value, or an inline table, that is there is changed
+    in its place.
+
+    Raises:
+        tomllib.TOMLDecodeError: the text is not TOML.
+        NotEditable: a way to do it was not found.
+    """
+    wanted = tomllib.loads(text)
+    _put(wanted, path, value)
+    ways: Sequence[Callable[[str, KeyPath, str], str]] = (_append, _insert)
+    for way in ways:
+        try:
+            edited = way(text, path, value)
+            if tomllib.loads(edited) == wanted:
+                return edited
+        except (TOMLKitError, AttributeError, LookupError, TypeError, ValueError):
+            # The library has forms that it reads but cannot change; the other way may do.
+            continue
+    raise NotEditable(f"cannot set `{'.'.join(path)}` in the form that it has")
+
+
+def _put(document: dict[str, Any], path: KeyPath, value: str) -> None:
+    for key in path[:-1]:
+        document = document.setdefault(key, {})
+        if not isinstance(document, dict):
+            raise NotEditable(f"`{key}` of `{'.'.join(path)}` is not a table")
+    document[path[-1]] = value
+
+
+def _append(text: str, path: KeyPath, value: str) -> str:
+    document = tomlkit.document()
+    table: Any = document
+    for depth, key in enumerate(path[:-1], start=2):
+        table[key] = tomlkit.table(is_super_table=depth < len(path))
+        table = table[key]
+    table[path[-1]] = value
+    end = "\r\n" if "\r\n" in text else "\n"
+    missing = end if text and not text.endswith("\n") else ""
+    addition = tomlkit.dumps(document).replace("\n", end)
+    return f"{text}{missing}{end if text else ''}{addition}"
+
+
+def _insert(text: str, path: KeyPath, value: str) -> str:
+    document = tomlkit.parse(text)
+    table: Any = document
+    for key in path[:-1]:
+        if key not in table:
+            inline = isinstance(table, InlineTable)
+            table[key] = tomlkit.inline_table() if inline else tomlkit.table()
+        table = table[key]
+    if isinstance(table, Table):
+        # Comments before the next header belong to that; a new key goes above them.
+        body, behind = table.value.body, []
+        while body and body[-1][0] is None:
+            behind.append(body.pop())
+        table[path[-1]] = value
+        body.extend(reversed(behind))
+    else:
+        table[path[-1]] = value
+    return tomlkit.dumps(document)

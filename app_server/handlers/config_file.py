@@ -1,0 +1,82 @@
+"""Writing to config.toml: whole or not at all, comments and mode kept.
+
+Source: docs/config.md, "What the server writes".
+"""
+
+import contextlib
+import importlib
+import os
+import stat
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from app_server.config import ConfigError, read_config
+from app_server.mcp.naming import RawName
+from app_server.turns.ports import NotRecorded
+
+
+class ConfigFile:
+    """config.toml below a home directory, as something to write; the ApprovalRecords of turns."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "config.toml"
+        self._writing = anyio.Lock()
+
+    async def approve(self, tool: RawName) -> None:
+        """Let a tool run without asking from now on, if the file is where its server is defined.
+
+        Cancelling waits for a write that has begun.
+
+        Raises:
+            NotRecorded: the file cannot be read, changed or written; it is as it was.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_approve, self._file, tool))
+
+
+def _approve(file: Path, tool: RawName) -> None:
+    # A link stays a link: what it leads to is replaced.
+    path = Path(os.path.realpath(file))
+    try:
+        config = read_config(path)
+        servers = config.document.get("mcp_servers")
+        if not isinstance(servers, dict) or tool.server not in servers:
+            return
+        edit = importlib.import_module("app_server.handlers.config_edit")
+        keys = ("mcp_servers", tool.server, "tools", tool.tool, "approval_mode")
+        try:
+            text: str = edit.set_value(config.text, keys, "approve")
+        except edit.NotEditable as exc:
+            raise NotRecorded(f"{path}: {exc}") from exc
+        _replace(path, text.encode())
+    except ConfigError as exc:
+        raise NotRecorded(str(exc)) from exc
+    except OSError as exc:
+        raise NotRecorded(f"{path}: {exc.strerror}") from exc
+
+
+def _replace(path: Path, content: bytes) -> None:
+    with path.open("r+b") as current:
+        # Opened for writing, so that a file which is not to be written is refused.
+        before = os.fstat(current.fileno())
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+        try:
+            os.fchmod(new.fileno(), stat.S_IMODE(before.st_mode))
+            with contextlib.suppress(PermissionError):
+                os.fchown(new.fileno(), before.st_uid, before.st_gid)
+            new.write(content)
+            new.flush()
+            os.fsync(new.fileno())
+            Path(new.name).replace(path)
+        except BaseException:
+            Path(new.name).unlink(missing_ok=True)
+            raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
