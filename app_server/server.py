@@ -10,6 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from app_server.config import ConfigError
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
-from app_server.handlers.mcp import McpHandlers, McpPorts
+from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
@@ -199,6 +200,7 @@ class AppServer:
 
     def _make_dispatcher(self, sessions: Sessions) -> LateDispatcher:
         configuration = self._configuration
+        assert self._background is not None
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
             ThreadHandlers(
@@ -206,6 +208,19 @@ class AppServer:
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
+            LateHandlers(
+                "app_server.handlers.oauth",
+                "OAuthHandlers",
+                ("mcpServer/oauth/login",),
+                LoginPorts(
+                    sessions,
+                    configuration,
+                    self._hub,
+                    self._clock,
+                    self._background,
+                    partial(_start_signed_in, sessions),
+                ),
+            ),
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
             ),
@@ -259,6 +274,12 @@ class AppServer:
         async with module.serve_offline_model() as url:
             task_status.started(url)
             await anyio.sleep_forever()
+
+
+def _start_signed_in(sessions: Sessions, name: str) -> None:
+    for session in sessions:
+        if (server := session.servers.servers.get(name)) is not None:
+            server.credentials_changed()
 
 
 def _only_member(error: BaseException) -> BaseException:

@@ -64,6 +64,7 @@ class McpServer:
         self._told = told
         self._sleep = sleep
         self._peer: Peer | None = None
+        self._signed_in = anyio.Event()
         self._may_retry = False
         self._running = anyio.CancelScope()
         if not config.startable:
@@ -71,9 +72,8 @@ class McpServer:
 
     async def run(self, load_connector: Callable[[], Awaitable[Connector]], cwd: str) -> None:
         """Start the server and hold its connection until it ends or is stopped."""
-        self.status = "starting"
-        self._told(self.config.name, "starting", None)
         with self._running:
+            self._begin()
             if VALID_NAME.fullmatch(self.config.name) is None:
                 pattern = f"^{VALID_NAME.pattern}$"
                 reason = (
@@ -82,12 +82,36 @@ class McpServer:
                 self.failed(StartupFailed(reason))
                 return
             connect = await load_connector()
-            for wait_s in (*RETRY_WAITS_S, None):
-                self._may_retry = wait_s is not None
-                await self._connect_once(connect, cwd)
-                if wait_s is None or self.settled.is_set():
-                    return
-                await self._sleep(wait_s)
+            await self._connect(connect, cwd)
+            while self.status == "authenticationRequired" and await self._until_signed_in():
+                self._begin()
+                await self._connect(connect, cwd)
+
+    def _begin(self) -> None:
+        self.status, self.failure = "starting", None
+        self._signed_in = anyio.Event()
+        if self.settled.is_set():
+            self.settled = anyio.Event()
+        self._told(self.config.name, "starting", None)
+
+    async def _connect(self, connect: Connector, cwd: str) -> None:
+        for wait_s in (*RETRY_WAITS_S, None):
+            self._may_retry = wait_s is not None
+            await self._connect_once(connect, cwd)
+            if wait_s is None or self.settled.is_set():
+                return
+            await self._sleep(wait_s)
+
+    async def _until_signed_in(self) -> bool:
+        """Wait for a sign-in; False when the server is to be stopped instead."""
+        async with anyio.create_task_group() as tasks:
+            for event in (self.stop, self._signed_in):
+                tasks.start_soon(_cancel_when, event, tasks.cancel_scope)
+        return not self.stop.is_set()
+
+    def credentials_changed(self) -> None:
+        """Hear that somebody signed in; a server that waits for that starts again."""
+        self._signed_in.set()
 
     async def _connect_once(self, connect: Connector, cwd: str) -> None:
         try:
@@ -115,6 +139,11 @@ class McpServer:
         self.status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
         self._settle("failed", _for_people(self.config.name, failure))
+
+    @property
+    def reauthentication_required(self) -> bool:
+        """Whether it failed because a sign-in that there was does not hold any more."""
+        return isinstance(self.failure, NotLoggedIn) and self.failure.again
 
     @property
     def has_started(self) -> bool:
@@ -149,6 +178,11 @@ class McpServer:
         if self._peer.closed.is_set():
             raise TransportClosed
         return self._peer
+
+
+async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
 
 
 def _for_people(name: str, failure: StartupFailed) -> str:

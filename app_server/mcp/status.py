@@ -5,19 +5,17 @@ Source: docs/mcp.md, "Status".
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import anyio
 
-from app_server.mcp.config import LOCAL, HttpTransport, ServerConfig
+from app_server.mcp.auth_status import AuthProbe, AuthStatus
+from app_server.mcp.config import LOCAL, ServerConfig
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.errors import McpError, NotLoggedIn
+from app_server.mcp.errors import McpError
 from app_server.mcp.listing import Listing
 from app_server.mcp.peer import list_all
 from app_server.mcp.server import McpServer
 from protocol.model import JsonObject
-
-AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +34,13 @@ class ServerReport:
 
 
 async def report(
-    servers: ServerSet, names: Sequence[str], *, resources: bool
+    servers: ServerSet, names: Sequence[str], probe: AuthProbe, *, resources: bool
 ) -> list[ServerReport]:
     """Describe servers, in the order of `names`; asks all of them at the same time."""
     reports: dict[str, ServerReport] = {}
 
     async def describe(name: str) -> None:
-        reports[name] = await _describe(servers.servers[name], resources=resources)
+        reports[name] = await _describe(servers.servers[name], probe, resources=resources)
 
     async with anyio.create_task_group() as tasks:
         for name in names:
@@ -50,10 +48,11 @@ async def report(
     return [reports[name] for name in names]
 
 
-async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
+async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> ServerReport:
     await server.settled.wait()
     config = server.config
     found: list[list[JsonObject]] = [[], []]
+    auth_status = await probe.status(server)
     if resources and server.status == "connected":
         capabilities = server.listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:
@@ -68,7 +67,7 @@ async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
         tools_error=_tools_error(server),
         resources=found[0],
         resource_templates=found[1],
-        auth_status=_auth_status(server),
+        auth_status=auth_status,
         tools={name: tool for name, tool in server.listing.tools.items() if config.allows(name)},
     )
 
@@ -86,12 +85,3 @@ def _tools_error(server: McpServer) -> str | None:
         return f"unknown environment `{server.config.environment_id}`"
     # A server that died later still has the list it gave.
     return str(server.failure) if server.failure is not None and not server.listing.tools else None
-
-
-def _auth_status(server: McpServer) -> AuthStatus:
-    transport = server.config.transport
-    if not isinstance(transport, HttpTransport) or not server.config.enabled:
-        return "unsupported"
-    if transport.has_credentials:
-        return "bearerToken"
-    return "notLoggedIn" if isinstance(server.failure, NotLoggedIn) else "unsupported"
