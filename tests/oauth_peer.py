@@ -63,6 +63,7 @@ class OAuthPeer:
     expires_in: int | None = 3600
     token_status: int | None = None
     """A status that the token endpoint answers instead."""
+    register_status: int = 201
     registration: dict[str, Any] = field(default_factory=dict)
     """Added to the answer to a registration."""
     gates: dict[str, Gate] = field(default_factory=dict)
@@ -144,7 +145,7 @@ class OAuthPeer:
         if path == "/as/register":
             wanted = json.loads(body)
             self.requests.append((method, path, wanted))
-            return 201, {**wanted, "client_id": "client-1", **self.registration}
+            return self.register_status, {**wanted, "client_id": "client-1", **self.registration}
         if path == "/as/token":
             form = dict(parse_qsl(body.decode()))
             self.requests.append((method, path, form))

@@ -260,6 +260,11 @@ async def test_what_cannot_be_signed_in_to_is_refused(tmp_path: Path) -> None:
                 -32603,
                 f"{failed}the registration cannot be used",
             )
+            peer.register_status = 403
+            assert await refusal(name="web") == (
+                -32603,
+                f"{failed}registration was refused: HTTP 403",
+            )
             peer.documents["/.well-known/oauth-authorization-server/as"] = peer.metadata(
                 registration_endpoint=None
             )
@@ -351,6 +356,48 @@ async def test_a_code_that_is_refused_ends_the_sign_in_without_its_words(tmp_pat
         await visit(query["redirect_uri"], code=f"wrong-{MARK}", state=query["state"])
         end = await completed(client)
         assert end["error"] == "the request for a token was refused: HTTP 400 invalid_grant"
+
+
+async def test_a_sign_in_that_breaks_says_no_more_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise LookupError(MARK)
+
+    async with signing_in(tmp_path) as (peer, _, client):
+        answer = await client.call("mcpServer/oauth/login", {"name": "web"})
+        with monkeypatch.context() as patched:
+            patched.setattr(CredentialStore, "save", broken)
+            await come_back(peer, answer)
+            assert (await completed(client))["error"] == "the sign-in broke"
+            patched.setattr("app_server.mcp.oauth.login.discover", broken)
+            error = await client.refusal("mcpServer/oauth/login", {"name": "web"})
+            assert error.message == "failed to login to MCP server 'web': the sign-in broke"
+            patched.setattr("app_server.handlers.oauth.MAX_LOGINS", 0)
+            assert (await client.refusal("mcpServer/oauth/login", {"name": "web"})).code == -32001
+        (tmp_path / ".credentials.json").write_text("mine")
+        await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))
+        end = await completed(client)
+        assert end["error"].endswith(
+            ".credentials.json: not a JSON object of at most 4194304 bytes"
+        )
+        assert (tmp_path / ".credentials.json").read_text() == "mine"
+    assert MARK not in caplog.text
+
+
+async def test_a_sign_in_that_is_overtaken_before_its_address_is_known_fails(
+    tmp_path: Path,
+) -> None:
+    async with signing_in(tmp_path) as (peer, served, client), served.client() as other:
+        peer.gates["/as/register"] = gate = Gate()
+        first = await client.request("mcpServer/oauth/login", {"name": "web"})
+        await gate.wait_until_reached()
+        await other.call("mcpServer/oauth/login", {"name": "web"})
+        error = (await client.answer(first))["error"]
+        assert error["message"] == (
+            "failed to login to MCP server 'web': another sign-in to this server took its place"
+        )
+        gate.opened.set()
 
 
 @claim("oauth:configured")
@@ -517,13 +564,87 @@ async def test_a_token_that_holds_is_used_while_nobody_renews_it(tmp_path: Path)
 async def test_a_refresh_waits_for_its_lock_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.oauth.tokens.REFRESH_S", 0.2)
+    # Another process holds the lock, refreshes, and lets go.
+    holder = (
+        "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.flock(file, fcntl.LOCK_EX);"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    async with OAuthPeer().serve() as peer:
+        kept = keep(tmp_path, peer, peer.give(), **SOON)
+        lock = tmp_path / "locks" / f"credential-{kept.key.partition('|')[2]}.lock"
+        async with await anyio.open_process([sys.executable, "-c", holder, str(lock)]) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            with anyio.fail_after(5):
+                assert (await process.stdout.receive()).strip() == b"held"
+            with monkeypatch.context() as hurried:
+                hurried.setattr("app_server.mcp.oauth.tokens.REFRESH_S", 0.1)
+                with pytest.raises(OAuthUnavailable, match="not refreshed in time"):
+                    await token_source(tmp_path, peer).current()
+            keep(tmp_path, peer, {"access_token": "theirs", "refresh_token": "r"})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(process.stdin.aclose)
+                source = token_source(tmp_path, peer)
+                assert await source.replace(f"access-{MARK}-1") == "theirs"
+            await process.wait()
+        assert peer.posts("/as/token") == []
+
+
+async def test_what_came_for_a_refresh_token_is_kept_though_nobody_waits(tmp_path: Path) -> None:
+    async with OAuthPeer().serve() as peer:
+        keep(tmp_path, peer, peer.give(), **SOON)
+        peer.gates["/as/token"] = gate = Gate()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(token_source(tmp_path, peer).current)
+            await gate.wait_until_reached()
+            tasks.cancel_scope.cancel()
+            gate.opened.set()
+        (entry,) = stored(tmp_path).values()
+        assert entry["refresh_token"] == f"refresh-{MARK}-2"
+
+
+async def test_an_answer_to_a_refresh_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.oauth.tokens.HEAR_OUT_S", 0.05)
     async with OAuthPeer().serve() as peer:
         keep(tmp_path, peer, peer.give(), **SOON)
         peer.gates["/as/token"] = gate = Gate()
         with pytest.raises(OAuthUnavailable, match="not refreshed in time"):
             await token_source(tmp_path, peer).current()
         gate.opened.set()
+
+
+async def test_a_refusal_that_may_pass_costs_no_sign_in(tmp_path: Path) -> None:
+    async with OAuthPeer().serve() as peer:
+        kept = keep(tmp_path, peer, peer.give(), **SOON)
+        peer.token_status = 403
+        with pytest.raises(OAuthFailed, match=r"HTTP 403 server_error$"):
+            await token_source(tmp_path, peer).current()
+        peer.token_status = None
+        peer.documents.clear()
+        with pytest.raises(OAuthFailed, match="no authorization server any more"):
+            await token_source(tmp_path, peer).current()
+        assert stored(tmp_path)[kept.key] == kept.render()
+
+
+async def test_a_sign_in_while_the_server_is_connected_is_taken_up(tmp_path: Path) -> None:
+    async with OAuthPeer().serve() as peer:
+        keep(tmp_path, peer, peer.give())
+        async with serve(tmp_path, config=table(peer)) as served, served.client() as client:
+            thread_id = await client.start_thread()
+            assert await settled(client) == ("ready", None)
+            call = {"threadId": thread_id, "server": "web", "tool": "look"}
+            peer.tokens.clear()
+            peer.refresh_tokens.clear()
+            for _ in range(2):
+                error = await client.refusal("mcpServer/tool/call", call)
+                assert error.data == {"status": 401}
+            assert len(peer.posts("/as/token")) == 1
+            assert await auth_status(client, threadId=thread_id) == "notLoggedIn"
+            await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))
+            await completed(client)
+            assert (await client.call("mcpServer/tool/call", call))["content"][0]["text"] == "seen"
 
 
 async def test_without_a_refresh_token_a_token_is_used_to_its_end(tmp_path: Path) -> None:

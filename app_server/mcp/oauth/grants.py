@@ -22,12 +22,15 @@ from app_server.mcp.oauth.web import Web, WebAnswer
 JSON_HEADERS = {"accept": "application/json", "content-type": "application/json"}
 FORM_HEADERS = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
 
+FINAL_WORDS = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+"""Error codes after which the same question will never get another answer."""
+
 ERROR_WORD = re.compile(r"[a-z_]{1,64}")
 """Error codes of OAuth; anything else that a server says in their place is not repeated."""
 
 
 class GrantRefused(OAuthFailed):
-    """The authorization server does not give a token for this."""
+    """The authorization server will never give a token for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,9 @@ async def request_token(
     """Ask for a token; `form` has the grant.
 
     Raises:
-        GrantRefused: there is none for this grant.
+        GrantRefused: there is none for this grant, and never will be.
         OAuthUnavailable: the authorization server does not answer, or is not well.
-        OAuthFailed: its answer makes no sense.
+        OAuthFailed: it gives none, or its answer makes no sense.
     """
     data = {**form, "client_id": client.client_id, "resource": found.resource}
     headers = dict(FORM_HEADERS)
@@ -114,7 +117,7 @@ def _refusal(what: str, answer: WebAnswer) -> OAuthFailed:
     text = f"{what} was refused: HTTP {answer.status}{f' {word}' if word else ''}"
     if answer.status == 429 or answer.status >= 500:
         return OAuthUnavailable(text)
-    return GrantRefused(text)
+    return GrantRefused(text) if word in FINAL_WORDS else OAuthFailed(text)
 
 
 def error_word(value: object) -> str:

@@ -115,6 +115,9 @@ class Login:
             "resource": found.resource,
             **({"scope": scope} if scope else {}),
         }
+        if "offline_access" in (scope or "").split():
+            # OpenID Connect Core, section 11: it is not given without asking the user.
+            query["prompt"] = "consent"
         endpoint = str(found.metadata.authorization_endpoint)
         show(f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}")
         with _deadline(self._wishes.timeout_s, "timed out waiting for OAuth callback"):

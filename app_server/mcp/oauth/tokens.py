@@ -34,6 +34,9 @@ EARLY_MS = 30_000
 REFRESH_S = 30.0
 """For a refresh, with the wait for its lock."""
 
+HEAR_OUT_S = 10.0
+"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
+
 LOCK_POLL_S = 0.05
 
 
@@ -120,22 +123,17 @@ class TokenSource:
             spent = (refused and found.access_token == worn) or found.expires_within(now_ms, 0)
             return None if spent else found.access_token
         try:
-            renewed = await self._renew(found, found.refresh_token)
+            return await self._renew(found, found.refresh_token)
         except GrantRefused:
             # Kept without what was refused: that there was a sign-in is worth knowing.
-            expired = replace(found, refresh_token=None, expires_at=0)
-            await self._save(expired)
+            await self._save(replace(found, refresh_token=None, expires_at=0))
             return None
-        await self._save(renewed)
-        return renewed.access_token
 
     async def _save(self, credential: Credential) -> None:
-        # A refresh token works once: what came for it must not be lost.
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._store.save, credential)
+        await anyio.to_thread.run_sync(self._store.save, credential)
         self._credential = credential
 
-    async def _renew(self, credential: Credential, refresh_token: str) -> Credential:
+    async def _renew(self, credential: Credential, refresh_token: str) -> str:
         transport = self._transport
         async with open_web(transport.url, transport.headers(self._name)) as web:
             found = await discover(web, transport.url, transport.oauth.resource)
@@ -147,9 +145,13 @@ class TokenSource:
                 credential.client_id, credential.client_secret, credential.client_auth_method
             )
             form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
-            # From here on the refresh token may be spent: the answer must be heard.
-            token = await request_token(web, found, client, form)
-        return renewed_by(credential, token, self._now_ms())
+            # A refresh token works once: what comes for it must be heard, and kept.
+            with anyio.CancelScope(shield=True):
+                with anyio.fail_after(HEAR_OUT_S):
+                    token = await request_token(web, found, client, form)
+                renewed = renewed_by(credential, token, self._now_ms())
+                await self._save(renewed)
+        return renewed.access_token
 
 
 def renewed_by(credential: Credential, token: OAuthToken, now_ms: int) -> Credential:
