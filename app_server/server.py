@@ -10,6 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
-from app_server.handlers.mcp import McpHandlers, McpPorts
+from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
@@ -203,6 +204,7 @@ class AppServer:
 
     def _make_dispatcher(self, sessions: Sessions) -> LateDispatcher:
         configuration = self._configuration
+        assert self._background is not None
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
             ThreadHandlers(
@@ -211,6 +213,19 @@ class AppServer:
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
             McpReloadHandlers(sessions, self._hub, configuration),
+            LateHandlers(
+                "app_server.handlers.oauth",
+                "OAuthHandlers",
+                ("mcpServer/oauth/login",),
+                LoginPorts(
+                    sessions,
+                    configuration,
+                    self._hub,
+                    self._clock,
+                    self._background,
+                    partial(_start_signed_in, sessions),
+                ),
+            ),
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
             ),
@@ -264,6 +279,11 @@ class AppServer:
         async with module.serve_offline_model() as url:
             task_status.started(url)
             await anyio.sleep_forever()
+
+
+def _start_signed_in(sessions: Sessions, name: str) -> None:
+    for session in sessions:
+        session.servers.signed_in(name)
 
 
 def _only_member(error: BaseException) -> BaseException:

@@ -1934,7 +1934,7 @@ async def test_a_server_behind_a_url_is_called_like_any_other(
 @pytest.mark.parametrize(
     ("status", "error", "auth"),
     [
-        (401, "The raw MCP server is not logged in. Run `codex mcp login raw`.", "notLoggedIn"),
+        (401, "The raw MCP server is not logged in. Run `codex mcp login raw`.", "unsupported"),
         (
             500,
             "MCP client for `raw` failed to start: MCP startup failed: HTTP status 500 from {url}",
@@ -1994,7 +1994,7 @@ def test_an_ambient_proxy_is_for_other_machines(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.delenv(name)
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:1")
     monkeypatch.setenv("NO_PROXY", "near.example")
-    choose = mcp_http._ambient_proxy
+    choose = mcp_http.ambient_proxy
     assert choose(httpx2.URL("http://127.0.0.1:5/mcp")) is None
     assert choose(httpx2.URL("http://[::1]:5/mcp")) is None
     assert choose(httpx2.URL("http://near.example/mcp")) is None

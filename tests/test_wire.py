@@ -303,6 +303,7 @@ def test_notifications_and_methods_do_not_share_names() -> None:
 
 def test_every_claim_has_a_test_and_every_marked_test_a_claim() -> None:
     import tests.test_mcp
+    import tests.test_oauth
     import tests.test_process
     import tests.test_rpc
     import tests.test_threads

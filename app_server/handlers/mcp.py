@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
+import anyio.abc
 from pydantic_core import to_json
 
+from app_server.clock import Clock
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
+from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.calls import blocks_of, bounded_result
 from app_server.mcp.config import HttpTransport, McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
@@ -16,6 +19,7 @@ from app_server.mcp.errors import McpError
 from app_server.mcp.naming import RawName
 from app_server.mcp.status import ServerReport, report
 from app_server.rpc.context import Handler, RequestContext
+from app_server.turns.ports import ClientPort
 from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from protocol.errors import internal_error, invalid_request
@@ -45,12 +49,27 @@ class McpPorts:
     configuration: Configuration
 
 
+@dataclass(frozen=True, slots=True)
+class LoginPorts:
+    """What app_server/handlers/oauth.py works with, which is imported late."""
+
+    sessions: Sessions
+    configuration: Configuration
+    clients: ClientPort
+    clock: Clock
+    tasks: anyio.abc.TaskGroup
+    """Owns the sign-ins, which outlive their requests."""
+    on_credentials_changed: Callable[[str], None]
+    """Hears the raw name of a server that was signed in to."""
+
+
 class McpHandlers:
     """The mcpServer*/ methods."""
 
     def __init__(self, ports: McpPorts) -> None:
         self._sessions = ports.sessions
         self._configuration = ports.configuration
+        self._probe = AuthProbe()
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -70,14 +89,15 @@ class McpHandlers:
             servers = self._session(params.thread_id).servers
             names = _names(servers.servers, params.server_name)
             page, offset = _page(names, params)
-            reports = await report(servers, page, resources=resources)
+            reports = await report(servers, page, self._probe, resources=resources)
         else:
             settings = await self._settings()
             names = _names(settings.servers, params.server_name)
             page, offset = _page(names, params)
             chosen = {name: settings.servers[name] for name in page}
             reports = await self._ask_trial(
-                McpSettings(chosen), lambda servers: report(servers, page, resources=resources)
+                McpSettings(chosen),
+                lambda servers: report(servers, page, self._probe, resources=resources),
             )
         data = _fitting(
             [_status(entry, of_thread=params.thread_id is not None) for entry in reports]

@@ -36,6 +36,8 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp.http import SESSION_ENDED, SESSION_HEADER, UNREACHABLE, Streams, open_http
 from app_server.mcp.listing import Listing
+from app_server.mcp.oauth.credentials import CredentialStore
+from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
 from app_server.mcp.stdio import ServerProcess, run_server
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -183,12 +185,13 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
     The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when
     the connection ends; it ends too when the server does. Cancelling stops the server as well.
     """
+    tokens = _tokens(config)
     try:
-        async with _open(config, cwd) as (streams, process):
+        async with _open(config, cwd, tokens) as (streams, process):
             client = McpClient(JSONRPCDispatcher(*streams), owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
-                await _start(config, client, process, owner)
+                await _start(config, client, process, tokens, owner)
                 tasks.cancel_scope.cancel()
     except OSError as exc:
         owner.failed(StartupFailed(f"{exc.strerror} (os error {exc.errno})"))
@@ -196,8 +199,19 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
         owner.failed(StartupFailed(str(exc)))
 
 
+def _tokens(config: ServerConfig) -> TokenSource | None:
+    http = config.transport
+    if not isinstance(http, HttpTransport) or http.oauth.home is None or not http.signs_in:
+        return None
+    return TokenSource(config.name, http, CredentialStore(http.oauth.home, http.oauth.store))
+
+
 async def _start(
-    config: ServerConfig, client: McpClient, process: ServerProcess | None, owner: ConnectionOwner
+    config: ServerConfig,
+    client: McpClient,
+    process: ServerProcess | None,
+    tokens: TokenSource | None,
+    owner: ConnectionOwner,
 ) -> None:
     try:
         with anyio.fail_after(config.startup_timeout_s):
@@ -208,16 +222,17 @@ async def _start(
         words = process.last_words if process is not None else ""
         owner.failed(StartupFailed(": ".join(filter(None, ("the server ended too early", words)))))
     except PeerError as exc:
-        owner.failed(_startup_failure(exc))
+        again = tokens is not None and tokens.had_credential
+        owner.failed(_startup_failure(exc, signed_in_before=again))
     else:
         owner.ready(client, listing)
         await _until_over(client, owner)
 
 
-def _startup_failure(error: PeerError) -> StartupFailed:
+def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFailed:
     status = error.data.get("status") if isinstance(error.data, dict) else None
     if status == 401:
-        return NotLoggedIn()
+        return NotLoggedIn(again=signed_in_before)
     return StartupFailed(error.message, transient=isinstance(status, int) and status >= 500)
 
 
@@ -234,7 +249,7 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 @asynccontextmanager
 async def _open(
-    config: ServerConfig, cwd: str
+    config: ServerConfig, cwd: str, tokens: TokenSource | None
 ) -> AsyncIterator[tuple[Streams, ServerProcess | None]]:
     match config.transport:
         case StdioTransport() as stdio:
@@ -244,7 +259,7 @@ async def _open(
             ) as process:
                 yield (process, process), process
         case HttpTransport() as http:
-            async with open_http(http.url, http.headers(config.name)) as streams:
+            async with open_http(http.url, http.headers(config.name), tokens) as streams:
                 yield streams, None
 
 

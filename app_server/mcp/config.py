@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -20,6 +21,10 @@ LOCAL = "local"
 VALID_NAME = re.compile(r"[a-zA-Z0-9_:@/.-]+")
 
 SURFACES = ("code_mode", "deferred", "direct")
+AUTH_FLOWS = ("oauth", "chatgpt", "ema_auth")
+CREDENTIAL_STORES = ("auto", "file", "keyring")
+MAX_PORT = 65_535
+
 APPROVAL_MODES = ("auto", "prompt", "writes", "approve")
 
 INHERITED_VARIABLES = (
@@ -60,6 +65,26 @@ class StdioTransport:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """How a server behind a URL is signed in to, and where its token is kept."""
+
+    home: Path | None = None
+    """The folder with the credentials; None: there is none, and no sign-in."""
+    store: str = "auto"
+    """`auto`, `file` or `keyring`."""
+    client_id: str | None = None
+    """Registered beforehand; None: we register ourselves."""
+    callback_url: str | None = None
+    """What the authorization server sends the browser back to; None: our own port."""
+    callback_port: int | None = None
+    """Where we listen for it on 127.0.0.1; None: any free port."""
+    resource: str | None = None
+    """What tokens are asked for; None: what the server calls itself."""
+    scopes: Sequence[str] | None = None
+    """None: what the server asks for."""
+
+
+@dataclass(frozen=True, slots=True)
 class HttpTransport:
     """A server behind a URL, spoken to by Streamable HTTP."""
 
@@ -67,6 +92,9 @@ class HttpTransport:
     bearer_token_env_var: str | None = None
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     env_http_headers: Mapping[str, str] = field(default_factory=dict)
+    auth: str = "oauth"
+    """The flow for servers without credentials in their headers; only `oauth` is known here."""
+    oauth: OAuthSettings = field(default_factory=OAuthSettings)
 
     def headers(self, server: str) -> dict[str, str]:
         """Assemble the headers of every request.
@@ -93,6 +121,11 @@ class HttpTransport:
         """Whether a bearer token or an Authorization header is configured, set or not."""
         names = {name.lower() for name in (*self.http_headers, *self.env_http_headers)}
         return self.bearer_token_env_var is not None or "authorization" in names
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether stored tokens are used for it."""
+        return self.auth == "oauth" and not self.has_credentials and self.oauth.home is not None
 
     @property
     def origin(self) -> str | None:
@@ -251,8 +284,32 @@ def _read_transport(view: ConfigView) -> Transport:
             bearer_token_env_var=view.string("bearer_token_env_var"),
             http_headers=view.string_map("http_headers") or {},
             env_http_headers=view.string_map("env_http_headers") or {},
+            auth=view.choice("auth", AUTH_FLOWS) or "oauth",
+            oauth=_read_oauth(view),
         )
     raise view.error("invalid transport")
+
+
+def _read_oauth(view: ConfigView) -> OAuthSettings:
+    everyone, own = view.config.view(), view.at("oauth")
+    source = view.config.source
+    port = _port(own, "callback_port")
+    return OAuthSettings(
+        home=None if source is None else source.parent,
+        store=everyone.choice("mcp_oauth_credentials_store", CREDENTIAL_STORES) or "auto",
+        client_id=own.string("client_id"),
+        callback_url=own.string("callback_url") or everyone.string("mcp_oauth_callback_url"),
+        callback_port=_port(everyone, "mcp_oauth_callback_port") if port is None else port,
+        resource=view.string("oauth_resource"),
+        scopes=view.strings("scopes"),
+    )
+
+
+def _port(view: ConfigView, key: str) -> int | None:
+    port = view.integer(key)
+    if port is not None and port > MAX_PORT:
+        raise view.error(f"invalid value: integer `{port}`, expected u16", key)
+    return port
 
 
 def _refuse(view: ConfigView, keys: Sequence[str], transport: str) -> None:

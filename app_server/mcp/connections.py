@@ -145,14 +145,24 @@ class ServerSet:
         One that then does not become ready is left as it is. The tools that were listed before
         stay until the new list is there.
         """
-        if self._stopping.is_set():
-            return
         for name in names or list(self.servers):
             dead = self.servers.get(name)
             if dead is not None and dead.may_be_revived:
-                server = self.servers[name] = McpServer(dead.config, self._told, self._asks)
-                server.listing = dead.listing
-                self._launch(server)
+                self._start_again(dead)
+
+    def signed_in(self, name: str) -> None:
+        """Start a server again that waits for a sign-in; never waits."""
+        server = self.servers.get(name)
+        if server is not None and server.status == "authenticationRequired":
+            self._start_again(server)
+
+    def _start_again(self, ended: McpServer) -> None:
+        if self._stopping.is_set():
+            return
+        server = McpServer(ended.config, self._told, self._asks)
+        server.listing = ended.listing
+        self.servers[ended.config.name] = server
+        self._launch(server)
 
     def cancel_starting(self) -> None:
         """Give up the starts that are not decided yet."""

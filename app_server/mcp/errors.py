@@ -31,10 +31,19 @@ class StartupTimedOut(StartupFailed):
 
 
 class NotLoggedIn(StartupFailed):
-    """The server wants a sign-in first."""
+    """The server wants a sign-in first, or a new one where there has been one (`again`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, again: bool = False) -> None:
         super().__init__("the server answered 401")
+        self.again = again
+
+
+class OAuthFailed(McpError):
+    """A sign-in, or the renewal of a token, did not work out; the text holds no secret."""
+
+
+class OAuthUnavailable(OAuthFailed):
+    """A server did not answer, or is not well; this may pass by itself."""
 
 
 class RequiredServersFailed(McpError):

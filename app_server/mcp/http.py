@@ -9,13 +9,14 @@ Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 import ipaddress
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from pydantic_core import from_json, to_json
 
+from app_server.mcp.errors import OAuthFailed
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -71,6 +72,61 @@ class _BoundedStream(httpx2.AsyncByteStream):
             raise BodyBroken(str(exc) or type(exc).__name__) from exc
 
     async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class Tokens(Protocol):
+    """Where bearer tokens come from."""
+
+    async def current(self) -> str | None:
+        """Return the token to send, None without one."""
+
+    async def replace(self, refused: str | None) -> str | None:
+        """Return another one than was refused, None when there is none."""
+
+    def stored(self) -> str | None:
+        """Return the token that was used last, without renewing it."""
+
+
+class AuthorizedTransport(httpx2.AsyncBaseTransport):
+    """Sends a token with every request to one origin, and another one after a 401."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, url: httpx2.URL, tokens: Tokens) -> None:
+        self._inner = inner
+        self._url = url
+        self._tokens = tokens
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request.
+
+        Raises:
+            httpx2.ConnectError: there is a token, but it cannot be had now.
+        """
+        if not _same_origin(request.url, self._url):
+            return await self._inner.handle_async_request(request)
+        if request.method == "DELETE":
+            # A goodbye is not worth a new token.
+            return await self._send(request, self._tokens.stored())
+        try:
+            token = await self._tokens.current()
+            response = await self._send(request, token)
+            if response.status_code != 401:
+                return response
+            other = await self._tokens.replace(token)
+        except OAuthFailed as exc:
+            raise httpx2.ConnectError(str(exc)) from None
+        if other is None or other == token:
+            return response
+        await response.aclose()
+        return await self._send(request, other)
+
+    async def _send(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
+        if token is not None:
+            request.headers["authorization"] = f"Bearer {token}"
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
         await self._inner.aclose()
 
 
@@ -173,7 +229,12 @@ def _stand_in(status: int, message: str) -> httpx2.Response:
     return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
 
 
-def _ambient_proxy(url: httpx2.URL) -> str | None:
+def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+
+
+def ambient_proxy(url: httpx2.URL) -> str | None:
+    """Return the proxy of the environment for an address; a loopback address has none."""
     try:
         if ipaddress.ip_address(url.host).is_loopback:
             return None
@@ -183,8 +244,12 @@ def _ambient_proxy(url: httpx2.URL) -> str | None:
 
 
 @asynccontextmanager
-async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Streams]:
+async def open_http(
+    url: str, headers: Mapping[str, str], tokens: Tokens | None = None
+) -> AsyncIterator[Streams]:
     """Open the SDK's transport over a guarded client; leaving ends the session with DELETE.
+
+    With `tokens` requests carry a bearer token.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL makes no sense.
@@ -192,7 +257,9 @@ async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Strea
     parsed = httpx2.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError("its url is not an http URL")
-    inner = httpx2.AsyncHTTPTransport(proxy=_ambient_proxy(parsed))
+    inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(proxy=ambient_proxy(parsed))
+    if tokens is not None:
+        inner = AuthorizedTransport(inner, parsed, tokens)
     async with (
         httpx2.AsyncClient(
             transport=GuardedTransport(inner),

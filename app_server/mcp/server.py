@@ -167,6 +167,11 @@ class McpServer:
             self._told(config.name, "ready", None)
 
     @property
+    def reauthentication_required(self) -> bool:
+        """Whether it failed because a sign-in that there was does not hold any more."""
+        return isinstance(self.failure, NotLoggedIn) and self.failure.again
+
+    @property
     def status(self) -> Status:
         """How the server is now."""
         return "failed" if self._status == "connected" and self.has_died else self._status

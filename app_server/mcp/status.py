@@ -6,19 +6,17 @@ Source: docs/mcp.md, "Status".
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import anyio
 
-from app_server.mcp.config import LOCAL, HttpTransport, ServerConfig
+from app_server.mcp.auth_status import AuthProbe, AuthStatus
+from app_server.mcp.config import LOCAL, ServerConfig
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.errors import McpError, NotLoggedIn, UnknownServer
+from app_server.mcp.errors import McpError, UnknownServer
 from app_server.mcp.listing import Listing
 from app_server.mcp.peer import list_all
 from app_server.mcp.server import McpServer
 from protocol.model import JsonObject
-
-AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class ServerReport:
 
 
 async def report(
-    servers: ServerSet, names: Sequence[str], *, resources: bool
+    servers: ServerSet, names: Sequence[str], probe: AuthProbe, *, resources: bool
 ) -> list[ServerReport]:
     """Describe servers, in the order of `names`; asks all of them at the same time.
 
@@ -47,7 +45,8 @@ async def report(
 
     async def describe(name: str) -> None:
         with suppress(UnknownServer):
-            reports[name] = await _describe(await servers.decided(name), resources=resources)
+            server = await servers.decided(name)
+            reports[name] = await _describe(server, probe, resources=resources)
 
     async with anyio.create_task_group() as tasks:
         for name in names:
@@ -55,9 +54,10 @@ async def report(
     return [reports[name] for name in names if name in reports]
 
 
-async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
+async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> ServerReport:
     config, listing = server.config, server.listing or Listing()
     found: list[list[JsonObject]] = [[], []]
+    auth_status = await probe.status(server)
     if resources and server.status == "connected":
         capabilities = listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:
@@ -72,7 +72,7 @@ async def _describe(server: McpServer, *, resources: bool) -> ServerReport:
         tools_error=_tools_error(server, listing),
         resources=found[0],
         resource_templates=found[1],
-        auth_status=_auth_status(server),
+        auth_status=auth_status,
         tools={name: tool for name, tool in listing.tools.items() if config.allows(name)},
     )
 
@@ -91,12 +91,3 @@ def _tools_error(server: McpServer, listing: Listing) -> str | None:
         return f"unknown environment `{server.config.environment_id}`"
     # A server that died later still has the list it gave.
     return str(server.failure) if server.failure is not None and not listing.tools else None
-
-
-def _auth_status(server: McpServer) -> AuthStatus:
-    transport = server.config.transport
-    if not isinstance(transport, HttpTransport) or not server.config.enabled:
-        return "unsupported"
-    if transport.has_credentials:
-        return "bearerToken"
-    return "notLoggedIn" if isinstance(server.failure, NotLoggedIn) else "unsupported"

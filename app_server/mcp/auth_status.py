@@ -1,0 +1,92 @@
+"""Whether a server behind a URL has a sign-in, and whether there has been one.
+
+Source: docs/mcp.md, "Sign-in".
+"""
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from app_server.mcp.config import HttpTransport
+from app_server.mcp.errors import OAuthFailed
+from app_server.mcp.server import McpServer
+
+AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]
+
+DISCOVERY_S = 5.0
+"""For finding out whether a server that did not let us in offers a sign-in."""
+
+PATIENCE_S = 0.5
+"""The same for a server that let us in without one: nobody should have to wait for it."""
+
+KEPT_S = 300.0
+"""How long an answer is believed; a question without an answer is asked again after a tenth."""
+
+MAX_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    offered: bool | None
+    """None: it did not answer in time."""
+    until_s: float
+
+
+class AuthProbe:
+    """Asks servers, and remembers their answers by URL."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._outcomes: dict[str, _Outcome] = {}
+        self._probing: Any = None
+
+    async def status(self, server: McpServer) -> AuthStatus:
+        """Say how things stand with a server whose start has been decided."""
+        config, transport = server.config, server.config.transport
+        if not isinstance(transport, HttpTransport) or not config.enabled:
+            return "unsupported"
+        if transport.has_credentials:
+            return "bearerToken"
+        if not (config.startable and transport.signs_in):
+            return "unsupported"
+        try:
+            if await self._stored(config.name, transport):
+                return "oAuth"
+            offered = await self._offers(config.name, transport, self._limit_s(server))
+        except OAuthFailed:
+            return "unsupported"
+        if offered is None:
+            return "unknown"
+        return "notLoggedIn" if offered else "unsupported"
+
+    def _limit_s(self, server: McpServer) -> float:
+        return PATIENCE_S if server.status == "connected" else DISCOVERY_S
+
+    async def _stored(self, name: str, transport: HttpTransport) -> bool:
+        return bool(await (await self._questions()).has_credential(name, transport))
+
+    async def _offers(self, name: str, transport: HttpTransport, limit_s: float) -> bool | None:
+        known = self._outcomes.get(transport.url)
+        if known is not None and self._now_s() < known.until_s:
+            return known.offered
+        offered: bool | None = None
+        with anyio.move_on_after(limit_s):
+            offered = await (await self._questions()).offers_sign_in(name, transport)
+        kept_s = KEPT_S / 10 if offered is None else KEPT_S
+        while len(self._outcomes) >= MAX_KEPT:
+            self._outcomes.pop(next(iter(self._outcomes)))
+        self._outcomes[transport.url] = _Outcome(offered, self._now_s() + kept_s)
+        return offered
+
+    async def _questions(self) -> Any:
+        """Import what asks, beside the event loop: it brings the SDK."""
+        if self._probing is None:
+            self._probing = await anyio.to_thread.run_sync(
+                importlib.import_module, "app_server.mcp.oauth.probing"
+            )
+        return self._probing

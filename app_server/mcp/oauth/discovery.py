@@ -1,0 +1,143 @@
+"""Finding the authorization server of an MCP server.
+
+Source: RFC 9728 and RFC 8414; MCP 2025-06-18, "Authorization"; docs/mcp.md, "Sign-in".
+"""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls,
+    build_protected_resource_metadata_discovery_urls,
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+    get_client_metadata_scopes,
+    issuers_match,
+)
+from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from pydantic import ValidationError
+
+from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.oauth.web import Web, WebAnswer
+
+GRANTS = ["authorization_code", "refresh_token"]
+DOCUMENT_HEADERS = {"accept": "application/json", "mcp-protocol-version": "2025-06-18"}
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """Who gives out tokens for a server, and for what."""
+
+    metadata: OAuthMetadata
+    resource: str
+    """What the tokens are for (RFC 8707)."""
+    scope: str | None
+    """Scopes that the server asks for or offers, divided by blanks."""
+
+    @property
+    def issuer(self) -> str:
+        """The authorization server's name."""
+        return str(self.metadata.issuer)
+
+
+async def discover(
+    web: Web, server_url: str, configured_resource: str | None = None
+) -> Discovered | None:
+    """Find the authorization server; None when the MCP server names none.
+
+    `configured_resource` wins over what the server calls itself.
+
+    Raises:
+        OAuthUnavailable: a server did not answer, or is not well.
+        OAuthFailed: what it says contradicts itself.
+    """
+    knocked = await web.knock(server_url)
+    challenge = httpx2.Response(knocked.status, headers=knocked.headers)
+    protected = await _protected_resource(
+        web, server_url, extract_resource_metadata_from_www_auth(challenge)
+    )
+    metadata = await _authorization_server(web, server_url, protected)
+    if metadata is None:
+        return None
+    if configured_resource is not None:
+        resource = configured_resource
+    elif protected is not None:
+        resource = str(protected.resource)
+    else:
+        resource = resource_url_from_server_url(server_url)
+    scope = get_client_metadata_scopes(
+        extract_scope_from_www_auth(challenge), protected, metadata, GRANTS
+    )
+    return Discovered(metadata, resource, scope)
+
+
+async def _protected_resource(
+    web: Web, server_url: str, named: str | None
+) -> ProtectedResourceMetadata | None:
+    if named is not None and not web.may_visit(named):
+        named = None
+    for url in build_protected_resource_metadata_discovery_urls(named, server_url):
+        answer = await web.get(url, DOCUMENT_HEADERS)
+        _require_well(answer)
+        if answer.status != 200:
+            continue
+        try:
+            found = ProtectedResourceMetadata.model_validate_json(answer.body)
+        except ValidationError:
+            continue
+        wanted = resource_url_from_server_url(server_url)
+        if not check_resource_allowed(wanted, str(found.resource)):
+            raise OAuthFailed("the protected resource metadata is that of another resource")
+        return found
+    return None
+
+
+async def _authorization_server(
+    web: Web, server_url: str, protected: ProtectedResourceMetadata | None
+) -> OAuthMetadata | None:
+    if protected is not None:
+        issuers = [str(protected.authorization_servers[0])]
+    else:
+        # Older servers are their own authorization servers.
+        parts = urlsplit(server_url)
+        issuers = [server_url, f"{parts.scheme}://{parts.netloc}"]
+    urls = dict.fromkeys(
+        url
+        for issuer in issuers
+        for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, server_url)
+    )
+    for url in sorted(urls, key=lambda url: "oauth-authorization-server" not in url):
+        answer = await web.get(url, DOCUMENT_HEADERS)
+        _require_well(answer)
+        if answer.status != 200:
+            continue
+        try:
+            found = OAuthMetadata.model_validate_json(answer.body)
+        except ValidationError:
+            continue
+        if not any(issuers_match(str(found.issuer), issuer) for issuer in issuers):
+            raise OAuthFailed("the authorization server metadata names another issuer")
+        return _checked(web, found)
+    return None
+
+
+def _checked(web: Web, metadata: OAuthMetadata) -> OAuthMetadata:
+    for endpoint in (
+        metadata.authorization_endpoint,
+        metadata.token_endpoint,
+        metadata.registration_endpoint,
+    ):
+        if endpoint is not None and not web.may_visit(str(endpoint)):
+            raise OAuthFailed("the authorization server names an address that is not allowed")
+    methods = metadata.code_challenge_methods_supported
+    if methods is not None and "S256" not in methods:
+        raise OAuthFailed("the authorization server does not know PKCE with S256")
+    return metadata
+
+
+def _require_well(answer: WebAnswer) -> None:
+    # That a server is not well says nothing about what it would say.
+    if answer.status == 429 or answer.status >= 500:
+        raise OAuthUnavailable(f"the authorization metadata cannot be had: HTTP {answer.status}")

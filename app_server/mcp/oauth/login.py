@@ -1,0 +1,179 @@
+"""One sign-in, from the first question to the stored token.
+
+Source: OAuth 2.1, section 4.1; RFC 8707; RFC 9207; docs/mcp.md, "Sign-in".
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import urlencode, urlsplit
+
+import anyio
+import anyio.to_thread
+from mcp.client.auth import OAuthFlowError
+from mcp.client.auth.oauth2 import PKCEParameters
+from mcp.client.auth.utils import validate_authorization_response_iss
+
+from app_server.clock import SystemClock
+from app_server.mcp.config import HttpTransport
+from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.oauth.callback import CallbackAnswer, CallbackListener
+from app_server.mcp.oauth.credentials import Credential, CredentialStore
+from app_server.mcp.oauth.discovery import Discovered, discover
+from app_server.mcp.oauth.grants import OAuthClient, error_word, register, request_token
+from app_server.mcp.oauth.tokens import renewed_by
+from app_server.mcp.oauth.web import Web, open_web
+
+Registration: TypeAlias = Literal["auto", "cimd", "dcr"]
+
+CLIENT_NAME = "app-server"
+"""What authorization servers show to the user when they ask."""
+
+PREPARE_S = 30.0
+"""For everything before the browser."""
+
+EXCHANGE_S = 30.0
+"""For everything after it."""
+
+DEFAULT_TIMEOUT_S = 300
+MIN_TIMEOUT_S = 1
+MAX_TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class LoginWishes:
+    """What one sign-in is asked to be like."""
+
+    registration: Registration = "auto"
+    scopes: Sequence[str] | None = None
+    """None takes the configured ones, else what the server asks for."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """How long the browser may take."""
+
+
+class Login:
+    """One sign-in to one server."""
+
+    def __init__(
+        self, name: str, transport: HttpTransport, store: CredentialStore, wishes: LoginWishes
+    ) -> None:
+        self._name = name
+        self._transport = transport
+        self._store = store
+        self._wishes = wishes
+        self._callback_id = secrets.token_urlsafe(16)
+        self.succeeded = False
+        """Set once the token is stored."""
+
+    async def run(self, show: Callable[[str], None]) -> None:
+        """Sign in; `show` gets the address for the browser. Returns when the token is stored.
+
+        Cancelling gives the sign-in up. Raised before `show` is called, a failure means that no
+        browser can help.
+
+        Raises:
+            OAuthFailed: it did not work out; the text says why.
+            ServerUnavailable: a variable with a header is not set.
+        """
+        settings = self._transport.oauth
+        if self._wishes.registration == "cimd":
+            raise OAuthFailed("there is no client metadata document to register with")
+        async with open_web(self._transport.url, self._transport.headers(self._name)) as web:
+            with _deadline(PREPARE_S, "the authorization server did not answer in time"):
+                found = await discover(web, self._transport.url, settings.resource)
+                if found is None:
+                    raise OAuthFailed("the server has no OAuth metadata")
+                listener = await CallbackListener.open(settings.callback_port or 0)
+            try:
+                await self._authorize(web, found, listener, show)
+            finally:
+                await listener.aclose()
+
+    async def _authorize(
+        self, web: Web, found: Discovered, listener: CallbackListener, show: Callable[[str], None]
+    ) -> None:
+        registered = self._transport.oauth.client_id
+        if self._wishes.registration == "dcr":
+            registered = None
+        redirect_uri = self._redirect_uri(listener.port, registered is not None)
+        scope = self._scope(found)
+        if registered is not None:
+            client = OAuthClient(registered)
+        else:
+            with _deadline(PREPARE_S, "the authorization server did not answer in time"):
+                client = await register(web, found, redirect_uri, scope, CLIENT_NAME)
+        proof, state = PKCEParameters.generate(), secrets.token_urlsafe(32)
+        query = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirect_uri,
+            "state": state,
+            "code_challenge": proof.code_challenge,
+            "code_challenge_method": "S256",
+            "resource": found.resource,
+            **({"scope": scope} if scope else {}),
+        }
+        if "offline_access" in (scope or "").split():
+            # OpenID Connect Core, section 11: it is not given without asking the user.
+            query["prompt"] = "consent"
+        endpoint = str(found.metadata.authorization_endpoint)
+        show(f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}")
+        with _deadline(self._wishes.timeout_s, "timed out waiting for OAuth callback"):
+            answer = await listener.wait(urlsplit(redirect_uri).path or "/", state)
+        form = {
+            "grant_type": "authorization_code",
+            "code": _code_of(answer, found),
+            "redirect_uri": redirect_uri,
+            "code_verifier": proof.code_verifier,
+        }
+        with _deadline(EXCHANGE_S, "the authorization server did not answer in time"):
+            token = await request_token(web, found, client, form)
+        blank = Credential(
+            server_name=self._name,
+            server_url=self._transport.url,
+            issuer=found.issuer,
+            client_id=client.client_id,
+            access_token="",
+            scopes=tuple((scope or "").split()),
+            client_secret=client.secret,
+            client_auth_method=client.auth_method,
+        )
+        credential = renewed_by(blank, token, SystemClock().now_ms())
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._store.save, credential)
+            self.succeeded = True
+
+    def _redirect_uri(self, port: int, registered: bool) -> str:
+        if self._transport.oauth.callback_url is not None:
+            return self._transport.oauth.callback_url
+        # A client that somebody registered by hand has an address that was known beforehand.
+        path = "/callback" if registered else f"/callback/{self._callback_id}"
+        return f"http://127.0.0.1:{port}{path}"
+
+    def _scope(self, found: Discovered) -> str | None:
+        for scopes in (self._wishes.scopes, self._transport.oauth.scopes):
+            if scopes is not None:
+                return " ".join(scopes) or None
+        return found.scope
+
+
+def _code_of(answer: CallbackAnswer, found: Discovered) -> str:
+    try:
+        validate_authorization_response_iss(answer.issuer, found.metadata)
+    except OAuthFlowError:
+        raise OAuthFailed("the answer came from another authorization server") from None
+    if answer.error is not None or not answer.code:
+        word = error_word(answer.error) or "no code"
+        raise OAuthFailed(f"the authorization server refused the sign-in: {word}")
+    return answer.code
+
+
+@contextmanager
+def _deadline(limit_s: float, text: str) -> Iterator[None]:
+    try:
+        with anyio.fail_after(limit_s):
+            yield
+    except TimeoutError:
+        raise OAuthUnavailable(text) from None

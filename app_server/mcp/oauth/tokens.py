@@ -1,0 +1,183 @@
+"""The token that a connection sends, kept fresh.
+
+Refreshing is serialised by a lock file: two holders of one refresh token would make it worthless,
+as authorization servers take it for stolen when it comes twice.
+Source: OAuth 2.1, section 4.3; docs/mcp.md, "Sign-in".
+"""
+
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+import anyio.to_thread
+from mcp.shared.auth import OAuthToken
+
+from app_server.clock import SystemClock
+from app_server.mcp.config import HttpTransport
+from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.oauth.credentials import (
+    Credential,
+    CredentialStore,
+    credential_key,
+    open_lock,
+)
+from app_server.mcp.oauth.discovery import discover
+from app_server.mcp.oauth.grants import GrantRefused, OAuthClient, request_token
+from app_server.mcp.oauth.web import open_web
+
+EARLY_MS = 30_000
+"""A token is refreshed when it has this long to live."""
+
+REFRESH_S = 30.0
+"""For a refresh, with the wait for its lock."""
+
+HEAR_OUT_S = 10.0
+"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
+
+LOCK_POLL_S = 0.05
+
+
+class TokenSource:
+    """The stored token of one server, for one connection."""
+
+    def __init__(
+        self,
+        name: str,
+        transport: HttpTransport,
+        store: CredentialStore,
+    ) -> None:
+        self._name = name
+        self._transport = transport
+        self._store = store
+        self._now_ms = SystemClock().now_ms
+        self._credential: Credential | None = None
+        self._loaded = False
+
+    @property
+    def had_credential(self) -> bool:
+        """Whether there is, or was, a sign-in to this server."""
+        return self._credential is not None
+
+    async def current(self) -> str | None:
+        """Return the token to send, refreshed if it is about to expire; None without one.
+
+        Raises:
+            OAuthUnavailable: it has expired, and the authorization server does not answer.
+            OAuthFailed: the store cannot be used.
+        """
+        if not self._loaded:
+            self._credential = await self._load()
+            self._loaded = True
+        credential, now_ms = self._credential, self._now_ms()
+        if credential is None:
+            return None
+        if not credential.expires_within(now_ms, EARLY_MS):
+            return credential.access_token
+        try:
+            return await self._refresh(credential.access_token, refused=False)
+        except OAuthUnavailable:
+            if credential.expires_within(self._now_ms(), 0):
+                raise
+            return credential.access_token
+
+    def stored(self) -> str | None:
+        """Return the token that was used last, without renewing it."""
+        return None if self._credential is None else self._credential.access_token
+
+    async def replace(self, refused: str | None) -> str | None:
+        """Return another token than the one that was refused; None when there is none.
+
+        Raises:
+            OAuthUnavailable, OAuthFailed: see `current`.
+        """
+        if refused is None:
+            self._credential = await self._load()
+            return await self.current()
+        return await self._refresh(refused, refused=True)
+
+    async def _load(self) -> Credential | None:
+        return await anyio.to_thread.run_sync(
+            self._store.load, self._name, self._transport.url, abandon_on_cancel=True
+        )
+
+    async def _refresh(self, worn: str, *, refused: bool) -> str | None:
+        try:
+            with anyio.fail_after(REFRESH_S):
+                async with _alone(self._store, self._name, self._transport.url):
+                    return await self._refresh_alone(worn, refused=refused)
+        except TimeoutError:
+            raise OAuthUnavailable("the token was not refreshed in time") from None
+
+    async def _refresh_alone(self, worn: str, *, refused: bool) -> str | None:
+        found = await self._load()
+        if found is None:
+            return None
+        self._credential = found
+        now_ms = self._now_ms()
+        if found.access_token != worn and not found.expires_within(now_ms, EARLY_MS):
+            return found.access_token
+        if found.refresh_token is None:
+            spent = (refused and found.access_token == worn) or found.expires_within(now_ms, 0)
+            return None if spent else found.access_token
+        try:
+            return await self._renew(found, found.refresh_token)
+        except GrantRefused:
+            # Kept without what was refused: that there was a sign-in is worth knowing.
+            await self._save(replace(found, refresh_token=None, expires_at=0))
+            return None
+
+    async def _save(self, credential: Credential) -> None:
+        await anyio.to_thread.run_sync(self._store.save, credential)
+        self._credential = credential
+
+    async def _renew(self, credential: Credential, refresh_token: str) -> str:
+        transport = self._transport
+        async with open_web(transport.url, transport.headers(self._name)) as web:
+            found = await discover(web, transport.url, transport.oauth.resource)
+            if found is None:
+                raise OAuthFailed("the server has no authorization server any more")
+            if credential.issuer and found.issuer != credential.issuer:
+                raise GrantRefused("the server has another authorization server now")
+            client = OAuthClient(
+                credential.client_id, credential.client_secret, credential.client_auth_method
+            )
+            form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+            # A refresh token works once: what comes for it must be heard, and kept.
+            with anyio.CancelScope(shield=True):
+                with anyio.fail_after(HEAR_OUT_S):
+                    token = await request_token(web, found, client, form)
+                renewed = renewed_by(credential, token, self._now_ms())
+                await self._save(renewed)
+        return renewed.access_token
+
+
+def renewed_by(credential: Credential, token: OAuthToken, now_ms: int) -> Credential:
+    """Put an answer of the authorization server into a credential; what it left out stays."""
+    return replace(
+        credential,
+        access_token=token.access_token,
+        expires_at=None if token.expires_in is None else now_ms + token.expires_in * 1000,
+        refresh_token=token.refresh_token or credential.refresh_token,
+        scopes=credential.scopes if token.scope is None else tuple(token.scope.split()),
+    )
+
+
+@asynccontextmanager
+async def _alone(store: CredentialStore, name: str, url: str) -> AsyncIterator[None]:
+    """Hold the lock of one credential, against other connections and other processes."""
+    # The hash alone: a server's name need not be a file's.
+    lock_name = f"credential-{credential_key(name, url).rpartition('|')[2]}"
+    number = await anyio.to_thread.run_sync(open_lock, store.home, lock_name)
+    try:
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await anyio.sleep(LOCK_POLL_S)
+        yield
+    finally:
+        os.close(number)

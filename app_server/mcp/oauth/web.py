@@ -1,0 +1,195 @@
+"""Requests to servers that hand out tokens: bounded, and only to places we may be sent to.
+
+Addresses come from other machines here. One that is named must be https, unless it has the origin
+of the MCP server, or both are on this machine; a server elsewhere never sends us to this machine.
+Source: docs/mcp.md, "Sign-in".
+"""
+
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+
+import anyio.to_thread
+import httpx2
+
+from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.http import ambient_proxy
+from protocol.lifecycle import PROTOCOL_VERSION
+
+MAX_BODY_BYTES = 256 * 1024
+"""Bytes of one answer, decoded; a longer one counts as no answer."""
+
+REQUEST_S = 10.0
+"""For each step of one request: connecting, writing, a piece of the answer."""
+
+MAX_REDIRECTS = 3
+
+USER_AGENT = f"app-server-mcp-client/{PROTOCOL_VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class WebAnswer:
+    """What a server answered."""
+
+    status: int
+    headers: httpx2.Headers = field(repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Read the certificates that are trusted, once: it takes a while."""
+    return httpx2.create_ssl_context()
+
+
+class _ByTarget(httpx2.AsyncBaseTransport):
+    """Goes through the ambient proxy of each target, and to loopback addresses never."""
+
+    def __init__(self) -> None:
+        self._by_proxy: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        proxy = ambient_proxy(request.url)
+        if proxy not in self._by_proxy:
+            trusted = await anyio.to_thread.run_sync(_trusted)
+            self._by_proxy[proxy] = httpx2.AsyncHTTPTransport(proxy=proxy, verify=trusted)
+        return await self._by_proxy[proxy].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for transport in self._by_proxy.values():
+            await transport.aclose()
+
+
+class Web:
+    """The network, as seen on behalf of one MCP server."""
+
+    def __init__(
+        self, client: httpx2.AsyncClient, server_url: str, headers: Mapping[str, str]
+    ) -> None:
+        """`headers` are those configured for the server; they go to its origin alone."""
+        self._client = client
+        self._server = httpx2.URL(server_url)
+        self._headers = headers
+
+    def may_visit(self, url: str) -> bool:
+        """Whether the server may send us to an address."""
+        try:
+            target = httpx2.URL(url)
+        except httpx2.InvalidURL:
+            return False
+        if target.scheme not in ("http", "https") or not target.host:
+            return False
+        if _origin(target) == _origin(self._server):
+            return True
+        if _on_this_machine(target):
+            return _on_this_machine(self._server)
+        return target.scheme == "https"
+
+    async def knock(self, url: str) -> WebAnswer:
+        """Ask for an address without reading the body, which may have no end.
+
+        Raises:
+            OAuthUnavailable, OAuthFailed: see `post`.
+        """
+        return await self._ask("GET", url, {"accept": "application/json, text/event-stream"}, None)
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> WebAnswer:
+        """Fetch a document; redirects are followed within its origin.
+
+        Raises:
+            OAuthUnavailable, OAuthFailed: see `post`.
+        """
+        return await self._ask("GET", url, headers, MAX_BODY_BYTES)
+
+    async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> WebAnswer:
+        """Send a document and return the answer, whatever its status.
+
+        Raises:
+            OAuthUnavailable: nobody answered, or not in time.
+            OAuthFailed: we may not be sent there, or the answer is too long.
+        """
+        return await self._ask("POST", url, headers, MAX_BODY_BYTES, content)
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        limit: int | None,
+        content: bytes | None = None,
+    ) -> WebAnswer:
+        if not self.may_visit(url):
+            raise OAuthFailed("an address that the server names is not allowed")
+        target = httpx2.URL(url)
+        own = self._headers if _origin(target) == _origin(self._server) else {}
+        request = self._client.build_request(
+            method, target, headers={**own, **headers}, content=content
+        )
+        try:
+            for _ in range(MAX_REDIRECTS):
+                answer, following = await self._send(request, limit)
+                if following is None or method != "GET" or not _same_origin(following, request):
+                    break
+                request = following
+        except httpx2.TransportError as exc:
+            raise OAuthUnavailable(f"cannot reach {_shown(target)}: {type(exc).__name__}") from None
+        return answer
+
+    async def _send(
+        self, request: httpx2.Request, limit: int | None
+    ) -> tuple[WebAnswer, httpx2.Request | None]:
+        response = await self._client.send(request, stream=True)
+        try:
+            body = b""
+            if limit is not None and not response.has_redirect_location:
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > limit:
+                        raise OAuthFailed(f"an answer is larger than {limit} bytes")
+            return WebAnswer(response.status_code, response.headers, body), response.next_request
+        finally:
+            await response.aclose()
+
+
+@asynccontextmanager
+async def open_web(server_url: str, headers: Mapping[str, str]) -> AsyncIterator[Web]:
+    """Open the network for an MCP server; leaving closes all connections.
+
+    Raises:
+        OAuthFailed: the URL makes no sense.
+    """
+    try:
+        web_url = httpx2.URL(server_url)
+    except httpx2.InvalidURL:
+        raise OAuthFailed("the server's URL makes no sense") from None
+    async with httpx2.AsyncClient(
+        transport=_ByTarget(),
+        headers={"user-agent": USER_AGENT},
+        timeout=httpx2.Timeout(REQUEST_S),
+        follow_redirects=False,
+    ) as client:
+        yield Web(client, str(web_url), headers)
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _same_origin(one: httpx2.Request, other: httpx2.Request) -> bool:
+    return _origin(one.url) == _origin(other.url)
+
+
+def _on_this_machine(url: httpx2.URL) -> bool:
+    if url.host == "localhost" or url.host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(url.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(url: httpx2.URL) -> httpx2.URL:
+    return url.copy_with(query=None, username=None, password=None, fragment=None)
