@@ -210,7 +210,7 @@ class AppServer:
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
-            McpReloadHandlers(sessions, self._hub, configuration),
+            McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
             ),

@@ -87,6 +87,16 @@ def test_what_cannot_be_changed_alone_is_left() -> None:
     )
 
 
+async def test_a_form_that_cannot_be_changed_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[mcp_servers.a]\ntools = 5\n")
+    with pytest.raises(NotRecorded) as caught:
+        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+    assert str(caught.value) == (
+        f"{file}: `tools` of `mcp_servers.a.tools.t.approval_mode` is not a table"
+    )
+
+
 async def test_mode_and_links_stay_as_they_are(tmp_path: Path) -> None:
     real = tmp_path / "dotfiles" / "mine.toml"
     real.parent.mkdir()

@@ -62,14 +62,17 @@ class ServerSet:
         told: StatusCallback,
     ) -> None:
         """Make the set; nothing starts before `run`. `told` hears of every step of every start."""
-        self.servers = {name: McpServer(config, told) for name, config in settings.servers.items()}
+        self._told = told
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
-        self._told = told
+        self.servers = {name: self._make(config) for name, config in settings.servers.items()}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
         self._retired: set[McpServer] = set()
         self._table: tuple[Sequence[object], ToolTable] | None = None
+
+    def _make(self, config: ServerConfig) -> McpServer:
+        return McpServer(config, self._told)
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
@@ -110,7 +113,7 @@ class ServerSet:
                 del before[name]
                 server.reuse(config)
             else:
-                server = McpServer(config, self._told)
+                server = self._make(config)
                 fresh.append(server)
             self.servers[name] = server
         for server in before.values():
@@ -139,7 +142,7 @@ class ServerSet:
         for name in names or list(self.servers):
             dead = self.servers.get(name)
             if dead is not None and dead.may_be_revived:
-                server = self.servers[name] = McpServer(dead.config, self._told)
+                server = self.servers[name] = self._make(dead.config)
                 server.listing = dead.listing
                 self._launch(server)
 
@@ -171,6 +174,8 @@ class ServerSet:
         No start is waited for twice.
         """
         starting = [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
+        if not starting:
+            return
         with anyio.move_on_after(self._grace_s):
             for server in starting:
                 await server.settled.wait()
