@@ -127,6 +127,19 @@ async def test_a_disk_that_refuses_leaves_the_file_as_it_was(
     assert list(tmp_path.iterdir()) == [file]
 
 
+async def test_what_somebody_else_writes_meanwhile_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[mcp_servers.a]\n")
+    monkeypatch.setattr("os.fsync", lambda descriptor: file.write_text("theirs = true\n"))
+    with pytest.raises(NotRecorded) as caught:
+        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+    assert str(caught.value) == f"{file}: it has been changed by somebody else meanwhile"
+    assert file.read_text() == "theirs = true\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 async def ask(served: Served, client: WireClient, thread_id: str, persist: str) -> list[Any]:
     """Run a turn with a call that asks, accept it, and return all messages of the turn."""
     served.model.scripts.append(calls(raw_call("wipe")))

@@ -173,14 +173,16 @@ class ServerSet:
 
         No start is waited for twice.
         """
-        starting = [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
-        if not starting:
+        if not self._starting():
             return
         with anyio.move_on_after(self._grace_s):
-            for server in starting:
-                await server.settled.wait()
-        for server in starting:
+            while starting := self._starting():
+                await starting[0].settled.wait()
+        for server in self._starting():
             server.waited_for = True
+
+    def _starting(self) -> list[McpServer]:
+        return [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
 
     def tools(self) -> ToolTable:
         """Return the tools of all servers that have started; those of a dead one stay."""

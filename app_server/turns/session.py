@@ -121,8 +121,7 @@ class ThreadSession:
     ) -> None:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
-        self.config = config
-        """What the MCP servers were configured from."""
+        self._layers = config.layers
         self.servers = ServerSet(mcp, thread.state.settings.cwd, self._server_step)
         self._model = ports.model
         self._clients = ports.clients
@@ -191,14 +190,12 @@ class ThreadSession:
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
         together make no sense, the servers stay as they are and the listeners are told.
         """
-        config = self.config.renewed(base)
         try:
-            mcp = read_mcp_settings(config)
+            mcp = read_mcp_settings(base.with_layers(self._layers))
         except ConfigError as exc:
             message = f"failed to refresh MCP servers: {exc}"
             self._tell_of_servers(WarningNotification(thread_id=self.thread.id, message=message))
         else:
-            self.config = config
             self.servers.reconcile(mcp)
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
