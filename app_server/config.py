@@ -51,14 +51,12 @@ class Config:
         layers = (*self.layers, overrides) if overrides else self.layers
         return Config(document, self.source, self.text, frozenset(overridden), layers)
 
-    def renewed(self, base: "Config") -> "Config":
-        """Put on another reading what lies on top of this one.
-
-        `base` has the first of the layers already, or none.
-        """
-        for overrides in self.layers[len(base.layers) :]:
-            base = base.override(overrides)
-        return base
+    def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
+        """Put on top what lay on top of another reading; its first layers are those of this one."""
+        config = self
+        for overrides in layers[len(self.layers) :]:
+            config = config.override(overrides)
+        return config
 
     def error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong at a path, and where it stands."""

@@ -212,7 +212,7 @@ class AppServer:
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(McpPorts(sessions, configuration)),
-            McpReloadHandlers(sessions, self._hub, configuration),
+            McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.oauth",
                 "OAuthHandlers",

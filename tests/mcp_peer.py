@@ -1,8 +1,9 @@
 """A hand-written MCP server on stdio for tests: quick to start, and as badly behaved as told.
 
 Arguments: `hang` never answers initialize; `die` ends at once; `unless FILE` ends at once if there
-is such a file; `garbage` prints nonsense first; `flood` writes a lot to stderr; `big` adds a tool
-with a huge result; `paged` lists its tools a page each; `log FILE` writes down what it reads.
+is such a file; `frail` ends when asked for resources; `garbage` prints nonsense first; `flood`
+writes a lot to stderr; `big` adds a tool with a huge result; `paged` lists its tools a page each;
+`log FILE` writes down what it reads.
 
 Two tools are not listed: `whoami` gives the process and a variable, `wait` stands between two pipes
 with names.
@@ -120,6 +121,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object]:
         return {"result": {"tools": tools[page : page + 1], **following}}
     if method == "tools/call":
         return call(str(params["name"]), params)
+    if method == "resources/list" and "frail" in sys.argv:
+        sys.exit(3)
     if method == "resources/list":
         return {"result": {"resources": [{"uri": "mem://a", "name": "a"}]}}
     if method == "resources/templates/list":

@@ -87,6 +87,16 @@ def test_what_cannot_be_changed_alone_is_left() -> None:
     )
 
 
+async def test_a_form_that_cannot_be_changed_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[mcp_servers.a]\ntools = 5\n")
+    with pytest.raises(NotRecorded) as caught:
+        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+    assert str(caught.value) == (
+        f"{file}: `tools` of `mcp_servers.a.tools.t.approval_mode` is not a table"
+    )
+
+
 async def test_mode_and_links_stay_as_they_are(tmp_path: Path) -> None:
     real = tmp_path / "dotfiles" / "mine.toml"
     real.parent.mkdir()
@@ -114,6 +124,19 @@ async def test_a_disk_that_refuses_leaves_the_file_as_it_was(
         await ConfigFile(tmp_path).approve(RawName("a", "t"))
     assert str(caught.value) == f"{file}: No space left on device"
     assert file.read_text() == "[mcp_servers.a]\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+async def test_what_somebody_else_writes_meanwhile_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[mcp_servers.a]\n")
+    monkeypatch.setattr("os.fsync", lambda descriptor: file.write_text("theirs = true\n"))
+    with pytest.raises(NotRecorded) as caught:
+        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+    assert str(caught.value) == f"{file}: it has been changed by somebody else meanwhile"
+    assert file.read_text() == "theirs = true\n"
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -1625,10 +1625,12 @@ async def test_the_model_looks_at_resources(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_dies_while_all_are_listed_counts_as_empty(tmp_path: Path) -> None:
-    async with with_peer(tmp_path) as (served, client, thread_id):
+    async with with_peer(tmp_path, "frail") as (served, client, thread_id):
         list_all = {"name": "list_mcp_resources", "arguments": {}}
-        _, outputs = await call_items(served, client, thread_id, raw_call("die"), list_all)
-        assert json.loads(outputs[1]) == {"resources": []}
+        _, outputs = await call_items(served, client, thread_id, list_all, list_all)
+        assert [json.loads(output) for output in outputs] == [{"resources": []}] * 2
+        status = await client.call("mcpServerStatus/list", {"threadId": thread_id})
+        assert (status["data"][0]["resources"], len(status["data"][0]["tools"])) == ([], 13)
 
 
 # Direct methods.

@@ -12,11 +12,21 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from app_server.clock import SystemClock
+from app_server.config import Config
+from app_server.handlers.config_file import ConfigFile
 from app_server.mcp.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import UnknownServer
+from app_server.rpc.hub import Hub
+from app_server.threads.state import ThreadState
+from app_server.threads.store import ThreadStore
+from app_server.turns.session import SessionPorts
+from app_server.turns.sessions import Sessions
+from protocol.rollout import Settings
 from tests.harness import Served, WireClient, calls, claim, serve, stdio_server, write_config
 from tests.test_mcp import http_peer, raw_call, steps_until_settled
+from tests.test_threads import NoModel, created
 
 
 @dataclass
@@ -393,6 +403,30 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
     stopped.stop()
     await stopped.run()
     assert len(steps) == 2
+
+
+async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: Path) -> None:
+    clock = SystemClock()
+    store = ThreadStore(tmp_path)
+    await store.open()
+    after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
+
+    async def configure(state: ThreadState) -> tuple[Config, Settings]:
+        before = Config({})
+        sessions.reload_servers(after)
+        return before, state.settings
+
+    async with anyio.create_task_group() as tasks:
+        hub, file = Hub(clock.now_ms), ConfigFile(tmp_path)
+        sessions = Sessions(SessionPorts(store, NoModel(), hub, clock, file), tasks, 0.0)
+        first = await sessions.start(created(), Config({}))
+        await sessions.unload(first.thread.id)
+        second = await sessions.load(first.thread.id, configure)
+        assert list(second.servers.servers) == ["new"]
+        third = await sessions.start(created(), Config({}))
+        assert list(third.servers.servers) == []
+        await sessions.aclose()
+    await store.aclose()
 
 
 # A server that died.

@@ -52,14 +52,14 @@ def _approve(file: Path, tool: RawName) -> None:
             text: str = edit.set_value(config.text, keys, "approve")
         except edit.NotEditable as exc:
             raise NotRecorded(f"{path}: {exc}") from exc
-        _replace(path, text.encode())
+        _replace(path, config.text.encode(), text.encode())
     except ConfigError as exc:
         raise NotRecorded(str(exc)) from exc
     except OSError as exc:
         raise NotRecorded(f"{path}: {exc.strerror}") from exc
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, old: bytes, content: bytes) -> None:
     with path.open("r+b") as current:
         # Opened for writing, so that a file which is not to be written is refused.
         before = os.fstat(current.fileno())
@@ -71,6 +71,8 @@ def _replace(path: Path, content: bytes) -> None:
             new.write(content)
             new.flush()
             os.fsync(new.fileno())
+            if path.read_bytes() != old:
+                raise NotRecorded(f"{path}: it has been changed by somebody else meanwhile")
             Path(new.name).replace(path)
         except BaseException:
             Path(new.name).unlink(missing_ok=True)

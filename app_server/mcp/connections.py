@@ -68,18 +68,19 @@ class ServerSet:
 
         `told` hears of every step of every start. Without `asks` servers cannot ask the user.
         """
-        self.servers = {
-            name: McpServer(config, told, asks) for name, config in settings.servers.items()
-        }
+        self._told = told
+        self._asks = asks
         self.surface = settings.surface
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
-        self._told = told
-        self._asks = asks
+        self.servers = {name: self._make(config) for name, config in settings.servers.items()}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
         self._retired: set[McpServer] = set()
         self._table: tuple[Sequence[object], ToolTable] | None = None
+
+    def _make(self, config: ServerConfig) -> McpServer:
+        return McpServer(config, self._told, self._asks)
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
@@ -121,7 +122,7 @@ class ServerSet:
                 del before[name]
                 server.reuse(config)
             else:
-                server = McpServer(config, self._told, self._asks)
+                server = self._make(config)
                 fresh.append(server)
             self.servers[name] = server
         for server in before.values():
@@ -159,9 +160,8 @@ class ServerSet:
     def _start_again(self, ended: McpServer) -> None:
         if self._stopping.is_set():
             return
-        server = McpServer(ended.config, self._told, self._asks)
+        server = self.servers[ended.config.name] = self._make(ended.config)
         server.listing = ended.listing
-        self.servers[ended.config.name] = server
         self._launch(server)
 
     def cancel_starting(self) -> None:
@@ -191,12 +191,16 @@ class ServerSet:
 
         No start is waited for twice.
         """
-        starting = [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
+        if not self._starting():
+            return
         with anyio.move_on_after(self._grace_s):
-            for server in starting:
-                await server.settled.wait()
-        for server in starting:
+            while starting := self._starting():
+                await starting[0].settled.wait()
+        for server in self._starting():
             server.waited_for = True
+
+    def _starting(self) -> list[McpServer]:
+        return [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
 
     def tools(self) -> ToolTable:
         """Return what the model sees of servers that have started; tools of a dead one stay."""

@@ -15,8 +15,8 @@ import anyio
 import anyio.abc
 
 from app_server.clock import Clock
-from app_server.config import Config
-from app_server.mcp.config import McpSettings
+from app_server.config import Config, ConfigError
+from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
@@ -32,6 +32,7 @@ from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
 from protocol.items import UserInput, UserMessageThreadItem
+from protocol.lifecycle import WarningNotification
 from protocol.mcp import McpServerStatusUpdatedNotification
 from protocol.model import JsonObject, WireModel
 from protocol.rollout import (
@@ -121,8 +122,7 @@ class ThreadSession:
     ) -> None:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
-        self.config = config
-        """What the MCP servers were configured from."""
+        self._layers = config.layers
         self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
         self.servers = ServerSet(
             mcp, thread.state.settings.cwd, self._server_step, self._elicitations
@@ -190,15 +190,28 @@ class ThreadSession:
         self._tasks.start_soon(self.servers.run)
         await self.servers.wait_for_required()
 
-    def reload_servers(self, config: Config, mcp: McpSettings) -> None:
-        """Make the MCP servers what `mcp`, read from `config`, asks for; never waits."""
-        self.config = config
-        self.servers.reconcile(mcp)
+    def reload_servers(self, base: Config) -> None:
+        """Make the MCP servers what the configuration asks for now; never waits.
+
+        What the thread was loaded with lies on top of `base` as it lay on the one before. If both
+        together make no sense, the servers stay as they are and the listeners are told.
+        """
+        try:
+            mcp = read_mcp_settings(base.with_layers(self._layers))
+        except ConfigError as exc:
+            message = f"failed to refresh MCP servers: {exc}"
+            self._tell_of_servers(WarningNotification(thread_id=self.thread.id, message=message))
+        else:
+            self.servers.reconcile(mcp)
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
-        event = McpServerStatusUpdatedNotification(
-            thread_id=self.thread.id, name=name, status=step, error=error
+        self._tell_of_servers(
+            McpServerStatusUpdatedNotification(
+                thread_id=self.thread.id, name=name, status=step, error=error
+            )
         )
+
+    def _tell_of_servers(self, event: WireModel) -> None:
         if self._unannounced is None:
             self._clients.emit(self.thread.id, event)
         else:

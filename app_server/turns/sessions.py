@@ -12,8 +12,7 @@ import anyio.abc
 
 from app_server.config import Config
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
-from app_server.mcp.config import McpSettings, read_mcp_settings
-from app_server.threads.live import LiveThread
+from app_server.mcp.config import read_mcp_settings
 from app_server.threads.state import ThreadState
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
@@ -56,6 +55,8 @@ class Sessions:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._quiet_since: dict[str, float] = {}
         self._draining = False
+        self._base: Config | None = None
+        """Of the last reload."""
 
     def __iter__(self) -> Iterator[ThreadSession]:
         return iter(list(self._sessions.values()))
@@ -85,10 +86,12 @@ class Sessions:
             OSError: the disk refused.
         """
         self._require_open()
+        base = self._base
         mcp, settings = read_mcp_settings(config), _session_settings(config)
         async with self._lock(created.thread_id):
             thread = await self._ports.store.create(created)
-            return await self._open(thread, config, mcp, settings)
+            session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
+            return await self._open(session, base)
 
     async def load(
         self,
@@ -111,6 +114,7 @@ class Sessions:
                     return session
                 await self._put_away(session)
             self._require_open()
+            base = self._base
             thread = await self._ports.store.load(thread_id)
             try:
                 config, settings = await configure(thread.state)
@@ -119,7 +123,8 @@ class Sessions:
             except BaseException:
                 await self._ports.store.unload(thread)
                 raise
-            return await self._open(thread, config, mcp, session_settings)
+            session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
+            return await self._open(session, base)
 
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
         at_ms = self._ports.clock.now_ms()
@@ -132,17 +137,23 @@ class Sessions:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         return records
 
-    async def _open(
-        self, thread: LiveThread, config: Config, mcp: McpSettings, settings: SessionSettings
-    ) -> ThreadSession:
-        session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
-        self._sessions[thread.id] = session
+    async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
+        self._sessions[session.thread.id] = session
+        if self._base is not None and self._base is not base:
+            # There was a reload after the thread's configuration had been read.
+            session.reload_servers(self._base)
         try:
             await session.start_servers()
         except BaseException:
             await self._put_away(session)
             raise
         return session
+
+    def reload_servers(self, base: Config) -> None:
+        """Reconcile the MCP servers of every thread with a configuration; never waits."""
+        self._base = base
+        for session in self:
+            session.reload_servers(base)
 
     async def unload(self, thread_id: str) -> bool:
         """Stop a thread's turn and servers and put it away; False if it was not loaded."""
