@@ -1509,6 +1509,7 @@ def test_an_ambient_proxy_is_for_other_machines(monkeypatch: pytest.MonkeyPatch)
     assert choose(httpx2.URL("http://[::1]:5/mcp")) is None
     assert choose(httpx2.URL("http://near.example/mcp")) is None
     assert choose(httpx2.URL("http://far.example/mcp")) == "http://proxy:1"
+    assert choose(httpx2.URL("http://10.0.0.1/mcp")) == "http://proxy:1"
 
 
 async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(

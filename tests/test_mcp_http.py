@@ -29,9 +29,10 @@ async def conversation(home: Path, peer: WebPeer, more: str = "") -> AsyncIterat
             yield client
 
 
-async def look(client: WireClient, thread_id: str) -> Any:
+async def look(client: WireClient, thread_id: str, **arguments: Any) -> Any:
     result = await client.call(
-        "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "look"}
+        "mcpServer/tool/call",
+        {"threadId": thread_id, "server": "raw", "tool": "look", "arguments": arguments},
     )
     return result["content"][0]["text"]
 
@@ -213,3 +214,30 @@ async def test_a_notification_that_is_not_taken_holds_up_no_call(
     async with conversation(tmp_path, peer) as client:
         thread_id = await client.start_thread()
         assert await look(client, thread_id) == "call 1"
+
+
+@claim("mcp:http")
+async def test_a_stream_that_breaks_off_is_taken_up_again(tmp_path: Path) -> None:
+    events = {"content-type": "text/event-stream"}
+    result = {"content": [{"type": "text", "text": "late"}]}
+    late = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result})
+    peer = WebPeer(
+        answers={
+            "tools/call": [Answer(200, b"id: one\nretry: 10\ndata:\n\n", events)],
+            "GET after one": [Answer(200, f"id: two\ndata: {late}\n\n".encode(), events)],
+        }
+    )
+    async with conversation(tmp_path, peer) as client:
+        thread_id = await client.start_thread()
+        assert await look(client, thread_id) == "late"
+        assert await look(client, thread_id, text="x" * 100_000) == "call 1"
+
+
+async def test_a_ping_on_the_open_stream_is_answered(tmp_path: Path) -> None:
+    ping = b'data: {"jsonrpc": "2.0", "id": 9, "method": "ping"}\n\n'
+    peer = WebPeer(events=ping)
+    async with conversation(tmp_path, peer) as client:
+        await client.start_thread()
+        with anyio.fail_after(5):
+            await peer.answered.wait()
+    assert ("answer", "session-1") in peer.seen
