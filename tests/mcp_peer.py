@@ -1,11 +1,12 @@
 """A hand-written MCP server on stdio for tests: quick to start, and as badly behaved as told.
 
 Arguments: `hang` never answers initialize; `die` ends at once; `garbage` prints nonsense first;
-`flood` writes a lot to stderr; `big` adds a tool with a huge result; `paged` lists its tools a page
-each.
+`flood` writes a lot to stderr; `deaf` reads nothing after its tools were listed; `big` adds a tool
+with a huge result; `paged` lists its tools a page each.
 """
 
 import json
+import signal
 import sys
 
 READ_ONLY = {"readOnlyHint": True}
@@ -125,6 +126,9 @@ def main() -> None:
         if "id" in message and "method" in message:
             answered = answer(message["method"], message.get("params", {}))
             if answered:
+                if "deaf" in sys.argv and message["method"] == "tools/list":
+                    send({"jsonrpc": "2.0", "id": message["id"], **answered})
+                    signal.pause()
                 send({"jsonrpc": "2.0", "id": message["id"], **answered})
 
 

@@ -1548,6 +1548,27 @@ async def test_a_server_that_listens_to_nothing_is_killed(tmp_path: Path) -> Non
     assert left == []
 
 
+@claim("mcp:deaf")
+async def test_a_server_that_stops_reading_holds_up_its_own_calls_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.stdio.SEND_S", 0.1)
+    monkeypatch.setattr("app_server.mcp.stdio.MAX_UNSENT_BYTES", 2_000_000)
+    config = stdio_server("raw", "deaf") + stdio_server("other")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        params = {"threadId": thread_id, "server": "raw", "tool": "plain"}
+        big = {**params, "arguments": {"text": "x" * 900_000}}
+        for said in (
+            *["the server does not read its input"] * 3,
+            "more than 2000000 bytes wait for the server to read them",
+        ):
+            error = await client.refusal("mcpServer/tool/call", big)
+            assert error.message == f"tool call failed for `raw/plain`: {said}"
+        result = await client.call("mcpServer/tool/call", {**params, "server": "other"})
+        assert result["content"] == [{"type": "text", "text": "plain ran"}]
+
+
 def _processes() -> list[str]:
     lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):

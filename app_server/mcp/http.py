@@ -28,6 +28,9 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ONE_WAY_BYTES = 64 * 1024
 """A message above this is taken for a request."""
 
+MAX_CONNECTIONS = 100
+"""To one server; a call above that waits for another to end."""
+
 MAX_IDLE_CONNECTIONS = 4
 """Kept for later calls; each request looks at all of them first, so that more of them cost time."""
 
@@ -197,7 +200,9 @@ async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Strea
         raise ValueError(f"not an http URL: {url}")
     inner = httpx2.AsyncHTTPTransport(
         proxy=_ambient_proxy(parsed),
-        limits=httpx2.Limits(max_keepalive_connections=MAX_IDLE_CONNECTIONS),
+        limits=httpx2.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS
+        ),
     )
     async with (
         httpx2.AsyncClient(
