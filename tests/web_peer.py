@@ -14,12 +14,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP response as it is sent; `cut` ends the connection in the middle of the body."""
+    """An HTTP response as it is sent.
+
+    `cut` ends the connection in the middle of the body, `stays_open` leaves that to the client.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False
+    stays_open: bool = False
 
 
 JSON = {"content-type": "application/json"}
@@ -47,6 +51,8 @@ class WebPeer:
     """Set by every GET."""
     events: bytes = b""
     """What every GET is sent first."""
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has left an answer that does not come, or does not end."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every answer to us."""
     calls: int = 0
@@ -92,14 +98,21 @@ class WebPeer:
         self.headers.append(headers)
         answer = self._answer(message, session)
         if answer is None:
-            await asyncio.get_running_loop().create_future()
-        assert answer is not None
+            await reader.read()
+            self.hung_up.set()
+            return False
         if message["method"] == "GET" and answer.status == 200:
             self.listening.set()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
             writer.write(self.events)
             await writer.drain()
             await reader.read()
+            return False
+        if answer.stays_open:
+            head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+            writer.write(f"HTTP/1.1 {answer.status} Scripted\r\n{head}\r\n".encode() + answer.body)
+            await reader.read()
+            self.hung_up.set()
             return False
         length = len(answer.body) + (100 if answer.cut else 0)
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
