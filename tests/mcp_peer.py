@@ -2,8 +2,8 @@
 
 Arguments: `hang` never answers initialize; `die` ends at once; `unless FILE` ends at once if there
 is such a file; `frail` ends when asked for resources; `garbage` prints nonsense first; `flood`
-writes a lot to stderr; `big` adds a tool with a huge result; `paged` lists its tools a page each;
-`log FILE` writes down what it reads.
+writes a lot to stderr; `deaf` reads nothing after its tools were listed; `big` adds a tool with a
+huge result; `paged` lists its tools a page each; `log FILE` writes down what it reads.
 
 Two tools are not listed: `whoami` gives the process and a variable, `wait` stands between two pipes
 with names.
@@ -11,6 +11,7 @@ with names.
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -173,6 +174,9 @@ def main() -> None:
         elif "id" in message and "method" in message:
             answered = answer(message["method"], message.get("params", {}))
             if answered:
+                if "deaf" in sys.argv and message["method"] == "tools/list":
+                    send({"jsonrpc": "2.0", "id": message["id"], **answered})
+                    signal.pause()
                 send({"jsonrpc": "2.0", "id": message["id"], **answered})
 
 

@@ -2001,6 +2001,7 @@ def test_an_ambient_proxy_is_for_other_machines(monkeypatch: pytest.MonkeyPatch)
     assert choose(httpx2.URL("http://[::1]:5/mcp")) is None
     assert choose(httpx2.URL("http://near.example/mcp")) is None
     assert choose(httpx2.URL("http://far.example/mcp")) == "http://proxy:1"
+    assert choose(httpx2.URL("http://10.0.0.1/mcp")) == "http://proxy:1"
 
 
 async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(
@@ -2037,6 +2038,27 @@ async def test_a_server_that_listens_to_nothing_is_killed(tmp_path: Path) -> Non
             await steps_until_settled(client, "raw")
     left = [line for line in _processes() if str(script) in line]
     assert left == []
+
+
+@claim("mcp:deaf")
+async def test_a_server_that_stops_reading_holds_up_its_own_calls_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.stdio.SEND_S", 0.1)
+    monkeypatch.setattr("app_server.mcp.stdio.MAX_UNSENT_BYTES", 2_000_000)
+    config = stdio_server("raw", "deaf") + stdio_server("other")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        params = {"threadId": thread_id, "server": "raw", "tool": "plain"}
+        big = {**params, "arguments": {"text": "x" * 900_000}}
+        for said in (
+            *["the server does not read its input"] * 3,
+            "more than 2000000 bytes wait for the server to read them",
+        ):
+            error = await client.refusal("mcpServer/tool/call", big)
+            assert error.message == f"tool call failed for `raw/plain`: {said}"
+        result = await client.call("mcpServer/tool/call", {**params, "server": "other"})
+        assert result["content"] == [{"type": "text", "text": "plain ran"}]
 
 
 def _processes() -> list[str]:

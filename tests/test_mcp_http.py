@@ -15,6 +15,7 @@ from tests.harness import WireClient, claim, serve
 from tests.test_mcp import steps_until_settled
 from tests.web_peer import JSON, Answer, WebPeer
 
+EVENTS = {"content-type": "text/event-stream"}
 RPC_ERROR = json.dumps(
     {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "refused in JSON-RPC"}}
 ).encode()
@@ -29,9 +30,10 @@ async def conversation(home: Path, peer: WebPeer, more: str = "") -> AsyncIterat
             yield client
 
 
-async def look(client: WireClient, thread_id: str) -> Any:
+async def look(client: WireClient, thread_id: str, **arguments: Any) -> Any:
     result = await client.call(
-        "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "look"}
+        "mcpServer/tool/call",
+        {"threadId": thread_id, "server": "raw", "tool": "look", "arguments": arguments},
     )
     return result["content"][0]["text"]
 
@@ -213,3 +215,57 @@ async def test_a_notification_that_is_not_taken_holds_up_no_call(
     async with conversation(tmp_path, peer) as client:
         thread_id = await client.start_thread()
         assert await look(client, thread_id) == "call 1"
+
+
+@claim("mcp:http")
+async def test_a_stream_that_breaks_off_is_taken_up_again(tmp_path: Path) -> None:
+    result = {"content": [{"type": "text", "text": "late"}]}
+    late = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result})
+    peer = WebPeer(
+        answers={
+            "tools/call": [Answer(200, b"id: one\nretry: 10\ndata:\n\n", EVENTS)],
+            "GET after one": [Answer(200, f"id: two\ndata: {late}\n\n".encode(), EVENTS)],
+        }
+    )
+    async with conversation(tmp_path, peer) as client:
+        thread_id = await client.start_thread()
+        assert await look(client, thread_id) == "late"
+        assert await look(client, thread_id, text="x" * 100_000) == "call 1"
+
+
+@claim("mcp:http-faults")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        Answer(200, b'{"jsonrpc"', JSON, stays_open=True),
+        Answer(200, b"data:\n\n", EVENTS, stays_open=True),
+        Answer(200, b"id: one\nretry: 1\ndata:\n\n", EVENTS, stays_open=True),
+    ],
+    ids=["nothing", "half-json", "events", "events-with-ids"],
+)
+async def test_a_call_that_was_given_up_keeps_no_connection(
+    tmp_path: Path, answer: Answer | None
+) -> None:
+    peer = WebPeer(answers={"tools/call": [answer]})
+    async with conversation(tmp_path, peer, "tool_timeout_sec = 0.2\n") as client:
+        thread_id = await client.start_thread()
+        _, message = await look_refused(client, thread_id)
+        assert (
+            message == "tool call failed for `raw/look`: timed out awaiting tools/call after 0.2s"
+        )
+        with anyio.fail_after(5):
+            await peer.hung_up.wait()
+        assert await look(client, thread_id) == "call 1"
+    assert "notifications/cancelled" in peer.methods()
+    assert "GET after one" not in peer.methods()
+
+
+async def test_a_ping_on_the_open_stream_is_answered(tmp_path: Path) -> None:
+    ping = b'data: {"jsonrpc": "2.0", "id": 9, "method": "ping"}\n\n'
+    peer = WebPeer(events=ping)
+    async with conversation(tmp_path, peer) as client:
+        await client.start_thread()
+        with anyio.fail_after(5):
+            await peer.answered.wait()
+    assert ("answer", "session-1") in peer.seen

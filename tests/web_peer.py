@@ -14,12 +14,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP response as it is sent; `cut` ends the connection in the middle of the body."""
+    """An HTTP response as it is sent.
+
+    `cut` ends the connection in the middle of the body, `stays_open` leaves that to the client.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False
+    stays_open: bool = False
 
 
 JSON = {"content-type": "application/json"}
@@ -37,11 +41,20 @@ class WebPeer:
     answers: dict[str, list[Answer | None]] = field(default_factory=dict)
     """MCP method to what is answered before it is served again; None answers never."""
     seen: list[tuple[str, str | None]] = field(default_factory=list)
-    """MCP method, or HTTP method where there is none, and the session."""
+    """MCP method (`answer` for answers to us) or HTTP method, and the session.
+
+    A GET that takes a stream up again is `GET after EVENT`.
+    """
     headers: list[dict[str, str]] = field(default_factory=list)
     """Of every request, names in lower case."""
     listening: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every GET."""
+    events: bytes = b""
+    """What every GET is sent first."""
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has left an answer that does not come, or does not end."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by every answer to us."""
     calls: int = 0
     sessions: int = 0
 
@@ -73,19 +86,33 @@ class WebPeer:
             for name, _, value in (line.partition(": ") for line in lines[1:] if line)
         }
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        message = json.loads(body) if body else {"method": lines[0].split(" ")[0]}
+        if body:
+            message = {"method": "answer", **json.loads(body)}
+        else:
+            event = headers.get("last-event-id")
+            message = {"method": lines[0].split(" ")[0] + (f" after {event}" if event else "")}
         session = headers.get("mcp-session-id")
         self.seen.append((message["method"], session))
+        if message["method"] == "answer":
+            self.answered.set()
         self.headers.append(headers)
         answer = self._answer(message, session)
         if answer is None:
-            await asyncio.get_running_loop().create_future()
-        assert answer is not None
+            await reader.read()
+            self.hung_up.set()
+            return False
         if message["method"] == "GET" and answer.status == 200:
             self.listening.set()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            writer.write(self.events)
             await writer.drain()
             await reader.read()
+            return False
+        if answer.stays_open:
+            head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+            writer.write(f"HTTP/1.1 {answer.status} Scripted\r\n{head}\r\n".encode() + answer.body)
+            await reader.read()
+            self.hung_up.set()
             return False
         length = len(answer.body) + (100 if answer.cut else 0)
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
@@ -116,7 +143,7 @@ class WebPeer:
             self.calls += 1
             content = [{"type": "text", "text": f"call {self.calls}"}]
             return _result(message, {"content": content})
-        if "id" in message:
+        if "id" in message and method != "answer":
             error = {"code": -32601, "message": f"no {method}"}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
             return Answer(200, body, JSON)

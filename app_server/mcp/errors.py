@@ -61,6 +61,10 @@ class TransportClosed(McpError):
         super().__init__("Transport closed")
 
 
+class ServerDeaf(McpError):
+    """The server runs, but does not read what it is sent."""
+
+
 class RequestTimedOut(McpError):
     """The server did not answer in time."""
 

@@ -7,7 +7,8 @@ Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 
 import ipaddress
-from collections.abc import AsyncIterator, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 from urllib.request import getproxies, proxy_bypass
@@ -17,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic_core import from_json, to_json
 
 from app_server.mcp.errors import OAuthFailed
+from app_server.mcp.exchange import Exchange, Exchanges, GivenUp
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -26,8 +28,14 @@ Streams: TypeAlias = tuple[Any, Any]
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Bytes of one response to a POST, and of one event; the request it answers fails above it."""
 
-MAX_ONE_WAY_BYTES = 64 * 1024
-"""A message above this is taken for a request."""
+MAX_READ_BYTES = 1024 * 1024
+"""A message of ours above this is not looked into, and taken for a request that lasts."""
+
+MAX_CONNECTIONS = 100
+"""To one server; a call above that waits for another to end."""
+
+MAX_IDLE_CONNECTIONS = 4
+"""Kept for later calls; each request looks at all of them first, so that more of them cost time."""
 
 CONNECT_S = 15.0
 
@@ -45,6 +53,9 @@ SESSION_ENDED = "the server has ended the session"
 
 SESSION_HEADER = "mcp-session-id"
 
+NOT_READ: JsonObject = {}
+"""Stands for a message of ours that was not looked into."""
+
 
 class BodyTooLarge(httpx2.StreamError):
     """A response passed its bound."""
@@ -55,14 +66,23 @@ class BodyBroken(httpx2.StreamError):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
+    def __init__(
+        self,
+        inner: httpx2.AsyncByteStream,
+        exchange: Exchange,
+        limit: float,
+        on_close: Callable[[], None],
+    ) -> None:
         self._inner = inner
+        self._exchange = exchange
         self._limit = limit
+        self._on_close = on_close
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._limit
+        chunks = aiter(self._inner)
         try:
-            async for chunk in self._inner:
+            while (chunk := await self._exchange.wait_for(lambda: anext(chunks, None))) is not None:
                 left -= len(chunk)
                 if left < 0:
                     raise BodyTooLarge(f"the response is larger than {self._limit} bytes")
@@ -72,6 +92,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
             raise BodyBroken(str(exc) or type(exc).__name__) from exc
 
     async def aclose(self) -> None:
+        self._on_close()
         await self._inner.aclose()
 
 
@@ -135,32 +156,42 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
+        self._exchanges = Exchanges()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; what goes wrong comes back as a JSON-RPC error."""
-        url = _without_query(request.url)
-        if request.method == "DELETE":
-            request.extensions["timeout"] = httpx2.Timeout(GOODBYE_S).as_dict()
-        elif request.method == "POST" and _is_one_way(request):
-            request.extensions["timeout"] = httpx2.Timeout(ONE_WAY_S).as_dict()
         if request.headers.get(SESSION_HEADER) == "":
             del request.headers[SESSION_HEADER]
+        if request.method == "DELETE":
+            return await self._send(request, Exchange(), limit_s=GOODBYE_S)
+        message = _message_of(request)
+        exchange = self._exchanges.begin(message)
+        if request.method == "GET":
+            # Lasts as long as the connection, or as the request whose answer it takes up again.
+            response = await self._send(request, exchange)
+            return _bounded(response, exchange, limit=math.inf)
+        is_one_way = message is not NOT_READ and not ("id" in message and "method" in message)
+        response = await self._send(request, exchange, limit_s=ONE_WAY_S if is_one_way else None)
+        response = _bounded(response, exchange, on_close=lambda: self._exchanges.end(message))
+        return await _refusal(request, response) if response.status_code >= 400 else response
+
+    async def _send(
+        self, request: httpx2.Request, exchange: Exchange, *, limit_s: float | None = None
+    ) -> httpx2.Response:
+        url = _without_query(request.url)
+        if limit_s is not None:
+            request.extensions["timeout"] = httpx2.Timeout(limit_s).as_dict()
         try:
-            response = await self._inner.handle_async_request(request)
-        except httpx2.TransportError as exc:
+            response = await exchange.wait_for(lambda: self._inner.handle_async_request(request))
+        except (httpx2.TransportError, GivenUp) as exc:
             reason = str(exc) or type(exc).__name__
             return _stand_in(503, f"cannot reach {url}: {reason}")
-        if request.method == "POST" and response.status_code >= 400:
-            return await _refusal(request, response)
-        encoding = response.headers.get("content-encoding", "identity")
-        if encoding != "identity":
+        if response.status_code < 400 and (encoding := _encoding(response)) != "identity":
             # A bound on a body means nothing before it is decoded.
             await response.aclose()
             return _stand_in(
                 502, f"content-encoding {encoding} from {url}, which was not asked for"
             )
-        if request.method == "POST":
-            response.stream = _bounded(response)
         return response
 
     async def aclose(self) -> None:
@@ -175,9 +206,8 @@ async def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2
     content = b""
     try:
         if status != 401 and not ended and _is_json(response):
-            response.stream = _bounded(response)
             content = await response.aread()
-    except (httpx2.StreamError, httpx2.DecodingError):
+    except httpx2.StreamError:
         content = b""
     finally:
         await response.aclose()
@@ -190,25 +220,34 @@ async def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2
     return _stand_in(status, f"HTTP status {status} from {_without_query(request.url)}")
 
 
-def _bounded(response: httpx2.Response) -> _BoundedStream:
+def _bounded(
+    response: httpx2.Response,
+    exchange: Exchange,
+    *,
+    limit: float | None = None,
+    on_close: Callable[[], None] = lambda: None,
+) -> httpx2.Response:
     assert isinstance(response.stream, httpx2.AsyncByteStream)
-    return _BoundedStream(response.stream, MAX_BODY_BYTES)
+    bound = MAX_BODY_BYTES if limit is None else limit
+    response.stream = _BoundedStream(response.stream, exchange, bound, on_close)
+    return response
 
 
 def _is_json(response: httpx2.Response) -> bool:
-    return str(response.headers.get("content-type", "")).lower().startswith("application/json")
+    kind = str(response.headers.get("content-type", "")).lower()
+    return kind.startswith("application/json") and _encoding(response) == "identity"
+
+
+def _encoding(response: httpx2.Response) -> str:
+    return str(response.headers.get("content-encoding", "identity"))
 
 
 def _is_rpc_error(content: bytes) -> bool:
     return isinstance(_members(content).get("error"), dict)
 
 
-def _is_one_way(request: httpx2.Request) -> bool:
-    """Whether a POST carries a message that gets no answer."""
-    if len(request.content) > MAX_ONE_WAY_BYTES:
-        return False
-    message = _members(request.content)
-    return "id" not in message or "method" not in message
+def _message_of(request: httpx2.Request) -> JsonObject:
+    return NOT_READ if len(request.content) > MAX_READ_BYTES else _members(request.content)
 
 
 def _members(content: bytes) -> JsonObject:
@@ -257,7 +296,12 @@ async def open_http(
     parsed = httpx2.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError("its url is not an http URL")
-    inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(proxy=ambient_proxy(parsed))
+    inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(
+        proxy=ambient_proxy(parsed),
+        limits=httpx2.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS
+        ),
+    )
     if tokens is not None:
         inner = AuthorizedTransport(inner, parsed, tokens)
     async with (

@@ -16,11 +16,19 @@ from typing import Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
+
+from app_server.mcp.errors import ServerDeaf
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Bytes of one line from a server; a longer one ends the connection."""
+
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+"""Waiting to be read by a server; a request that comes then fails."""
+
+SEND_S = 30.0
+"""For a server to read a message; a request fails above it."""
 
 STDERR_TAIL_BYTES = 4096
 TERMINATE_S = 2.0
@@ -74,17 +82,29 @@ class ServerProcess:
                 return exc
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send one message.
+        """Send one message; what a slow server has not read yet stays its own message's affair.
 
         Raises:
-            anyio.BrokenResourceError: the server has ended.
+            ServerDeaf: the server does not read, and the message is a request.
+            anyio.BrokenResourceError: the same for other messages; or the server has ended.
         """
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
-            self._stdin.write(line.encode() + b"\n")
-            await self._stdin.drain()
+            await self._send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
+        except ServerDeaf as exc:
+            if isinstance(item.message, JSONRPCRequest):
+                raise
+            raise anyio.BrokenResourceError from exc
         except OSError as exc:
             raise anyio.BrokenResourceError from exc
+
+    async def _send(self, line: str) -> None:
+        if self._stdin.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            raise ServerDeaf(f"more than {MAX_UNSENT_BYTES} bytes wait for the server to read them")
+        self._stdin.write(line.encode() + b"\n")
+        with anyio.move_on_after(SEND_S) as limit:
+            await self._stdin.drain()
+        if limit.cancelled_caught:
+            raise ServerDeaf("the server does not read its input")
 
     def __aiter__(self) -> Self:
         return self
