@@ -150,7 +150,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
             "code_challenge": query["code_challenge"],
             "code_challenge_method": "S256",
             "resource": peer.url,
-            "scope": "read write",
+            "scope": "a b",
         }
         assert peer.posts("/as/register") == [
             {
@@ -160,7 +160,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
                 "response_types": ["code"],
                 "token_endpoint_auth_method": "none",
                 "application_type": "native",
-                "scope": "read write",
+                "scope": "a b",
             }
         ]
         page = await come_back(peer, answer)
@@ -200,7 +200,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
                 "access_token": f"access-{MARK}-2",
                 "expires_at": entry["expires_at"],
                 "refresh_token": f"refresh-{MARK}-2",
-                "scopes": ["read", "write"],
+                "scopes": ["a", "b"],
             }
         }
         assert 3_500_000 < entry["expires_at"] - time.time() * 1000 <= 3_600_000
@@ -488,7 +488,7 @@ async def test_a_token_is_renewed_before_it_expires_and_after_a_401(tmp_path: Pa
             # Stored before it was used, and the old one never went out.
             (entry,) = stored(tmp_path).values()
             assert entry["access_token"] == f"access-{MARK}-2"
-            assert set(peer.mcp_tokens) == {f"Bearer access-{MARK}-2"}
+            assert set(peer.mcp_tokens) - {None} == {f"Bearer access-{MARK}-2"}
             peer.tokens.clear()
             call = {"threadId": thread_id, "server": "web", "tool": "look"}
             assert (await client.call("mcpServer/tool/call", call))["content"][0]["text"] == "seen"
@@ -782,9 +782,18 @@ async def test_metadata_is_looked_for_where_it_may_be() -> None:
     async with OAuthPeer().serve() as peer:
         named = peer.documents[f"{PRM}/mcp"]
         own = peer.metadata(issuer=peer.origin)
-        usual = (peer.issuer, peer.url, "read write")
-        assert await found_at(peer) == usual
+        asked = (peer.issuer, peer.url, "a b")
+        assert await found_at(peer) == asked
+        peer.challenges_get = False
+        peer.named = "/elsewhere"
+        peer.documents["/elsewhere"] = peer.documents.pop(f"{PRM}/mcp")
+        assert await found_at(peer) == asked
+        # A name on another machine is not followed.
+        peer.named = "@evil.example/x"
+        peer.documents[f"{PRM}/mcp"] = named
+        assert await found_at(peer) == asked
         peer.challenge = False
+        usual = (peer.issuer, peer.url, "read write")
         assert await found_at(peer) == usual
         peer.documents = {PRM: named, "/.well-known/openid-configuration/as": peer.metadata()}
         assert await found_at(peer) == usual
