@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from types import ModuleType
@@ -704,6 +704,11 @@ def test_what_the_file_holds_besides_stays(tmp_path: Path) -> None:
     store.save(credential)
     assert stored(tmp_path) == {**before, key: {"more": True, **credential.render()}}
     assert store.load("web", url) == credential
+    with_secret = replace(credential, client_secret="s", client_auth_method="client_secret_post")
+    store.save(with_secret)
+    assert store.load("web", url) == with_secret
+    store.save(credential)
+    assert store.load("web", url) == credential
     assert sorted(path.name for path in tmp_path.iterdir()) == [".credentials.json", "locks"]
     assert MARK not in repr(Credential("web", url, "i", "c", MARK, 7, MARK, (), MARK))
     for content in ("[]", "{", "{" + " " * 5_000_000 + "}"):
@@ -752,6 +757,11 @@ def test_a_keyring_is_used_where_there_is_one(
     ring = FakeKeyring()
     ring.__spec__ = importlib.machinery.ModuleSpec("keyring", None)
     monkeypatch.setitem(sys.modules, "keyring", ring)
+    CredentialStore(tmp_path, "file").save(credential)
+    CredentialStore(tmp_path, "keyring").save(credential)
+    # What the keyring has is not left lying in the file.
+    assert stored(tmp_path) == {}
+    (tmp_path / ".credentials.json").unlink()
     for kind in ("keyring", "auto"):
         store = CredentialStore(tmp_path, kind)
         store.save(credential)
