@@ -54,6 +54,10 @@ class OAuthPeer:
     """Path to what is served there: JSON, or a status."""
     challenge: bool = True
     """Whether a 401 names the metadata."""
+    named: str = f"{PRM}/mcp"
+    """The path that a 401 names."""
+    challenges_get: bool = True
+    """Whether a GET without a token gets a 401."""
     closed: bool = True
     """Whether a token is needed."""
     tokens: set[str] = field(default_factory=set)
@@ -179,8 +183,10 @@ class OAuthPeer:
                     return
                 status = 401
                 found: Any = {}
-                if self.challenge:
-                    named = f'Bearer resource_metadata="{self.origin}{PRM}/mcp"'
+                if method == "GET" and not self.challenges_get:
+                    status = 405
+                elif self.challenge:
+                    named = f'Bearer resource_metadata="{self.origin}{self.named}", scope="a b"'
                     extra = [(b"www-authenticate", named.encode())]
             else:
                 body, more = b"", True

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from types import ModuleType
@@ -151,7 +151,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
             "code_challenge": query["code_challenge"],
             "code_challenge_method": "S256",
             "resource": peer.url,
-            "scope": "read write",
+            "scope": "a b",
         }
         assert peer.posts("/as/register") == [
             {
@@ -161,7 +161,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
                 "response_types": ["code"],
                 "token_endpoint_auth_method": "none",
                 "application_type": "native",
-                "scope": "read write",
+                "scope": "a b",
             }
         ]
         page = await come_back(peer, answer)
@@ -201,7 +201,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
                 "access_token": f"access-{MARK}-2",
                 "expires_at": entry["expires_at"],
                 "refresh_token": f"refresh-{MARK}-2",
-                "scopes": ["read", "write"],
+                "scopes": ["a", "b"],
             }
         }
         assert 3_500_000 < entry["expires_at"] - time.time() * 1000 <= 3_600_000
@@ -489,7 +489,7 @@ async def test_a_token_is_renewed_before_it_expires_and_after_a_401(tmp_path: Pa
             # Stored before it was used, and the old one never went out.
             (entry,) = stored(tmp_path).values()
             assert entry["access_token"] == f"access-{MARK}-2"
-            assert set(peer.mcp_tokens) == {f"Bearer access-{MARK}-2"}
+            assert set(peer.mcp_tokens) - {None} == {f"Bearer access-{MARK}-2"}
             peer.tokens.clear()
             call = {"threadId": thread_id, "server": "web", "tool": "look"}
             assert (await client.call("mcpServer/tool/call", call))["content"][0]["text"] == "seen"
@@ -507,7 +507,10 @@ async def test_a_refresh_that_is_refused_needs_a_new_sign_in(
         kept = keep(tmp_path, peer, {"access_token": "old", "refresh_token": "spent"}, **SOON)
         async with serve(tmp_path, config=table(peer)) as served, served.client() as client:
             thread_id = await client.start_thread()
-            assert (await settled(client))[0] == "failed"
+            message = await client.wait_for(
+                "mcpServer/startupStatus/updated", lambda p: p["status"] == "failed"
+            )
+            assert message["params"]["failureReason"] == "reauthenticationRequired"
             assert await auth_status(client, threadId=thread_id) == "notLoggedIn"
             entry = stored(tmp_path)[kept.key]
             assert (entry["refresh_token"], entry["expires_at"]) == (None, 0)
@@ -705,6 +708,11 @@ def test_what_the_file_holds_besides_stays(tmp_path: Path) -> None:
     store.save(credential)
     assert stored(tmp_path) == {**before, key: {"more": True, **credential.render()}}
     assert store.load("web", url) == credential
+    with_secret = replace(credential, client_secret="s", client_auth_method="client_secret_post")
+    store.save(with_secret)
+    assert store.load("web", url) == with_secret
+    store.save(credential)
+    assert store.load("web", url) == credential
     assert sorted(path.name for path in tmp_path.iterdir()) == [".credentials.json", "locks"]
     assert MARK not in repr(Credential("web", url, "i", "c", MARK, 7, MARK, (), MARK))
     for content in ("[]", "{", "{" + " " * 5_000_000 + "}"):
@@ -753,6 +761,11 @@ def test_a_keyring_is_used_where_there_is_one(
     ring = FakeKeyring()
     ring.__spec__ = importlib.machinery.ModuleSpec("keyring", None)
     monkeypatch.setitem(sys.modules, "keyring", ring)
+    CredentialStore(tmp_path, "file").save(credential)
+    CredentialStore(tmp_path, "keyring").save(credential)
+    # What the keyring has is not left lying in the file.
+    assert stored(tmp_path) == {}
+    (tmp_path / ".credentials.json").unlink()
     for kind in ("keyring", "auto"):
         store = CredentialStore(tmp_path, kind)
         store.save(credential)
@@ -783,9 +796,18 @@ async def test_metadata_is_looked_for_where_it_may_be() -> None:
     async with OAuthPeer().serve() as peer:
         named = peer.documents[f"{PRM}/mcp"]
         own = peer.metadata(issuer=peer.origin)
-        usual = (peer.issuer, peer.url, "read write")
-        assert await found_at(peer) == usual
+        asked = (peer.issuer, peer.url, "a b")
+        assert await found_at(peer) == asked
+        peer.challenges_get = False
+        peer.named = "/elsewhere"
+        peer.documents["/elsewhere"] = peer.documents.pop(f"{PRM}/mcp")
+        assert await found_at(peer) == asked
+        # A name on another machine is not followed.
+        peer.named = "@evil.example/x"
+        peer.documents[f"{PRM}/mcp"] = named
+        assert await found_at(peer) == asked
         peer.challenge = False
+        usual = (peer.issuer, peer.url, "read write")
         assert await found_at(peer) == usual
         peer.documents = {PRM: named, "/.well-known/openid-configuration/as": peer.metadata()}
         assert await found_at(peer) == usual

@@ -205,9 +205,15 @@ class ThreadSession:
             self.servers.reconcile(mcp)
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
+        server = self.servers.servers.get(name)
+        again = step == "failed" and server is not None and server.reauthentication_required
         self._tell_of_servers(
             McpServerStatusUpdatedNotification(
-                thread_id=self.thread.id, name=name, status=step, error=error
+                thread_id=self.thread.id,
+                name=name,
+                status=step,
+                error=error,
+                failure_reason="reauthenticationRequired" if again else None,
             )
         )
 

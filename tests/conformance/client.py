@@ -18,6 +18,7 @@ from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.errors import McpError
 from protocol.model import JsonObject
+from tests.conformance import sign_in
 
 SERVER = "conformance"
 TOTAL_S = 25.0
@@ -72,9 +73,11 @@ def main() -> int:
     parser.add_argument("url", help="of the server that the suite plays")
     options = parser.parse_args()
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING").upper())
-    problems = anyio.run(run_scenario, options.url)
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    run = sign_in.run_scenario if scenario.startswith("auth/") else run_scenario
+    problems = anyio.run(run, options.url)
     for problem in problems:
-        print(f"{os.environ.get('MCP_CONFORMANCE_SCENARIO')}: {problem}", file=sys.stderr)
+        print(f"{scenario}: {problem}", file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -27,6 +27,9 @@ from protocol.model import JsonObject
 FILE_NAME = ".credentials.json"
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
+CLIENT_MEMBERS = ("client_secret", "client_auth_method")
+"""Members that are there only for clients that were given a secret."""
+
 KEYRING_SERVICE = "app-server MCP credentials"
 
 
@@ -152,15 +155,28 @@ class CredentialStore:
                 if (ring := _keyring()) is not None:
                     text = to_json(credential.render()).decode()
                     ring.set_password(KEYRING_SERVICE, credential.key, text)
+                    # A file that cannot be read does not undo what is stored.
+                    with contextlib.suppress(OAuthFailed):
+                        self._forget(credential.key)
                     return
                 if self._kind == "keyring":
                     raise OAuthFailed("the Python package `keyring` is not installed")
         with store_lock(self.home, "credentials"):
             document = self._read()
             entry = document.get(credential.key)
-            kept = entry if isinstance(entry, dict) else {}
+            kept = dict(entry) if isinstance(entry, dict) else {}
+            # A secret goes with its client id.
+            for member in CLIENT_MEMBERS:
+                kept.pop(member, None)
             document[credential.key] = {**kept, **credential.render()}
             self._write(to_json(document, indent=2))
+
+    def _forget(self, key: str) -> None:
+        """Take out of the file what the keyring has now."""
+        with store_lock(self.home, "credentials"):
+            document = self._read()
+            if document.pop(key, None) is not None:
+                self._write(to_json(document, indent=2))
 
     def _read(self) -> JsonObject:
         try:

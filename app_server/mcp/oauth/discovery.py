@@ -23,6 +23,9 @@ from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.web import Web, WebAnswer
 
 GRANTS = ["authorization_code", "refresh_token"]
+KNOCK_HEADERS = {"accept": "application/json, text/event-stream"}
+PING_HEADERS = {**KNOCK_HEADERS, "content-type": "application/json"}
+PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 DOCUMENT_HEADERS = {"accept": "application/json", "mcp-protocol-version": "2025-06-18"}
 
 
@@ -53,8 +56,7 @@ async def discover(
         OAuthUnavailable: a server did not answer, or is not well.
         OAuthFailed: what it says contradicts itself.
     """
-    knocked = await web.knock(server_url)
-    challenge = httpx2.Response(knocked.status, headers=knocked.headers)
+    challenge = await _challenge(web, server_url)
     protected = await _protected_resource(
         web, server_url, extract_resource_metadata_from_www_auth(challenge)
     )
@@ -71,6 +73,15 @@ async def discover(
         extract_scope_from_www_auth(challenge), protected, metadata, GRANTS
     )
     return Discovered(metadata, resource, scope)
+
+
+async def _challenge(web: Web, server_url: str) -> httpx2.Response:
+    """Knock without a token; what matters is in the headers of a refusal."""
+    answer = await web.knock("GET", server_url, KNOCK_HEADERS)
+    if answer.status not in (401, 403):
+        # Some ask for a token only where something is sent. A ping starts no session.
+        answer = await web.knock("POST", server_url, PING_HEADERS, PING)
+    return httpx2.Response(answer.status, headers=answer.headers)
 
 
 async def _protected_resource(

@@ -88,13 +88,15 @@ class Web:
             return _on_this_machine(self._server)
         return target.scheme == "https"
 
-    async def knock(self, url: str) -> WebAnswer:
-        """Ask for an address without reading the body, which may have no end.
+    async def knock(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None = None
+    ) -> WebAnswer:
+        """Send a request without reading the answer's body, which may have no end.
 
         Raises:
             OAuthUnavailable, OAuthFailed: see `post`.
         """
-        return await self._ask("GET", url, {"accept": "application/json, text/event-stream"}, None)
+        return await self._ask(method, url, headers, None, content)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> WebAnswer:
         """Fetch a document; redirects are followed within its origin.
