@@ -92,6 +92,9 @@ def call(name: str, params: dict[str, object]) -> dict[str, object]:
         Path(arguments["reached"]).write_text("here")
         Path(arguments["opened"]).read_text()
         return {"result": text(os.getpid())}
+    if name == "grow":
+        TOOLS.append(tool(f"grown_{len(TOOLS)}"))
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if name == "huge":
         return {"result": text("x" * 3_000_000)}
     return {"result": text(f"{name} ran")}

@@ -1250,6 +1250,29 @@ def test_surfaces_and_budgets_that_make_no_sense_are_refused(table: Any, detail:
         read({"a": {"command": "x", **table}})
 
 
+@claim("mcp:list-changed")
+@pytest.mark.parametrize("follows", [True, False])
+async def test_tools_that_a_server_adds_are_seen_if_that_is_wanted(
+    tmp_path: Path, follows: bool
+) -> None:
+    config = stdio_server("raw")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        features = {"features.mcp_tool_list_changed": follows}
+        thread_id = await client.start_thread(config=features)
+        await call_items(served, client, thread_id, raw_call("meta"))
+        grow = {"threadId": thread_id, "server": "raw", "tool": "grow"}
+        await client.call("mcpServer/tool/call", grow)
+        await client.turn(thread_id, "go")
+        first, *_, last = served.model.requests
+        before = {tool["name"] for tool in first["tools"][-1]["tools"]}
+        after = {tool["name"] for tool in last["tools"][-1]["tools"]}
+        assert len(after - before) == (1 if follows else 0)
+        listed = await client.call(
+            "mcpServerStatus/list", {"threadId": thread_id, "serverName": "raw"}
+        )
+        assert len(listed["data"][0]["tools"]) == len(before) + (1 if follows else 0)
+
+
 # Deferred tools.
 
 

@@ -78,7 +78,7 @@ class McpClient:
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read from the server until it ends; requests can be made once this has started."""
         try:
-            await self._dispatcher.run(self._answer, _ignore_notification, task_status=task_status)
+            await self._dispatcher.run(self._answer, self._hear, task_status=task_status)
         finally:
             self.closed.set()
 
@@ -164,6 +164,13 @@ class McpClient:
                 raise MCPError(code=INVALID_PARAMS, message=str(exc)) from exc
         raise MCPError(code=METHOD_NOT_FOUND, message=f"Method not found: {method}")
 
+    async def _hear(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        """Take a notification of the server; all but one are nothing to us."""
+        if method == "notifications/tools/list_changed":
+            self._owner.tools_changed()
+
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters."""
         await self._dispatcher.notify(method, None, {"headers": {VERSION_HEADER: self._version}})
@@ -171,12 +178,6 @@ class McpClient:
 
 def _has_ended_session(error: PeerError) -> bool:
     return (error.code, error.message, error.data) == (UNREACHABLE, SESSION_ENDED, {"status": 404})
-
-
-async def _ignore_notification(
-    context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-) -> None:
-    logger.debug("MCP notification: %s", method)
 
 
 async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwner) -> None:

@@ -188,6 +188,8 @@ class McpSettings:
     servers: Mapping[str, ServerConfig]
     startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
     """How long the first model request waits for servers that start; None: until they have."""
+    follows_list_changes: bool = False
+    """Whether tools are listed again when a server says that they changed."""
     surface: str = "direct"
     """How the model sees tools: `direct`, all of them, or `deferred`, those that it searches."""
 
@@ -208,6 +210,7 @@ def read_mcp_settings(config: Config) -> McpSettings:
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
+        view.at("features").boolean("mcp_tool_list_changed", default=False),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
 

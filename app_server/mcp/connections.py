@@ -28,6 +28,9 @@ from app_server.mcp.peer import Peer, ProgressCallback
 from app_server.mcp.server import McpServer, StatusCallback
 from protocol.model import Json, JsonObject
 
+REFRESH_S = 10.0
+"""How long a model request waits for lists of tools that changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -71,6 +74,7 @@ class ServerSet:
         self._told = told
         self._asks = asks
         self.surface = settings.surface
+        self._follows_list_changes = settings.follows_list_changes
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
         self.servers = {name: self._make(config) for name, config in settings.servers.items()}
@@ -115,6 +119,7 @@ class ServerSet:
         before, self.servers = self.servers, {}
         self._grace_s = settings.startup_grace_s
         self.surface = settings.surface
+        self._follows_list_changes = settings.follows_list_changes
         fresh = []
         for name, config in settings.servers.items():
             server = before.get(name)
@@ -198,6 +203,15 @@ class ServerSet:
                 await starting[0].settled.wait()
         for server in self._starting():
             server.waited_for = True
+
+    async def refresh_lists(self) -> None:
+        """List tools again where servers said that they changed, if that is wanted at all."""
+        if not self._follows_list_changes:
+            return
+        with anyio.move_on_after(REFRESH_S):
+            async with anyio.create_task_group() as tasks:
+                for server in self.servers.values():
+                    tasks.start_soon(server.refresh_list)
 
     def _starting(self) -> list[McpServer]:
         return [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]

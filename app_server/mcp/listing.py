@@ -1,7 +1,7 @@
 """What a server said of itself when it started."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from protocol.model import Json, JsonObject
 
@@ -23,23 +23,31 @@ class Listing:
     ) -> "Listing":
         """Read the answers to `initialize` and `tools/list`; what makes no sense is left out."""
         info, instructions = hello.get("serverInfo"), hello.get("instructions")
-        named: dict[str, JsonObject] = {}
-        for tool in tools:
-            if isinstance(name := tool.get("name"), str):
-                named.setdefault(name, tool)
         return cls(
             server_info=info if isinstance(info, dict) else None,
             capabilities=hello.get("capabilities"),
             instructions=instructions if isinstance(instructions, str) else None,
-            tools=named,
+            tools=_by_name(tools),
             tools_meta=tools_meta,
         )
+
+    def with_tools(self, tools: list[JsonObject], meta: JsonObject | None) -> "Listing":
+        """Return the same introduction with a new list of tools."""
+        return replace(self, tools=_by_name(tools), tools_meta=meta)
 
     def opts_into(self, capability: str) -> bool:
         """Whether the server declared an experimental capability."""
         capabilities = self.capabilities if isinstance(self.capabilities, dict) else {}
         experimental = capabilities.get("experimental")
         return isinstance(experimental, dict) and capability in experimental
+
+
+def _by_name(tools: list[JsonObject]) -> dict[str, JsonObject]:
+    named: dict[str, JsonObject] = {}
+    for tool in tools:
+        if isinstance(name := tool.get("name"), str):
+            named.setdefault(name, tool)
+    return named
 
 
 def read_only_hint(tool: JsonObject | None) -> bool | None:

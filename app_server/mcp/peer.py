@@ -56,6 +56,9 @@ class ConnectionOwner(Protocol):
     def failed(self, failure: StartupFailed) -> None:
         """Hear that the server did not start."""
 
+    def tools_changed(self) -> None:
+        """Hear that the server has other tools than those it listed."""
+
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the user what the server wants to know; see ElicitationPort."""
 

@@ -22,6 +22,7 @@ from app_server.mcp.elicitation import (
 )
 from app_server.mcp.errors import (
     ClientUnavailable,
+    McpError,
     NotLoggedIn,
     StartupFailed,
     StartupTimedOut,
@@ -30,7 +31,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import Connector
-from app_server.mcp.peer import Peer
+from app_server.mcp.peer import Peer, list_all
 from app_server.mcp.reconcile import Ingredients, ingredients
 from protocol.model import JsonObject
 
@@ -87,6 +88,7 @@ class McpServer:
         self._made_of: Ingredients | None = None
         self._calls = 0
         self._call_ended = anyio.Event()
+        self._list_is_old = False
         self._may_retry = False
         self._running = anyio.CancelScope()
         if not config.startable:
@@ -141,6 +143,26 @@ class McpServer:
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
         self._settle("failed", _for_people(self.config.name, failure))
+
+    def tools_changed(self) -> None:
+        """Note that the list of tools is out of date."""
+        self._list_is_old = True
+
+    async def refresh_list(self) -> None:
+        """List the tools again if the server said that they changed.
+
+        A server that does not give the list keeps the old one, and is asked again next time.
+        """
+        if not self._list_is_old or self.listing is None or self.status != "connected":
+            return
+        try:
+            async with self.lease() as peer:
+                tools, meta = await list_all(peer, "tools/list", "tools")
+        except McpError as exc:
+            logger.info("MCP server %s: its tools cannot be listed: %s", self.config.name, exc)
+        else:
+            self._list_is_old = False
+            self.listing = self.listing.with_tools(tools, meta)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.

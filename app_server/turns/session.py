@@ -238,6 +238,7 @@ class ThreadSession:
         """Start MCP servers that have died again, and give those that start their grace."""
         self.servers.revive()
         await self.servers.wait_for_grace()
+        await self.servers.refresh_lists()
 
     # Input.
 
