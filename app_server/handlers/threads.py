@@ -147,7 +147,7 @@ class ThreadHandlers:
     ) -> None:
         self._hub.subscribe(context.connection_id, thread.id)
         self._hub.broadcast(ThreadStartedNotification(thread=thread))
-        session.announce()
+        session.announcer.begin()
         if params.dynamic_tools:
             warning = "dynamicTools are not supported by this server and were ignored"
             self._hub.tell(
@@ -187,11 +187,11 @@ class ThreadHandlers:
     def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
         state = session.thread.state
         self._hub.subscribe(context.connection_id, state.id)
-        if not session.announced:
+        if not session.announcer.began:
             self._hub.broadcast(
                 ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
             )
-            session.announce()
+            session.announcer.begin()
         if state.usage is not None and state.turns:
             self._hub.tell(
                 context.connection_id,

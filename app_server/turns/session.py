@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import anyio
 import anyio.abc
@@ -20,8 +19,8 @@ from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
-from app_server.threads.state import TurnState
 from app_server.threads.store import ThreadStore
+from app_server.turns.announcer import Announcer, TurnEnd
 from app_server.turns.approvals import ApprovalGate
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
@@ -32,9 +31,7 @@ from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
 from protocol.items import UserInput, UserMessageThreadItem
-from protocol.lifecycle import WarningNotification
-from protocol.mcp import McpServerStatusUpdatedNotification
-from protocol.model import JsonObject, WireModel
+from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,
@@ -52,20 +49,13 @@ from protocol.threads import (
     SystemErrorThreadStatus,
     ThreadActiveFlag,
     ThreadStatus,
-    ThreadStatusChangedNotification,
 )
 from protocol.turns import (
-    ErrorNotification,
     McpMetaByServer,
-    Turn,
-    TurnCompletedNotification,
     TurnError,
-    TurnStartedNotification,
 )
 
 logger = logging.getLogger(__name__)
-
-TurnEnd: TypeAlias = Literal["completed", "interrupted", "failed"]
 
 WRITE_END_S = 10.0
 """For writing the end of a turn that was cancelled."""
@@ -122,6 +112,7 @@ class ThreadSession:
     ) -> None:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
+        self.announcer = Announcer(thread, ports.clients, ports.clock)
         self._layers = config.layers
         self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
         self.servers = ServerSet(
@@ -139,7 +130,6 @@ class ThreadSession:
         self._draining = False
         self._broken = False
         self._waiting_on_approval = 0
-        self._unannounced: list[WireModel] | None = []
         self.idle = anyio.Event()
         """Set while no turn runs."""
         self.idle.set()
@@ -162,9 +152,7 @@ class ThreadSession:
         return None if self._run is None else self._run.id
 
     def _tell_status(self) -> None:
-        self._clients.broadcast(
-            ThreadStatusChangedNotification(thread_id=self.thread.id, status=self.status)
-        )
+        self.announcer.status(self.status)
 
     @contextmanager
     def _shown_as_waiting(self) -> Iterator[None]:
@@ -199,40 +187,14 @@ class ThreadSession:
         try:
             mcp = read_mcp_settings(base.with_layers(self._layers))
         except ConfigError as exc:
-            message = f"failed to refresh MCP servers: {exc}"
-            self._tell_of_servers(WarningNotification(thread_id=self.thread.id, message=message))
+            self.announcer.warning(f"failed to refresh MCP servers: {exc}")
         else:
             self.servers.reconcile(mcp)
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self.servers.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
-        self._tell_of_servers(
-            McpServerStatusUpdatedNotification(
-                thread_id=self.thread.id,
-                name=name,
-                status=step,
-                error=error,
-                failure_reason="reauthenticationRequired" if again else None,
-            )
-        )
-
-    def _tell_of_servers(self, event: WireModel) -> None:
-        if self._unannounced is None:
-            self._clients.emit(self.thread.id, event)
-        else:
-            self._unannounced.append(event)
-
-    @property
-    def announced(self) -> bool:
-        """Whether a client has been told of the thread since it was loaded."""
-        return self._unannounced is None
-
-    def announce(self) -> None:
-        """Let events of MCP servers out, from now on and those so far."""
-        waiting, self._unannounced = self._unannounced or [], None
-        for event in waiting:
-            self._clients.emit(self.thread.id, event)
+        self.announcer.server_step(name, step, error, sign_in_again=again)
 
     async def wait_for_servers(self) -> None:
         """Start MCP servers that have died again, and give those that start their grace."""
@@ -399,7 +361,7 @@ class ThreadSession:
         assert self._run is not None
         for entry in queued:
             if entry.message is not None:
-                self._announce_message(self._run, entry.message)
+                self.announcer.user_message(self._run.id, entry.message)
 
     async def finish_if_idle(self, run: TurnRun) -> bool:
         """Complete the turn unless a user's input is queued."""
@@ -411,9 +373,9 @@ class ThreadSession:
 
     async def _run_turn(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
         self._tell_status()
-        self._emit_turn_started(run)
+        self.announcer.turn_started(run.id, run.started_at_ms)
         if user_message is not None:
-            self._announce_message(run, user_message)
+            self.announcer.user_message(run.id, user_message)
         failure: TurnError | None = None
         try:
             with run.scope:
@@ -421,10 +383,10 @@ class ThreadSession:
         except ModelFailure as exc:
             failure = TurnError(message=exc.message, codex_error_info=exc.info)
         except OSError as exc:
-            failure = self._announce_failure(run, f"the log cannot be written: {exc.strerror}")
+            failure = self.announcer.failure(run.id, f"the log cannot be written: {exc.strerror}")
         except Exception:
             logger.exception("turn %s failed", run.id)
-            failure = self._announce_failure(run, "internal error")
+            failure = self.announcer.failure(run.id, "internal error")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
                 async with self._accepting:
@@ -432,16 +394,6 @@ class ThreadSession:
                         await self._end_turn(
                             run, "interrupted" if failure is None else "failed", failure
                         )
-
-    def _announce_failure(self, run: TurnRun, reason: str) -> TurnError:
-        error = TurnError(message=reason, codex_error_info="other")
-        self._clients.emit(
-            self.thread.id,
-            ErrorNotification(
-                error=error, will_retry=False, thread_id=self.thread.id, turn_id=run.id
-            ),
-        )
-        return error
 
     async def _end_turn(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         at_ms = self._clock.now_ms()
@@ -469,51 +421,12 @@ class ThreadSession:
         turn = self.thread.state.turns[-1]
         for entry in left:
             if entry.message is not None:
-                self._announce_message(run, entry.message)
+                self.announcer.user_message(run.id, entry.message)
         self._run = None
         self._tell_status()
-        self._emit_turn_completed(run, turn, end, error)
+        self.announcer.turn_completed(turn, end, error, run.last_message)
         self._elicitations.turn_over(run.id)
         self.idle.set()
-
-    # Telling.
-
-    def _announce_message(self, run: TurnRun, item: UserMessageThreadItem) -> None:
-        recorder = TurnRecorder(self.thread, run.id, self._clients, self._clock)
-        recorder.announce_started(item.model_copy(update={"completed_at_ms": None}))
-        recorder.announce_completed(item)
-
-    def _emit_turn_started(self, run: TurnRun) -> None:
-        turn = Turn(
-            id=run.id,
-            root_turn_id=run.id,
-            items=[],
-            items_view="notLoaded",
-            status="inProgress",
-            started_at=run.started_at_ms // 1000,
-        )
-        self._clients.emit(
-            self.thread.id, TurnStartedNotification(thread_id=self.thread.id, turn=turn)
-        )
-
-    def _emit_turn_completed(
-        self, run: TurnRun, state: TurnState, end: TurnEnd, error: TurnError | None
-    ) -> None:
-        shown = [run.last_message] if end == "completed" and run.last_message is not None else []
-        turn = Turn(
-            id=run.id,
-            root_turn_id=run.id,
-            items=list(shown),
-            items_view="summary" if shown else "notLoaded",
-            status=end,
-            error=error,
-            started_at=state.started_at_ms // 1000,
-            completed_at=(state.completed_at_ms or self._clock.now_ms()) // 1000,
-            duration_ms=state.duration_ms,
-        )
-        self._clients.emit(
-            self.thread.id, TurnCompletedNotification(thread_id=self.thread.id, turn=turn)
-        )
 
     # Closing.
 

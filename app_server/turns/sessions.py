@@ -189,7 +189,7 @@ class Sessions:
         """Unload what has been quiet for the unload delay."""
         for session in self:
             thread_id = session.thread.id
-            wanted = self._ports.clients.has_listeners(thread_id) or not session.announced
+            wanted = self._ports.clients.has_listeners(thread_id) or not session.announcer.began
             if wanted or not session.idle.is_set():
                 self._quiet_since.pop(thread_id, None)
             elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= self._unload_delay_s:
