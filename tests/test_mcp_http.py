@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -269,3 +271,22 @@ async def test_a_ping_on_the_open_stream_is_answered(tmp_path: Path) -> None:
         with anyio.fail_after(5):
             await peer.answered.wait()
     assert ("answer", "session-1") in peer.seen
+
+
+async def test_certificates_are_read_once_and_not_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_by: list[threading.Thread] = []
+
+    def create() -> ssl.SSLContext:
+        read_by.append(threading.current_thread())
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    monkeypatch.setattr("httpx2.create_ssl_context", create)
+    mcp_http._trusted.cache_clear()
+    try:
+        assert await mcp_http.trusted_certificates() is await mcp_http.trusted_certificates()
+    finally:
+        mcp_http._trusted.cache_clear()
+    (thread,) = read_by
+    assert thread is not threading.current_thread()

@@ -8,11 +8,14 @@ Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 
 import ipaddress
 import math
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 from urllib.request import getproxies, proxy_bypass
 
+import anyio.to_thread
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from pydantic_core import from_json, to_json
@@ -282,6 +285,16 @@ def ambient_proxy(url: httpx2.URL) -> str | None:
     return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
 
 
+async def trusted_certificates() -> ssl.SSLContext:
+    """Read the certificates that are trusted, once, beside the event loop: it takes some 20 ms."""
+    return await anyio.to_thread.run_sync(_trusted)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
+
+
 @asynccontextmanager
 async def open_http(
     url: str, headers: Mapping[str, str], tokens: Tokens | None = None
@@ -298,6 +311,7 @@ async def open_http(
         raise ValueError("its url is not an http URL")
     inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(
         proxy=ambient_proxy(parsed),
+        verify=await trusted_certificates(),
         limits=httpx2.Limits(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS
         ),

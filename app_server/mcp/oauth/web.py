@@ -6,17 +6,14 @@ Source: docs/mcp.md, "Sign-in".
 """
 
 import ipaddress
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 
-import anyio.to_thread
 import httpx2
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.http import ambient_proxy
+from app_server.mcp.http import ambient_proxy, trusted_certificates
 from protocol.lifecycle import PROTOCOL_VERSION
 
 MAX_BODY_BYTES = 256 * 1024
@@ -39,12 +36,6 @@ class WebAnswer:
     body: bytes = field(default=b"", repr=False)
 
 
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Read the certificates that are trusted, once: it takes a while."""
-    return httpx2.create_ssl_context()
-
-
 class _ByTarget(httpx2.AsyncBaseTransport):
     """Goes through the ambient proxy of each target, and to loopback addresses never."""
 
@@ -54,7 +45,7 @@ class _ByTarget(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         proxy = ambient_proxy(request.url)
         if proxy not in self._by_proxy:
-            trusted = await anyio.to_thread.run_sync(_trusted)
+            trusted = await trusted_certificates()
             self._by_proxy[proxy] = httpx2.AsyncHTTPTransport(proxy=proxy, verify=trusted)
         return await self._by_proxy[proxy].handle_async_request(request)
 
