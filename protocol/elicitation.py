@@ -237,6 +237,8 @@ class FormElicitation(ElicitationBase):
 class OpenaiFormElicitation(ElicitationBase):
     """Ask with a form in OpenAI's extended schema, which the client must have declared."""
 
+    needs_extension = "openai/form"
+
     mode: Literal["openai/form"] = "openai/form"
     meta: Json = Field(default=None, alias="_meta")
     message: str
@@ -246,6 +248,8 @@ class OpenaiFormElicitation(ElicitationBase):
 
 class LegacyOpenaiFormElicitation(ElicitationBase):
     """Ask with a form in OpenAI's extended schema, under its old name."""
+
+    needs_extension = "openai/form"
 
     mode: Literal["openaiForm"] = "openaiForm"
     meta: Json = Field(default=None, alias="_meta")

@@ -106,6 +106,8 @@ class Variant(WireModel):
 
     experimental_as: ClassVar[str | None] = None
     """The name under which the gate refuses it to clients without the opt-in."""
+    needs_extension: ClassVar[str | None] = None
+    """The extension that a client must have declared to be asked this."""
 
 
 class SnakeVariant(Variant):

@@ -1120,6 +1120,30 @@ async def test_questions_that_cannot_be_asked_are_refused_with_the_reason(tmp_pa
         assert answers[4] == {"result": {}}
 
 
+@claim("elicitation:extended-form")
+async def test_an_extended_form_goes_to_clients_that_declared_it(tmp_path: Path) -> None:
+    config = stdio_server("raw")
+    extended = {**FORM, "mode": "openai/form", "requestedSchema": {"any": ["thing"]}}
+    async with (
+        serve(tmp_path, config=config) as served,
+        served.client() as plain,
+        served.client(extensions={"openai/form": {}}) as able,
+    ):
+        thread_id = await plain.start_thread()
+        await start_asking(served, plain, thread_id, asking(extended))
+        await plain.wait_for("turn/completed")
+        refusal = answer_of(outputs_of(served)[0])["error"]
+        assert refusal["message"] == "Unsupported elicitation mode: openai/form"
+        await able.call("thread/resume", {"threadId": thread_id})
+        await start_asking(served, plain, thread_id, asking(extended))
+        question = await able.wait_for("mcpServer/elicitation/request")
+        assert question["params"]["requestedSchema"] == {"any": ["thing"]}
+        await able.send({"id": question["id"], "result": {"action": "accept", "content": [1]}})
+        told = await plain.until("turn/completed")
+        assert "mcpServer/elicitation/request" not in [m["method"] for m in told]
+        assert answer_of(outputs_of(served)[-1]) == {"result": {"action": "accept", "content": [1]}}
+
+
 @claim("mcp:timeout")
 async def test_the_clock_of_a_call_stops_while_a_question_is_open() -> None:
     now_s = 100.0

@@ -20,6 +20,12 @@ class ClientSession:
     """Everything to this client carries `"jsonrpc":"2.0"`."""
     opted_out: frozenset[str] = field(default=frozenset())
 
+    def has_extension(self, name: str) -> bool:
+        """Whether the client declared an MCP extension."""
+        if name == "openai/form" and self.capabilities.mcp_server_openai_form_elicitation:
+            return True
+        return name in (self.capabilities.extensions or {})
+
     @property
     def experimental(self) -> bool:
         """Whether experimental members may be used and shown."""

@@ -27,7 +27,7 @@ from protocol.items import (
     ReasoningTextDeltaNotification,
 )
 from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
-from protocol.model import WireModel
+from protocol.model import Variant, WireModel
 from protocol.threads import ServerRequestResolvedNotification
 
 logger = logging.getLogger(__name__)
@@ -114,6 +114,14 @@ class Hub:
         """Whether any connection listens to the thread."""
         return thread_id in self._listeners
 
+    def can_ask(self, thread_id: ThreadId, method: str, params: WireModel) -> bool:
+        """Whether any listener of the thread could be asked this."""
+        peers = (self._peers[listener] for listener in self._listeners.get(thread_id, ()))
+        return any(
+            peer.session is not None and _may_be_asked(peer.session, method, params)
+            for peer in peers
+        )
+
     def emit(self, thread_id: ThreadId, event: WireModel) -> None:
         """Tell the listeners of a thread."""
         self._send(self._listeners.get(thread_id, ()), event)
@@ -169,7 +177,7 @@ class Hub:
         peer = self._peers[connection_id]
         if peer.session is None or connection_id in question.asked:
             return
-        if not peer.session.experimental and _needs_opt_in(question):
+        if not _may_be_asked(peer.session, question.method, question.params):
             return
         question.asked.add(connection_id)
         peer.post(
@@ -195,9 +203,11 @@ class Hub:
         question.answered.set()
 
 
-def _needs_opt_in(question: Question) -> bool:
-    experimental = SERVER_REQUESTS[question.method].experimental
-    return experimental or is_experimental_variant(question.params)
+def _may_be_asked(session: ClientSession, method: str, params: WireModel) -> bool:
+    if SERVER_REQUESTS[method].experimental or is_experimental_variant(params):
+        return session.experimental
+    extension = params.needs_extension if isinstance(params, Variant) else None
+    return extension is None or session.has_extension(extension)
 
 
 def _render(method: str, event: WireModel, at_ms: int, experimental: bool, jsonrpc: bool) -> str:

@@ -18,12 +18,14 @@ from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
     McpServerElicitationRequestResponse,
+    OpenaiFormElicitation,
     UrlElicitation,
 )
 from protocol.model import JsonObject
 from protocol.policy import GranularAskForApproval
 from protocol.rollout import Settings
 
+Wire: TypeAlias = FormElicitation | OpenaiFormElicitation | UrlElicitation
 WaitingOnUser: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -45,6 +47,8 @@ class ElicitationGate:
             return {"action": "accept", "content": {}}
         if _may_not_ask(settings):
             return DECLINED
+        if wire.needs_extension and not self._clients.can_ask(self._thread.id, ELICITATION, wire):
+            raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
         with self._withdrawable(question.caller) as scope, self._waiting():
             answer = await self._clients.ask(self._thread.id, ELICITATION, wire)
         if scope.cancelled_caught:
@@ -77,11 +81,11 @@ def _may_not_ask(settings: Settings) -> bool:
     return policy == "never"
 
 
-def _is_empty_form(wire: FormElicitation | UrlElicitation) -> bool:
+def _is_empty_form(wire: Wire) -> bool:
     return isinstance(wire, FormElicitation) and not wire.requested_schema.properties
 
 
-def _wire_question(thread_id: str, question: ServerQuestion) -> FormElicitation | UrlElicitation:
+def _wire_question(thread_id: str, question: ServerQuestion) -> Wire:
     asked = question.params
     shared: JsonObject = {
         "threadId": thread_id,
@@ -98,6 +102,9 @@ def _wire_question(thread_id: str, question: ServerQuestion) -> FormElicitation 
                     asked.get("requestedSchema"), extra="ignore"
                 )
                 return FormElicitation.model_validate({**shared, "requestedSchema": schema})
+            case "openai/form":
+                form = {"requestedSchema": asked.get("requestedSchema")}
+                return OpenaiFormElicitation.model_validate({**shared, **form})
             case "url":
                 link = {"url": asked.get("url"), "elicitationId": asked.get("elicitationId")}
                 return UrlElicitation.model_validate({**shared, **link})

@@ -21,6 +21,9 @@ class ClientPort(Protocol):
         None means that a client refused. Cancelling withdraws the question.
         """
 
+    def can_ask(self, thread_id: str, method: str, params: WireModel) -> bool:
+        """Whether any listener of a thread could be asked this."""
+
     def has_listeners(self, thread_id: str) -> bool:
         """Whether any client listens to the thread."""
 
