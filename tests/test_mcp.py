@@ -47,7 +47,7 @@ from app_server.mcp.listing import Listing, read_only_hint
 from app_server.mcp.naming import MAX_LENGTH, RawName, VisibleName, assign_names
 from app_server.mcp.schema import reduce_schema, tool_parameters
 from app_server.mcp.search import search_tools
-from app_server.turns.prompt import outputs_for_open_calls
+from app_server.turns.prompt import ABORTED_OUTPUT, outputs_for_open_calls
 from app_server.turns.sandbox_state import sandbox_state
 from app_server.turns.scheduling import run_calls
 from protocol import rollout
@@ -1438,22 +1438,59 @@ async def test_a_call_that_may_write_runs_alone(tmp_path: Path) -> None:
         assert told[6:8] == [("started", "call_4"), ("started", "call_5")]
 
 
+@claim("mcp:parallel", "mcp:exclusive")
+@pytest.mark.parametrize("beside", [True, False], ids=["side by side", "one after the other"])
+async def test_an_interrupt_leaves_the_outputs_of_calls_that_had_ended(
+    tmp_path: Path, beside: bool
+) -> None:
+    async with with_peer(tmp_path) as (served, client, thread_id):
+        slow, quick = raw_call("slow"), raw_call("meta")
+        functions = [slow, quick] if beside else [asking({}, "ping"), slow]
+        await start_asking(served, client, thread_id, *functions)
+        await client.wait_for(
+            "item/completed", lambda params: params["item"]["type"] == "mcpToolCall"
+        )
+        await client.call("turn/interrupt", {"threadId": thread_id, "turnId": ""})
+        await client.wait_for("turn/completed")
+        await client.turn(thread_id, "what came out?")
+        outputs = outputs_of(served)
+        assert outputs.count(ABORTED_OUTPUT) == 1
+        ended = next(output for output in outputs if output != ABORTED_OUTPUT)
+        assert ended[0]["text"].startswith("Wall time: ")
+
+
 @claim("mcp:exclusive")
 async def test_calls_of_one_response_keep_their_order_and_end_together() -> None:
     began: list[int] = []
+    kept: list[tuple[int, ...]] = []
+    second_ended = anyio.Event()
+
+    async def keep(*outputs: int) -> None:
+        kept.append(outputs)
 
     async def run(call: int) -> int:
         began.append(call)
         if call < 0:
             raise OSError("disk")
-        await anyio.sleep_forever() if call == 99 else await anyio.lowlevel.checkpoint()
+        match call:
+            case 1:
+                await second_ended.wait()
+            case 2:
+                second_ended.set()
+            case 99:
+                await anyio.sleep_forever()
         return call * 10
 
-    assert await run_calls([1, 2, 3, 4], lambda call: call != 2, run) == [10, 20, 30, 40]
-    assert began == [1, 2, 3, 4]
+    await run_calls([1, 2, 3, 4], lambda call: call != 3, run, keep)
+    assert (began, kept) == ([1, 2, 3, 4], [(10, 20), (30,), (40,)])
+    kept.clear()
+    # What had ended is kept, also behind what had not.
     with pytest.raises(OSError, match="disk"):
-        await run_calls([99, -1, 5], lambda call: True, run)
-    assert await run_calls(range(100), lambda call: True, lambda call: run(0)) == [0] * 100
+        await run_calls([99, 5, -1], lambda call: True, run, keep)
+    assert kept == [(50,)]
+    kept.clear()
+    await run_calls(range(100, 200), lambda call: True, run, keep)
+    assert [output for outputs in kept for output in outputs] == list(range(1000, 2000, 10))
 
 
 # Approval.

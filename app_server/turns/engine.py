@@ -7,7 +7,7 @@ Source: docs/wire.md, "Turns".
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -130,18 +130,14 @@ class TurnRun:
             reader = await self._respond()
             self.last_message = reader.last_message or self.last_message
             await self._account(reader.usage)
-            await self._make_calls(
-                [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
-            )
+            calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
+            router = self._router
+            await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
             if not reader.calls and await self._host.finish_if_idle(self):
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
         self._announce(failure, will_retry=False)
         raise failure
-
-    async def _make_calls(self, calls: Sequence[FunctionCall]) -> None:
-        outputs = await run_calls(calls, self._router.may_overlap, self._router.answer)
-        await self._recorder.remember(*outputs)
 
     async def _respond(self) -> ResponseReader:
         """Get one whole response, trying again as often as the provider allows."""
