@@ -1,5 +1,6 @@
 """oauth: signing in to MCP servers behind a URL, and keeping their tokens."""
 
+import fcntl
 import hashlib
 import importlib.machinery
 import json
@@ -731,6 +732,23 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / ".credentials.json").mkdir()
     with pytest.raises(OAuthFailed, match="Is a directory"):
         CredentialStore(tmp_path, "file").load("web", "u")
+
+
+def test_a_write_does_not_wait_for_another_process_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.oauth.credentials.LOCK_WAIT_S", 0)
+    store = CredentialStore(tmp_path, "file")
+    first, second = (Credential("web", "u", "i", "c", token) for token in ("a", "b"))
+    store.save(first)
+    lock = tmp_path / "locks" / "credentials.lock"
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OAuthFailed, match=f"^{lock}: another process has held it for 0 s$"):
+            store.save(second)
+    assert store.load("web", "u") == first
+    store.save(second)
+    assert store.load("web", "u") == second
 
 
 class FakeKeyring(ModuleType):

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,11 @@ from protocol.model import JsonObject
 
 FILE_NAME = ".credentials.json"
 MAX_FILE_BYTES = 4 * 1024 * 1024
+
+LOCK_WAIT_S = 10
+"""How long a write waits for those of other processes."""
+
+LOCK_POLL_S = 0.01
 
 CLIENT_MEMBERS = ("client_secret", "client_auth_method")
 """Members that are there only for clients that were given a secret."""
@@ -200,6 +206,11 @@ class CredentialStore:
                 file.flush()
                 os.fsync(number)
             draft.replace(self._file)
+            folder = os.open(self.home, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except OSError as exc:
             with contextlib.suppress(OSError):
                 draft.unlink()
@@ -222,11 +233,26 @@ def open_lock(home: Path, name: str) -> int:
 
 @contextmanager
 def store_lock(home: Path, name: str) -> Iterator[None]:
-    """Hold a lock against other threads and processes; for work that takes milliseconds."""
+    """Hold a lock against other threads and processes; for work that takes milliseconds.
+
+    Raises:
+        OAuthFailed: it cannot be made, or others have held it for `LOCK_WAIT_S`.
+    """
     # The file stays: removing it would let two that opened it at different times hold it at once.
     number = open_lock(home, name)
+    give_up = time.monotonic() + LOCK_WAIT_S
     try:
-        fcntl.flock(number, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    raise OAuthFailed(
+                        f"{home / 'locks' / name}.lock: another process has held it for"
+                        f" {LOCK_WAIT_S} s"
+                    ) from None
+                time.sleep(LOCK_POLL_S)
         yield
     finally:
         os.close(number)
