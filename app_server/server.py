@@ -20,8 +20,10 @@ import anyio.to_thread
 
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
+from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
+from app_server.handlers.lasting_approvals import LastingApprovals
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
@@ -76,13 +78,19 @@ class AppServer:
     """One server process."""
 
     def __init__(
-        self, settings: Settings, *, clock: Clock | None = None, model: Model | None = None
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        model: Model | None = None,
+        extensions: ExtensionRegistry | None = None,
     ) -> None:
-        """`clock` and `model` stand in for the real ones in tests."""
+        """`clock`, `model` and `extensions` stand in for the real ones in tests."""
         self._settings = settings
         self._clock = clock or SystemClock()
         self._lazy_model = LazyModel(self._offline_url)
         self._model = model or self._lazy_model
+        self._extensions = extensions or ExtensionRegistry()
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(settings.home, settings.overrides, settings.cwd)
@@ -129,7 +137,12 @@ class AppServer:
     ) -> None:
         assert self._background is not None
         ports = SessionPorts(
-            self._store, self._model, self._hub, self._clock, ConfigFile(self._settings.home)
+            self._store,
+            self._model,
+            self._hub,
+            self._clock,
+            LastingApprovals(ConfigFile(self._settings.home), self._extensions),
+            self._extensions,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
         self._requests = self._make_dispatcher(sessions)
@@ -211,7 +224,7 @@ class AppServer:
                 ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
-            McpHandlers(McpPorts(sessions, configuration)),
+            McpHandlers(McpPorts(sessions, configuration, self._extensions)),
             McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.oauth",
@@ -220,6 +233,7 @@ class AppServer:
                 LoginPorts(
                     sessions,
                     configuration,
+                    self._extensions,
                     self._hub,
                     self._clock,
                     self._background,

@@ -32,6 +32,12 @@ RESERVED_KEYS = frozenset(
 SANDBOX_CAPABILITIES = ("codex/sandbox-state-meta", "codex/sandbox-state")
 """Experimental capabilities of servers that want the sandbox state; also its keys in `_meta`."""
 
+INPUT_CAPABILITY = "codex/tool-input-meta"
+"""Experimental capability of servers that say what a tool really got."""
+
+EFFECTIVE_INPUT = "codex/toolInput"
+"""Where in `_meta` of a result they say it; nobody else sees it."""
+
 RESERVED_PREFIXES = ("codex/", "io.modelcontextprotocol/")
 
 BYTES_PER_TOKEN = 4.8
@@ -81,6 +87,15 @@ def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObj
 
 def _is_reserved(key: str) -> bool:
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
+
+
+def without_effective_input(result: JsonObject) -> tuple[JsonObject, Json]:
+    """Take out of a result what its tool says that it really got; None when it says nothing."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict) or EFFECTIVE_INPUT not in meta:
+        return result, None
+    rest = {key: value for key, value in meta.items() if key != EFFECTIVE_INPUT}
+    return {**result, "_meta": rest or None}, meta[EFFECTIVE_INPUT]
 
 
 def failure_text(raw: RawName, error: McpError) -> str:

@@ -36,6 +36,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp.http import SESSION_ENDED, SESSION_HEADER, UNREACHABLE, Streams, open_http
 from app_server.mcp.listing import Listing
+from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
@@ -216,7 +217,7 @@ async def _start(
 ) -> None:
     try:
         with anyio.fail_after(config.startup_timeout_s):
-            listing = await _shake_hands(client)
+            listing = await _shake_hands(client, config)
     except (TimeoutError, RequestTimedOut):
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
@@ -264,7 +265,8 @@ async def _open(
                 yield streams, None
 
 
-async def _shake_hands(client: McpClient) -> Listing:
+async def _shake_hands(client: McpClient, config: ServerConfig) -> Listing:
     hello = await client.introduce()
-    tools, meta = await list_all(client, "tools/list", "tools")
+    with measured_list(config):
+        tools, meta = await list_all(client, "tools/list", "tools")
     return Listing.of(hello, tools, meta)

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from app_server.config import Config, ConfigView
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extension.registration import Owner
+from protocol.model import Json
 
 DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
@@ -95,6 +100,8 @@ class HttpTransport:
     auth: str = "oauth"
     """The flow for servers without credentials in their headers; only `oauth` is known here."""
     oauth: OAuthSettings = field(default_factory=OAuthSettings)
+    bearer: SecretStr | None = None
+    """Of a server that was registered at run time; never from a file."""
 
     def headers(self, server: str) -> dict[str, str]:
         """Assemble the headers of every request.
@@ -114,11 +121,15 @@ class HttpTransport:
                     f"'{server}' is not set"
                 )
             headers["Authorization"] = f"Bearer {token}"
+        if self.bearer is not None:
+            headers["Authorization"] = f"Bearer {self.bearer.get_secret_value()}"
         return headers
 
     @property
     def has_credentials(self) -> bool:
         """Whether a bearer token or an Authorization header is configured, set or not."""
+        if self.bearer is not None:
+            return True
         names = {name.lower() for name in (*self.http_headers, *self.env_http_headers)}
         return self.bearer_token_env_var is not None or "authorization" in names
 
@@ -160,6 +171,11 @@ class ServerConfig:
     """Bounds of what the model reads of single tools, by raw name."""
     omit_from: Sequence[str] = ()
     """Surfaces on which the model does not see the server's tools."""
+    is_registered: bool = False
+    """Whether it was registered at run time: no file knows it, and nobody signs in to it."""
+    owner: Owner | None = None
+    """Keeps alive what serves it; leased for as long as it is used."""
+    metadata: RuntimeMetadata = NO_METADATA
 
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
@@ -213,6 +229,16 @@ def read_mcp_settings(config: Config) -> McpSettings:
         view.at("features").boolean("mcp_tool_list_changed", default=False),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
+
+
+def parse_server(name: str, table: Mapping[str, Json]) -> ServerConfig:
+    """Read the table of one server that stands in no file.
+
+    Raises:
+        ConfigError: see `read_mcp_settings`.
+    """
+    servers = Config({"mcp_servers": {name: dict(table)}}).view().at("mcp_servers")
+    return _read_server(name, servers.at(name))
 
 
 def _read_server(name: str, view: ConfigView) -> ServerConfig:
