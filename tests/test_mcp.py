@@ -475,7 +475,7 @@ def test_images_behind_the_last_text_are_seen() -> None:
 def test_what_the_model_reads_has_a_bounded_number_of_blocks(
     block: Any, blocks: int, shown: int, left_out: int | None
 ) -> None:
-    header, *parts = model_output({"content": [block] * blocks}, 0, 100)
+    _header, *parts = model_output({"content": [block] * blocks}, 0, 100)
     note = [] if left_out is None else [f"…{left_out} content blocks truncated…"]
     assert [part["text"] for part in parts[shown:]] == note
 
