@@ -1805,6 +1805,34 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 # Status.
 
 
+@claim("mcp:event-streams")
+async def test_event_streams_are_for_hosted_apps(tmp_path: Path) -> None:
+    start: dict[str, Any] = {
+        "threadId": "nobody",
+        "server": "nobody",
+        "subscriptionId": "s",
+        "name": "changed",
+        "arguments": {},
+    }
+    async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
+        answers = [
+            await client.refusal("mcpServer/event/stream/start", start),
+            await client.refusal(
+                "mcpServer/event/stream/start",
+                {**start, "threadId": await client.start_thread(), "server": "raw"},
+            ),
+        ]
+        stopped = await client.call("mcpServer/event/stream/stop", {"subscriptionId": "s"})
+    assert [(error.code, error.message, error.data) for error in answers] == [
+        (
+            -32600,
+            "MCP event subscriptions are only supported for hosted apps",
+            {"code": "eventStreamsNotSupported"},
+        )
+    ] * 2
+    assert stopped == {}
+
+
 @claim("status:list", "status:pages", "status:runtime")
 async def test_status_shows_every_server_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
