@@ -147,6 +147,17 @@ def test_both_transports_are_read_with_every_key() -> None:
             )
             for key in ("args", "env", "env_vars", "cwd", "bearer_token")
         ),
+        *(
+            (
+                {"url": "x", "http_headers_helper": blank},
+                "http_headers_helper must not be empty\nin `mcp_servers.s`\n",
+            )
+            for blank in ("", " \t")
+        ),
+        (
+            {"url": "x", "http_headers_helper": "echo {}", "environment_id": "far"},
+            "http_headers_helper is only supported for local MCP servers\nin `mcp_servers.s`\n",
+        ),
         (
             {"command": "x", "env_vars": [{"name": "A", "source": "weird"}]},
             "unsupported env_vars source `weird`; expected `local` or `remote`\n"

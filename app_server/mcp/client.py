@@ -34,7 +34,15 @@ from app_server.mcp.errors import (
     StartupTimedOut,
     TransportClosed,
 )
-from app_server.mcp.http import SESSION_ENDED, SESSION_HEADER, UNREACHABLE, Streams, open_http
+from app_server.mcp.header_command import HeaderCommand
+from app_server.mcp.http import (
+    SESSION_ENDED,
+    SESSION_HEADER,
+    UNREACHABLE,
+    Streams,
+    Tokens,
+    open_http,
+)
 from app_server.mcp.listing import Listing
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
@@ -260,7 +268,11 @@ async def _open(
             ) as process:
                 yield (process, process), process
         case HttpTransport() as http:
-            async with open_http(http.url, http.headers(config.name), tokens) as streams:
+            headers = http.headers(config.name)
+            credentials: list[Tokens] = [] if tokens is None else [tokens]
+            if http.header_command is not None:
+                credentials.append(HeaderCommand(http.header_command, cwd, headers))
+            async with open_http(http.url, headers, *credentials) as streams:
                 yield streams, None
 
 

@@ -92,6 +92,8 @@ class HttpTransport:
     bearer_token_env_var: str | None = None
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     env_http_headers: Mapping[str, str] = field(default_factory=dict)
+    header_command: str | None = field(default=None, repr=False)
+    """Prints more headers (`http_headers_helper`); it may hold a secret itself."""
     auth: str = "oauth"
     """The flow for servers without credentials in their headers; only `oauth` is known here."""
     oauth: OAuthSettings = field(default_factory=OAuthSettings)
@@ -287,10 +289,20 @@ def _read_transport(view: ConfigView) -> Transport:
             bearer_token_env_var=view.string("bearer_token_env_var"),
             http_headers=view.string_map("http_headers") or {},
             env_http_headers=view.string_map("env_http_headers") or {},
+            header_command=_read_header_command(view),
             auth=view.choice("auth", AUTH_FLOWS) or "oauth",
             oauth=_read_oauth(view),
         )
     raise view.error("invalid transport")
+
+
+def _read_header_command(view: ConfigView) -> str | None:
+    command = view.string("http_headers_helper")
+    if command is not None and not command.strip():
+        raise view.error("http_headers_helper must not be empty")
+    if command is not None and (view.string("environment_id") or LOCAL) != LOCAL:
+        raise view.error("http_headers_helper is only supported for local MCP servers")
+    return command
 
 
 def _read_oauth(view: ConfigView) -> OAuthSettings:
