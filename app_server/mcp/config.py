@@ -12,6 +12,8 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from app_server.config import Config, ConfigView
+from app_server.mcp.allowed import may_run
+from app_server.requirements import ServerIdentity, requirements_of
 
 DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
@@ -148,6 +150,8 @@ class ServerConfig:
     enabled: bool = True
     required: bool = False
     """A thread does not start without it."""
+    allowed: bool = True
+    """Whether an administrator lets it run; if not it is disabled, too."""
     environment_id: str = LOCAL
     startup_timeout_s: float = DEFAULT_STARTUP_S
     """For the handshake and the first list of tools."""
@@ -197,7 +201,7 @@ class McpSettings:
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
-    """Read all servers, sorted by name.
+    """Read all servers, sorted by name; those that an administrator does not allow are disabled.
 
     Raises:
         ConfigError: a table has no transport, two, or a value that does not fit.
@@ -206,9 +210,10 @@ def read_mcp_settings(config: Config) -> McpSettings:
     grace_ms = view.integer("mcp_optional_startup_grace_ms")
     if grace_ms is None:
         grace_ms = DEFAULT_GRACE_MS
+    demanded = requirements_of(config).servers
     return McpSettings(
         {
-            name: _read_server(name, table)
+            name: _read_server(name, table, demanded)
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
@@ -217,7 +222,11 @@ def read_mcp_settings(config: Config) -> McpSettings:
     )
 
 
-def _read_server(name: str, view: ConfigView) -> ServerConfig:
+def _read_server(
+    name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
+) -> ServerConfig:
+    transport = _read_transport(view)
+    allowed = may_run(name, demanded, command=view.string("command"), url=view.string("url"))
     startup_ms = view.integer("startup_timeout_ms")
     startup_s = view.seconds("startup_timeout_sec")
     if startup_s is None:
@@ -235,8 +244,9 @@ def _read_server(name: str, view: ConfigView) -> ServerConfig:
     }
     return ServerConfig(
         name=name,
-        transport=_read_transport(view),
-        enabled=view.boolean("enabled", default=True),
+        transport=transport,
+        enabled=view.boolean("enabled", default=True) and allowed,
+        allowed=allowed,
         required=view.boolean("required", default=False),
         environment_id=view.string("environment_id") or LOCAL,
         startup_timeout_s=startup_s,
