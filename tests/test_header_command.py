@@ -14,7 +14,12 @@ import pytest
 
 from app_server.mcp.config import HttpTransport, OAuthSettings, ServerConfig
 from app_server.mcp.errors import HeaderCommandFailed
-from app_server.mcp.header_command import MAX_OUTPUT_BYTES, parse_headers, run_command
+from app_server.mcp.header_command import (
+    MAX_OUTPUT_BYTES,
+    HeaderCommand,
+    parse_headers,
+    run_command,
+)
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from tests.harness import Served, WireClient, claim, serve, write_config
 from tests.test_mcp import steps_until_settled
@@ -197,6 +202,21 @@ async def test_nothing_of_a_command_is_left_behind(
     if not cancelled:
         timed_out = "MCP HTTP headers helper timed out after 0.2 seconds"
         assert outcome == ["{}\n" if ended else timed_out]
+
+
+async def test_requests_that_are_refused_together_run_the_command_once(tmp_path: Path) -> None:
+    command = HeaderCommand(printing(tmp_path), str(tmp_path), {})
+    first = await command.current()
+    found: list[str | None] = []
+
+    async def replace() -> None:
+        found.append(await command.replace(first))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(replace)
+    assert [command.headers(text or "")["x-run"] for text in found] == ["2", "2", "2"]
+    assert (runs(tmp_path), command.stored()) == (2, found[0])
 
 
 # The connection.
