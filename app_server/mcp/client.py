@@ -27,6 +27,7 @@ from app_server.mcp.config import (
 )
 from app_server.mcp.elicitation import BadQuestion
 from app_server.mcp.errors import (
+    HeaderCommandFailed,
     NotLoggedIn,
     PeerError,
     RequestTimedOut,
@@ -204,7 +205,7 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
                 tasks.cancel_scope.cancel()
     except OSError as exc:
         owner.failed(StartupFailed(f"{exc.strerror} (os error {exc.errno})"))
-    except (ServerUnavailable, ValueError) as exc:
+    except (ServerUnavailable, HeaderCommandFailed, ValueError) as exc:
         owner.failed(StartupFailed(str(exc)))
 
 
@@ -271,7 +272,9 @@ async def _open(
             headers = http.headers(config.name)
             credentials: list[Tokens] = [] if tokens is None else [tokens]
             if http.header_command is not None:
-                credentials.append(HeaderCommand(http.header_command, cwd, headers))
+                command = HeaderCommand(http.header_command, cwd, headers)
+                await command.current()
+                credentials.append(command)
             async with open_http(http.url, headers, *credentials) as streams:
                 yield streams, None
 

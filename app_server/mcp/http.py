@@ -20,7 +20,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from pydantic_core import from_json, to_json
 
-from app_server.mcp.errors import HeaderCommandFailed, OAuthFailed
+from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.exchange import Exchange, Exchanges, GivenUp
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
@@ -140,7 +140,7 @@ class AuthorizedTransport(httpx2.AsyncBaseTransport):
             if response.status_code != 401:
                 return response
             other = await self._tokens.replace(token)
-        except (OAuthFailed, HeaderCommandFailed) as exc:
+        except OAuthFailed as exc:
             raise httpx2.ConnectError(str(exc)) from None
         if other is None or other == token:
             return response
