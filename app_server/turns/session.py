@@ -17,6 +17,7 @@ from app_server.clock import Clock
 from app_server.config import Config, ConfigError
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
+from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
 from app_server.threads.store import ThreadStore
@@ -96,6 +97,7 @@ class SessionPorts:
     clients: ClientPort
     clock: Clock
     approvals: ApprovalRecords
+    processes: Processes
 
 
 class ThreadSession:
@@ -116,7 +118,11 @@ class ThreadSession:
         self._layers = config.layers
         self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
         self.servers = ServerSet(
-            mcp, thread.state.settings.cwd, self._server_step, self._elicitations
+            mcp,
+            thread.state.settings.cwd,
+            ports.processes,
+            self._server_step,
+            self._elicitations,
         )
         self._model = ports.model
         self._clients = ports.clients
@@ -195,6 +201,14 @@ class ThreadSession:
         server = self.servers.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self.announcer.server_step(name, step, error, sign_in_again=again)
+
+    def environment_changed(self, environment_id: str, connected: bool) -> None:
+        """Tell the listeners, if one of the MCP servers belongs there."""
+        if any(
+            server.config.environment_id == environment_id and server.config.enabled
+            for server in self.servers.servers.values()
+        ):
+            self.announcer.environment(environment_id, connected=connected)
 
     async def wait_for_servers(self) -> None:
         """Start MCP servers that have died again, and give those that start their grace."""
