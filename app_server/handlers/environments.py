@@ -5,10 +5,12 @@ Source: docs/environments.md.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import PurePosixPath
 
 from app_server.host.environments import Environments, NotAdded, UnknownEnvironment
 from app_server.host.exec_address import BadAddress, parse_exec_address
+from app_server.host.remote_environment import RemoteEnvironment
 from app_server.rpc.context import Handler, RequestContext
 from protocol.environments import (
     EnvironmentAddParams,
@@ -49,7 +51,7 @@ class EnvironmentHandlers:
                 params.websocket_request_id,
                 params.connect_timeout_ms,
             )
-            self._environments.add(params.environment_id, address)
+            self._environments.add(params.environment_id, partial(RemoteEnvironment, address))
         return EnvironmentAddResponse()
 
     async def info(
@@ -58,7 +60,7 @@ class EnvironmentHandlers:
         """Ask an environment for its shell and working folder."""
         environment_id = params.environment_id
         try:
-            info = await self._environments.info(environment_id)
+            shell, cwd = await self._environments.info(environment_id)
         except UnknownEnvironment as exc:
             raise invalid_request(
                 str(exc), "unknownEnvironment", environmentId=environment_id
@@ -69,7 +71,7 @@ class EnvironmentHandlers:
                 "environmentUnavailable",
                 environmentId=environment_id,
             ) from exc
-        return EnvironmentInfoResponse(shell=info.shell, cwd=_uri(info.cwd))
+        return EnvironmentInfoResponse(shell=shell, cwd=_uri(cwd))
 
     async def status(
         self, context: RequestContext, params: EnvironmentStatusParams

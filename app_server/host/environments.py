@@ -1,34 +1,27 @@
 """The table of environments: this machine, and those that clients have added.
 
-An environment that was added is connected to at once, and again whenever it is needed after the
-connection was lost. Adding it anew ends the connection, and what ran over it.
+Adding an environment anew ends the connection to the old one, and what ran over it.
 Source: docs/environments.md.
 """
 
-import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.abc
 
-from app_server.host.exec_address import ExecAddress
-from app_server.host.exec_client import ExecConnection, open_exec_connection
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.remote_process import RemoteProcess
 from app_server.host.shell import default_shell
 from app_server.launch import Launch
-from protocol.exec_server import ExecEnvironmentInfoResponse
-
-logger = logging.getLogger(__name__)
+from protocol.environments import EnvironmentShellInfo
 
 LOCAL = "local"
 
-REPLACED = "the environment was replaced"
-
 MAX_ENVIRONMENTS = 64
+"""Besides this machine."""
 MAX_ID_CHARS = 1024
 
 Status: TypeAlias = Literal["ready", "pending", "disconnected", "unknown"]
@@ -48,67 +41,32 @@ class NotAdded(Exception):
     """An environment cannot be added; the text says why."""
 
 
-class RemoteEnvironment:
-    """One exec server, with at most one connection to it."""
+class RemotePlace(Protocol):
+    """An environment elsewhere."""
 
-    def __init__(self, address: ExecAddress, told: Callable[[bool], None]) -> None:
-        """`told` hears when it is connected, and when it is not any more."""
-        self.status: Status = "pending"
-        self.error: str | None = None
-        """Why it is disconnected."""
-        self._address = address
-        self._told = told
-        self._connection: ExecConnection | None = None
-        self._connecting = anyio.Lock()
-        self._replaced = False
+    status: Status
+    error: str | None
+    """Why it is disconnected."""
 
-    async def connection(self, tasks: anyio.abc.TaskGroup) -> ExecConnection:
-        """Return the connection; make one in `tasks` if there is none.
+    async def connect(self) -> None:
+        """Connect, and leave it at that if it does not work."""
+
+    async def info(self) -> tuple[EnvironmentShellInfo, str]:
+        """Ask for shell and working folder; connects if need be.
 
         Raises:
-            OSError: see open_exec_connection.
+            OSError: it is out of reach.
         """
-        async with self._connecting:
-            if self._replaced:
-                raise ConnectionError(REPLACED)
-            if self._connection is None or self._connection.closed.is_set():
-                self._connection = await self._connect(tasks)
-            return self._connection
 
-    async def _connect(self, tasks: anyio.abc.TaskGroup) -> ExecConnection:
-        self.status, self.error = "pending", None
-        try:
-            connection: ExecConnection = await tasks.start(self._hold)
-        except OSError as exc:
-            self._disconnected(f"exec-server connection attempt failed: {exc}")
-            raise type(exc)(self.error) from exc
-        except BaseException:
-            self._disconnected("exec-server connection attempt failed: it was given up")
-            raise
-        if self._replaced:
-            connection.close(REPLACED)
-            raise ConnectionError(REPLACED)
-        return connection
-
-    async def _hold(self, *, task_status: anyio.abc.TaskStatus[ExecConnection]) -> None:
-        async with open_exec_connection(self._address) as connection:
-            self.status = "ready"
-            task_status.started(connection)
-            self._told(True)
-            try:
-                await connection.run()
-            finally:
-                self._disconnected(connection.loss)
-                self._told(False)
-
-    def _disconnected(self, why: str) -> None:
-        self.status, self.error = "disconnected", why
+    def run(self, launch: Launch) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Run a process there, see Environments.run; connects if need be."""
 
     def replace(self) -> None:
         """End the connection, and with it whatever runs there."""
-        self._replaced = True
-        if self._connection is not None:
-            self._connection.close(REPLACED)
+
+
+MakePlace: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[bool], None]], RemotePlace]
+"""Takes who owns its connection, and who hears when there is one and when not any more."""
 
 
 class Environments:
@@ -118,11 +76,11 @@ class Environments:
         """`tasks` owns the connections."""
         self._tasks = tasks
         self._local = LocalProcesses()
-        self._remote: dict[str, RemoteEnvironment] = {}
+        self._remote: dict[str, RemotePlace] = {}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
 
-    def add(self, environment_id: str, address: ExecAddress) -> None:
-        """Make an exec server known, in place of the one that had this id; never waits.
+    def add(self, environment_id: str, make: MakePlace) -> None:
+        """Make an environment known, in place of the one that had this id; never waits.
 
         Raises:
             NotAdded: the id is empty, too long, or that of this machine; or there are too many.
@@ -138,17 +96,9 @@ class Environments:
             raise NotAdded(f"there are {MAX_ENVIRONMENTS} environments already")
         if before is not None:
             before.replace()
-        environment = RemoteEnvironment(
-            address, lambda connected: self.on_connection(environment_id, connected)
-        )
-        self._remote[environment_id] = environment
-        self._tasks.start_soon(self._try, environment_id, environment)
-
-    async def _try(self, environment_id: str, environment: RemoteEnvironment) -> None:
-        try:
-            await environment.connection(self._tasks)
-        except OSError as exc:
-            logger.info("environment %s: %s", environment_id, exc)
+        place = make(self._tasks, lambda connected: self.on_connection(environment_id, connected))
+        self._remote[environment_id] = place
+        self._tasks.start_soon(place.connect)
 
     def has(self, environment_id: str) -> bool:
         """Whether this environment is known."""
@@ -160,10 +110,10 @@ class Environments:
             return "ready", None
         if environment_id not in self._remote:
             return "unknown", str(UnknownEnvironment(environment_id))
-        environment = self._remote[environment_id]
-        return environment.status, environment.error
+        place = self._remote[environment_id]
+        return place.status, place.error
 
-    async def info(self, environment_id: str) -> ExecEnvironmentInfoResponse:
+    async def info(self, environment_id: str) -> tuple[EnvironmentShellInfo, str]:
         """Ask an environment for its shell and its working folder; connects if need be.
 
         Raises:
@@ -171,9 +121,8 @@ class Environments:
             OSError: it is out of reach.
         """
         if environment_id == LOCAL:
-            return ExecEnvironmentInfoResponse(shell=default_shell(), cwd=str(Path.cwd()))
-        connection = await self._find(environment_id).connection(self._tasks)
-        return await connection.info()
+            return default_shell(), str(Path.cwd())
+        return await self._find(environment_id).info()
 
     @asynccontextmanager
     async def run(
@@ -188,22 +137,17 @@ class Environments:
         if environment_id == LOCAL:
             async with self._local.run(launch) as local:
                 yield local
-            return
-        try:
-            environment = self._find(environment_id)
-        except UnknownEnvironment as exc:
-            raise OSError(str(exc)) from exc
-        connection = await environment.connection(self._tasks)
-        async with connection.run_process(launch) as remote:
-            yield remote
+        else:
+            async with self._find(environment_id).run(launch) as remote:
+                yield remote
 
     async def aclose(self) -> None:
         """Let everything go, once all processes have been stopped."""
-        for environment in self._remote.values():
-            environment.replace()
+        for place in self._remote.values():
+            place.replace()
         await self._local.aclose()
 
-    def _find(self, environment_id: str) -> RemoteEnvironment:
+    def _find(self, environment_id: str) -> RemotePlace:
         try:
             return self._remote[environment_id]
         except KeyError:
