@@ -103,8 +103,9 @@ class ExecConnection:
 
     def close(self, why: str) -> None:
         """End the connection; its processes end with it."""
-        self.loss = why
-        self._scope.cancel()
+        if not self.closed.is_set():
+            self.loss = why
+            self._scope.cancel()
 
     async def info(self) -> ExecEnvironmentInfoResponse:
         """Ask about the machine.
@@ -135,19 +136,27 @@ class ExecConnection:
             cwd=launch.cwd,
         )
         try:
-            await self._ask("process/start", params)
+            await self._start(process, params)
             yield process
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._end(process)
+            if not process.ended.is_set():
+                self._kill(process)
+                with anyio.CancelScope(shield=True), anyio.move_on_after(END_S):
+                    await process.ended.wait()
             del self._processes[process.id]
 
-    async def _end(self, process: RemoteProcess) -> None:
-        if process.ended.is_set() or self.closed.is_set():
-            return
-        self._post(render(method="process/kill", params=ProcessParams(process_id=process.id)))
-        with anyio.move_on_after(END_S):
-            await process.ended.wait()
+    async def _start(self, process: RemoteProcess, params: ProcessStartParams) -> None:
+        try:
+            await self._ask("process/start", params)
+        except OSError:
+            # It may start all the same, if it was the answer that did not come.
+            self._kill(process)
+            process.lost()
+            raise
+
+    def _kill(self, process: RemoteProcess) -> None:
+        params = ProcessParams(process_id=process.id)
+        self._post(render(method="process/kill", params=params))
 
     async def _ask(self, method: str, params: WireModel | None) -> Json:
         if self.closed.is_set():
