@@ -24,6 +24,7 @@ from app_server.host.exec_client import ExecConnection, open_exec_connection
 from app_server.host.exec_protocol import ProtocolBroken, unpack
 from app_server.host.exec_server import ExecLimits, ExecServer, ExecSettings
 from app_server.host.processes import LocalProcesses
+from app_server.host.remote_environment import RemoteEnvironment
 from app_server.host.watchdog import read_groups
 from app_server.launch import Launch
 from tests.exec_peer import HELLO, HOLD, ExecClient, Holders, exec_client
@@ -200,7 +201,6 @@ async def collect(client: ExecClient, process_id: int) -> tuple[bytes, bytes, An
         streams[message[0]] += message[2]
 
 
-@claim("exec:process")
 async def test_a_process_gets_input_and_its_output_ends_with_its_exit() -> None:
     code = "import sys; d = sys.stdin.buffer.read(); sys.stderr.write('e'); print(d); sys.exit(3)"
     async with listening() as url, exec_client(url) as client:
@@ -216,7 +216,6 @@ async def test_a_process_gets_input_and_its_output_ends_with_its_exit() -> None:
         )
 
 
-@claim("exec:process")
 async def test_a_process_that_is_killed_says_by_which_signal() -> None:
     async with listening() as url, exec_client(url) as client:
         await start(client, 7, "import signal; signal.pause()")
@@ -235,7 +234,6 @@ async def test_a_stream_that_ends_before_its_process_is_told() -> None:
         assert [await client.receive() for _ in range(2)] == [(1, 1, b"x"), (1, 1, b"")]
 
 
-@claim("exec:windows")
 async def test_output_that_is_not_credited_waits_and_holds_up_nobody() -> None:
     much = "import os; os.write(1, b'x' * 3_000_000)"
     async with listening() as url, exec_client(url) as client:
@@ -256,7 +254,6 @@ async def test_output_that_is_not_credited_waits_and_holds_up_nobody() -> None:
         assert (got + len(rest), end) == (3_000_000, {"exitCode": 0, "signal": None})
 
 
-@claim("exec:windows")
 async def test_input_is_credited_when_it_has_been_taken() -> None:
     half = 512 * 1024
     code = "import sys; print(len(sys.stdin.buffer.read()))"
@@ -302,7 +299,6 @@ async def a_number_twice(client: ExecClient) -> None:
     await client.request("process/start", processId=2, command=PYTHON)
 
 
-@claim("exec:broken")
 @pytest.mark.parametrize(
     ("breaking", "code", "reason"),
     [
@@ -329,7 +325,6 @@ async def test_who_breaks_the_protocol_is_disconnected_and_told_why(
         assert said == reason or code == 1009
 
 
-@claim("exec:broken")
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
@@ -353,7 +348,6 @@ async def test_who_says_nothing_is_disconnected() -> None:
         assert (await client.closed())[0] == 1000
 
 
-@claim("exec:refused-requests")
 async def test_requests_that_make_no_sense_are_refused_and_change_nothing() -> None:
     async with listening(max_processes=1) as url, exec_client(url) as client:
         assert await client.call("process/list") == {
@@ -380,7 +374,6 @@ async def test_requests_that_make_no_sense_are_refused_and_change_nothing() -> N
         assert "result" in await start(client, 5, "")
 
 
-@claim("exec:info")
 async def test_an_exec_server_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/zsh")
     async with listening() as url, exec_client(url) as client:
@@ -392,7 +385,6 @@ async def test_an_exec_server_says_where_it_is(monkeypatch: pytest.MonkeyPatch) 
         assert shell["name"] == Path(shell["path"]).name != ""
 
 
-@claim("exec:door")
 @pytest.mark.parametrize(
     ("token", "headers", "status"),
     [
@@ -413,7 +405,6 @@ async def test_web_pages_and_strangers_are_not_let_in(
         assert caught.value.response.status_code == status
 
 
-@claim("exec:door")
 async def test_the_token_opens_the_door_and_connections_are_bounded() -> None:
     headers = {"Authorization": "Bearer right"}
     async with (
@@ -426,7 +417,6 @@ async def test_the_token_opens_the_door_and_connections_are_bounded() -> None:
         assert caught.value.response.status_code == 503
 
 
-@claim("exec:disconnect")
 async def test_processes_end_with_their_connection_and_no_other(tmp_path: Path) -> None:
     async with (
         Holders(tmp_path).watch() as holders,
@@ -442,7 +432,6 @@ async def test_processes_end_with_their_connection_and_no_other(tmp_path: Path) 
         assert await collect(stays, 1) == (b"", b"", {"exitCode": 0, "signal": None})
 
 
-@claim("exec:disconnect")
 async def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     count = 16
     async with (
@@ -671,12 +660,63 @@ async def test_what_is_no_exec_server_for_us_says_why(
     assert (type(caught.value), str(caught.value)) == (kind, text)
 
 
-async def test_nobody_there_is_a_refused_connection() -> None:
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ws://127.0.0.1:1", "connection refused"),
+        ("ws://localhost:1", "connection refused"),
+        (f"ws://{'a' * 64}.localhost:1", "no such host name"),
+    ],
+)
+async def test_nobody_there_is_a_failed_connection(url: str, reason: str) -> None:
     with pytest.raises(ConnectionError) as caught:
-        async with open_exec_connection(address_of("ws://127.0.0.1:1")):
+        async with open_exec_connection(address_of(f"{url}?key=secret")):
             raise AssertionError
-    said = "failed to connect to exec-server websocket `ws://127.0.0.1:1`: connection refused"
+    said = f"failed to connect to exec-server websocket `{url}`: {reason}"
     assert str(caught.value) == said
+
+
+async def test_a_server_that_is_no_web_server_is_a_failed_connection() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ConnectionError, match="no answer in HTTP$"):
+            async with open_exec_connection(address_of(url)):
+                raise AssertionError
+
+
+async def test_those_who_wait_for_a_connection_share_what_becomes_of_it() -> None:
+    attempts: list[ServerConnection] = []
+    all_wait = anyio.Event()
+
+    async def play(socket: ServerConnection) -> None:
+        attempts.append(socket)
+        await all_wait.wait()
+
+    failures: list[str] = []
+
+    async def want(place: RemoteEnvironment) -> None:
+        with pytest.raises(ConnectionError) as caught:
+            await place.info()
+        failures.append(str(caught.value))
+
+    async with playing(play) as url, anyio.create_task_group() as tasks:
+        place = RemoteEnvironment(address_of(url), tasks, lambda connected: None)
+        async with anyio.create_task_group() as wanting:
+            for _ in range(3):
+                wanting.start_soon(want, place)
+            with anyio.fail_after(WAIT_S):
+                while not attempts:
+                    await anyio.lowlevel.checkpoint()
+            all_wait.set()
+        assert (len(attempts), len(set(failures)), len(failures)) == (1, 1, 3)
+        assert (place.status, place.error) == ("disconnected", failures[0])
+        with pytest.raises(ConnectionError):
+            await place.info()
+        assert len(attempts) == 2
 
 
 @claim("environment:disconnect")

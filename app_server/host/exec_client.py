@@ -14,7 +14,12 @@ from typing import Literal, TypeVar
 import anyio
 from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidMessage,
+    InvalidStatus,
+    WebSocketException,
+)
 
 from app_server.host.exec_address import ExecAddress
 from app_server.host.exec_protocol import (
@@ -311,7 +316,7 @@ async def open_exec_connection(address: ExecAddress) -> AsyncIterator[ExecConnec
         raise ConnectionError(f"{doing}: {exc}") from exc
     except ProtocolBroken as exc:
         raise PermissionError(f"{doing}: {exc}") from exc
-    except (OSError, WebSocketException) as exc:
+    except (OSError, ValueError, ImportError, WebSocketException) as exc:
         raise ConnectionError(f"{doing}: {_words(exc)}") from exc
     try:
         yield ExecConnection(socket)
@@ -352,6 +357,19 @@ async def _shake_hands(socket: ClientConnection) -> None:
 
 
 def _words(exc: Exception) -> str:
-    if isinstance(exc, OSError) and exc.errno is not None and exc.strerror:
-        return exc.strerror if "Connect call failed" not in exc.strerror else "connection refused"
-    return str(exc)
+    """Say what went wrong without the texts of libraries, which repeat URLs as a whole."""
+    match exc:
+        case ConnectionRefusedError():
+            return "connection refused"
+        case OSError() if exc.errno is not None and exc.strerror:
+            return exc.strerror
+        case OSError() if "Connect call failed" in str(exc):
+            # All addresses of a name in one text.
+            return "connection refused"
+        case InvalidMessage():
+            return "no answer in HTTP"
+        case ImportError():
+            return "this proxy needs the Python package python-socks"
+        case UnicodeError():
+            return "no such host name"
+    return type(exc).__name__

@@ -4,6 +4,7 @@ Source: docs/environments.md, "Children".
 """
 
 import asyncio
+import logging
 import os
 import signal
 from asyncio.subprocess import SubprocessStreamProtocol
@@ -15,8 +16,13 @@ import anyio
 from app_server.host.reaper import Reaper
 from app_server.launch import Launch
 
+logger = logging.getLogger(__name__)
+
 TERMINATE_S = 2.0
 """Between SIGTERM and SIGKILL."""
+
+KILL_S = 5.0
+"""For the system to end what was killed; a disk that hangs may keep it."""
 
 
 class _Protocol(SubprocessStreamProtocol):
@@ -68,7 +74,10 @@ class LocalProcess:
         with anyio.move_on_after(TERMINATE_S):
             await self.exited.wait()
         self._signal(signal.SIGKILL)
-        await self.exited.wait()
+        with anyio.move_on_after(KILL_S) as limit:
+            await self.exited.wait()
+        if limit.cancelled_caught:
+            logger.warning("process %d does not end, although it was killed", self.pid)
         # Processes that left the group may hold the other ends.
         self._transport.close()
 

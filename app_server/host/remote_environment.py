@@ -38,6 +38,9 @@ class RemoteEnvironment:
         self._told = told
         self._connection: ExecConnection | None = None
         self._connecting = anyio.Lock()
+        self._attempts = 0
+        self._failure: tuple[int, OSError] | None = None
+        """The last attempt that failed, by its number."""
         self._replaced = False
 
     async def connect(self) -> None:
@@ -66,20 +69,29 @@ class RemoteEnvironment:
             self._connection.close(REPLACED)
 
     async def _connected(self) -> ExecConnection:
+        joined = self._attempts if self._connecting.locked() else None
         async with self._connecting:
             if self._replaced:
                 raise ConnectionError(REPLACED)
-            if self._connection is None or self._connection.closed.is_set():
-                self._connection = await self._connect()
+            if self._connection is not None and not self._connection.closed.is_set():
+                return self._connection
+            if joined is not None and self._failure is not None and self._failure[0] >= joined:
+                # Whoever waited for an attempt has its result, and does not begin another one.
+                failure = self._failure[1]
+                raise type(failure)(*failure.args)
+            self._connection = await self._connect()
             return self._connection
 
     async def _connect(self) -> ExecConnection:
         self.status, self.error = "pending", None
+        self._attempts += 1
         try:
             connection: ExecConnection = await self._tasks.start(self._hold)
         except OSError as exc:
             self._disconnected(f"exec-server connection attempt failed: {exc}")
-            raise type(exc)(self.error) from exc
+            failure = type(exc)(self.error)
+            self._failure = self._attempts, failure
+            raise failure from exc
         except BaseException:
             self._disconnected("exec-server connection attempt failed: it was given up")
             raise
