@@ -1,5 +1,6 @@
 """host: processes here, the watchdog, the exec server and its client, frame by frame."""
 
+import asyncio
 import errno
 import json
 import os
@@ -683,7 +684,7 @@ async def test_a_server_that_is_no_web_server_is_a_failed_connection() -> None:
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ConnectionError, match="no answer in HTTP$"):
+        with pytest.raises(ConnectionError, match=r"no answer in HTTP$"):
             async with open_exec_connection(address_of(url)):
                 raise AssertionError
 
