@@ -155,7 +155,10 @@ async def test_an_environment_out_of_reach_says_why(tmp_path: Path) -> None:
 
 
 @claim("environment:headers")
-async def test_token_and_request_id_are_sent_at_every_connect(tmp_path: Path) -> None:
+async def test_token_and_request_id_are_sent_at_every_connect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "app_server")
     seen: list[tuple[str | None, str | None]] = []
 
     async def play(socket: ServerConnection) -> None:
@@ -173,7 +176,7 @@ async def test_token_and_request_id_are_sent_at_every_connect(tmp_path: Path) ->
         error = (await until(client, "disconnected"))["error"]
         refusal = await client.refusal("environment/info", {"environmentId": "far"})
         assert seen == [("Bearer secret", "r-1")] * 2
-        assert "secret" not in error + refusal.message
+        assert "secret" not in error + refusal.message + caplog.text
 
 
 # A server elsewhere.
@@ -224,6 +227,30 @@ async def test_input_of_any_size_reaches_a_server_elsewhere(tmp_path: Path) -> N
         result = await client.call("mcpServer/tool/call", params)
         # What comes back is as long, and cut.
         assert result["content"][0]["text"].startswith("Truncated tool output:")
+
+
+@claim("mcp:deaf")
+@pytest.mark.process
+async def test_a_server_elsewhere_that_stops_reading_holds_up_its_own_calls_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.stdio.SEND_S", 0.1)
+    config = stdio_server("raw", "deaf", environment_id=FAR)
+    config += stdio_server("other", environment_id=FAR)
+    async with (
+        exec_server() as far,
+        serve(tmp_path, config=config) as served,
+        served.client() as client,
+    ):
+        await add(client, far.url)
+        thread_id = await client.start_thread()
+        params = {"threadId": thread_id, "server": "raw", "tool": "plain"}
+        big = {**params, "arguments": {"text": "x" * 2_000_000}}
+        error = await client.refusal("mcpServer/tool/call", big)
+        said = "tool call failed for `raw/plain`: the server does not read its input"
+        assert error.message == said
+        result = await client.call("mcpServer/tool/call", {**params, "server": "other"})
+        assert result["content"] == [{"type": "text", "text": "plain ran"}]
 
 
 @claim("environment:start-failures")

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -689,6 +689,82 @@ async def test_a_server_that_is_no_web_server_is_a_failed_connection() -> None:
                 raise AssertionError
 
 
+async def test_an_environment_that_is_replaced_while_it_connects_is_not_used() -> None:
+    asked, may_answer = anyio.Event(), anyio.Event()
+    told: list[bool] = []
+
+    async def play(socket: ServerConnection) -> None:
+        asked.set()
+        await may_answer.wait()
+        await welcome(socket)
+        await socket.wait_closed()
+
+    async with playing(play) as url, anyio.create_task_group() as tasks:
+        place = RemoteEnvironment(address_of(url), tasks, told.append)
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as connecting:
+                connecting.start_soon(place.connect)
+                await asked.wait()
+                assert place.status == "pending"
+                place.replace()
+                may_answer.set()
+        with pytest.raises(ConnectionError, match=r"^the environment was replaced$"):
+            await place.info()
+    assert told == [True, False]
+
+
+async def test_an_attempt_that_is_given_up_leaves_the_environment_disconnected() -> None:
+    asked = anyio.Event()
+
+    async def play(socket: ServerConnection) -> None:
+        if asked.is_set():
+            await welcome(socket)
+        asked.set()
+        await socket.wait_closed()
+
+    async with playing(play) as url, anyio.create_task_group() as tasks:
+        place = RemoteEnvironment(address_of(url), tasks, lambda connected: None)
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as connecting:
+                connecting.start_soon(place.connect)
+                await asked.wait()
+                connecting.cancel_scope.cancel()
+            assert (place.status, place.error) == (
+                "disconnected",
+                "exec-server connection attempt failed: it was given up",
+            )
+            await place.connect()
+        assert place.status == "ready"
+        place.replace()
+
+
+async def test_an_exec_server_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SEND_S", 0.2)
+    count = 24
+
+    async def play(socket: ServerConnection) -> None:
+        await welcome(socket)
+        for _ in range(count):
+            started = json.loads(await socket.recv())
+            await socket.send(json.dumps({"id": started["id"], "result": {"pid": 1}}))
+        await left.wait()
+        socket.transport.abort()
+
+    left = anyio.Event()
+    async with playing(play, max_queue=1) as url, connected(url) as connection:
+        with anyio.fail_after(WAIT_S):
+            async with AsyncExitStack() as stack:
+                running = [
+                    await stack.enter_async_context(connection.run_process(Launch("x")))
+                    for _ in range(count)
+                ]
+                for process in running:
+                    process.write(b"x" * 1024 * 1024)
+                await connection.closed.wait()
+                left.set()
+        assert connection.loss == "the exec server does not read"
+
+
 async def test_those_who_wait_for_a_connection_share_what_becomes_of_it() -> None:
     attempts: list[ServerConnection] = []
     all_wait = anyio.Event()
@@ -764,6 +840,7 @@ async def test_everything_that_waits_fails_when_the_connection_is_lost() -> None
         ("{", "a text frame that is no message"),
         (b"\1", "a binary frame without a head"),
         (b"\0\0\0\0\1", "input from an exec server"),
+        (b"\2\0\0\0\1" + b"x" * (1024 * 1024 - 5), "more output than was credited"),
         ('{"method": "process/exited", "params": {}}', "bad parameters of process/exited"),
         (
             '{"method": "process/credit", "params": {"processId": 1, "stream": "stdin", '
@@ -781,12 +858,13 @@ async def test_an_exec_server_that_breaks_the_protocol_is_left(
         await socket.send(json.dumps({"id": started["id"], "result": {"pid": 1}}))
         # What is said of processes that nobody knows is late, and nothing else.
         await socket.send(b"\1\0\0\0\7x")
-        await socket.send(said)
+        for _ in range(2):
+            await socket.send(said)
         await socket.wait_closed()
 
     async with playing(play) as url, connected(url) as connection:
         with anyio.fail_after(WAIT_S):
-            async with connection.run_process(Launch("x")) as process:
+            async with connection.run_process(Launch("x", read_limit_bytes=1000)) as process:
                 await process.ended.wait()
         assert connection.loss == f"the exec server broke the protocol: {reason}"
 

@@ -139,7 +139,9 @@ class ExecServer:
         if token is None:
             return True
         expected = f"Bearer {token}".encode()
-        return len(shown) == 1 and hmac.compare_digest(shown[0].encode(), expected)
+        return len(shown) == 1 and hmac.compare_digest(
+            shown[0].encode(errors="surrogateescape"), expected
+        )
 
     async def _converse(self, socket: ServerConnection) -> None:
         self._connections += 1
