@@ -13,6 +13,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
+from app_server.host.remote_process import RemoteProcess
+from app_server.mcp.stdio import ServerProcess
+from protocol.exec_server import ProcessExitedParams
 from tests.exec_peer import EXECUTABLE, STUBBORN, Holders, exec_server
 from tests.harness import PEER, WAIT_S, WireClient, calls, claim, serve, stdio_server
 from tests.test_process import running
@@ -283,6 +286,27 @@ async def test_starts_that_fail_elsewhere_say_why_as_they_do_here(tmp_path: Path
                 "environment `far`: only processes run elsewhere",
             ),
         }
+
+
+async def test_the_last_words_of_a_server_are_waited_for_when_its_output_ends_first() -> None:
+    child = RemoteProcess(1, 1000, lambda *_: None, lambda _: None)
+    process = ServerProcess(child)
+    said: list[str] = []
+
+    async def listen() -> None:
+        said.append(await process.last_words())
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(process.drain_stderr)
+            child.feed("stdout", b"")
+            with pytest.raises(anyio.EndOfStream):
+                await process.receive()
+            tasks.start_soon(listen)
+            await anyio.wait_all_tasks_blocked()
+            child.feed("stderr", b"first\nlast\n")
+            child.exited(ProcessExitedParams(process_id=1, exit_code=7, signal=None))
+    assert said == ["exit status 7: last"]
 
 
 @claim("environment:token")

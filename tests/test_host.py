@@ -69,7 +69,7 @@ async def test_a_process_has_pipes_a_folder_and_the_variables_it_is_given(
         with anyio.fail_after(WAIT_S):
             said = (await child.stdout.read()).decode()
             assert await child.stderr.read() == b"e"
-            await child.exited.wait()
+            await child.ended.wait()
         assert said == f"in {tmp_path} True ['ours', None, 'g']\n"
         assert child.returncode == 0
 
@@ -103,7 +103,7 @@ async def test_pipes_that_somebody_else_holds_do_not_keep_us(tmp_path: Path) -> 
             async with local.run(python(code, str(fifo))) as child:
                 let_go = await anyio.to_thread.run_sync(os.open, fifo, os.O_WRONLY)
                 assert await child.stdout.readexactly(1) == b"x"
-                await child.exited.wait()
+                await child.ended.wait()
         assert child.returncode == 0
         os.close(let_go)
 
@@ -135,7 +135,7 @@ async def test_a_group_that_has_ended_is_not_watched_any_more() -> None:
             assert local.reaper.groups == {child.pid}
             child.write(b"\n")
             with anyio.fail_after(WAIT_S):
-                await child.exited.wait()
+                await child.ended.wait()
                 while local.reaper.groups:
                     await anyio.lowlevel.checkpoint()
             assert child.group_is_gone
@@ -157,8 +157,8 @@ async def test_a_watchdog_that_died_is_replaced_and_knows_all_groups() -> None:
             # It ends what it knows when its pipe ends, as it would at our death.
             with anyio.fail_after(WAIT_S):
                 await local.reaper.aclose()
-                await first.exited.wait()
-                await second.exited.wait()
+                await first.ended.wait()
+                await second.ended.wait()
             assert (first.returncode, second.returncode) == (-signal.SIGTERM, -signal.SIGTERM)
 
 
@@ -168,7 +168,7 @@ async def test_children_start_without_a_watchdog_where_there_can_be_none(
     monkeypatch.setattr("app_server.host.reaper.sys.executable", "/no/such")
     async with processes() as local, local.run(Launch("true", inherited=["PATH"])) as child:
         with anyio.fail_after(WAIT_S):
-            await child.exited.wait()
+            await child.ended.wait()
         assert local.reaper.pid is None
     assert "no watchdog" in caplog.text
 

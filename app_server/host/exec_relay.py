@@ -91,8 +91,8 @@ class Relay:
     async def run(self, child: LocalProcess) -> None:
         """Relay until the process has ended and its output was sent, or it is to be killed."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pump, "stdout", child.stdout, child.exited)
-            tasks.start_soon(self._pump, "stderr", child.stderr, child.exited)
+            tasks.start_soon(self._pump, "stdout", child.stdout, child.ended)
+            tasks.start_soon(self._pump, "stderr", child.stderr, child.ended)
             tasks.start_soon(self._take_input, child)
             tasks.start_soon(self._until_over, child)
             await self.killed.wait()
@@ -109,7 +109,7 @@ class Relay:
         await self._send(render(method="process/exited", params=params))
 
     async def _until_over(self, child: LocalProcess) -> None:
-        await child.exited.wait()
+        await child.ended.wait()
         with anyio.move_on_after(DRAIN_S):
             for outlet in self._outlets.values():
                 await outlet.ended.wait()

@@ -50,7 +50,7 @@ class LocalProcess:
         self.stdin = protocol.stdin
         self.stdout = protocol.stdout
         self.stderr = protocol.stderr
-        self.exited = protocol.exited
+        self.ended = protocol.exited
         """Set when the process has ended; others of its group may live on."""
         self.group_is_gone = False
         """Nothing of the group is left: its id may be given to others."""
@@ -72,10 +72,10 @@ class LocalProcess:
         self.stdin.close()
         self._signal(signal.SIGTERM)
         with anyio.move_on_after(TERMINATE_S):
-            await self.exited.wait()
+            await self.ended.wait()
         self._signal(signal.SIGKILL)
         with anyio.move_on_after(KILL_S) as limit:
-            await self.exited.wait()
+            await self.ended.wait()
         if limit.cancelled_caught:
             logger.warning("process %d does not end, although it was killed", self.pid)
         # Processes that left the group may hold the other ends.
@@ -83,7 +83,7 @@ class LocalProcess:
 
     async def watch(self) -> None:
         """Wait for the end of the process, and find out whether others of its group live on."""
-        await self.exited.wait()
+        await self.ended.wait()
         self._signal(0)
 
     def _signal(self, number: int) -> None:
@@ -92,7 +92,7 @@ class LocalProcess:
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            self.group_is_gone = self.exited.is_set()
+            self.group_is_gone = self.ended.is_set()
 
 
 class LocalProcesses:

@@ -225,7 +225,7 @@ async def _start(
     except (TimeoutError, RequestTimedOut):
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
-        words = process.last_words if process is not None else ""
+        words = await process.last_words() if process is not None else ""
         owner.failed(StartupFailed(": ".join(filter(None, ("the server ended too early", words)))))
     except PeerError as exc:
         again = tokens is not None and tokens.had_credential

@@ -4,6 +4,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+import anyio
+
 from app_server.launch import Launch
 
 
@@ -17,6 +19,10 @@ class ChildProcess(Protocol):
     @property
     def stderr(self) -> asyncio.StreamReader:
         """What it complains about."""
+
+    @property
+    def ended(self) -> anyio.Event:
+        """Set when the process has ended, or is out of reach."""
 
     @property
     def returncode(self) -> int | None:

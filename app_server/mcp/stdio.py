@@ -27,6 +27,9 @@ SEND_S = 30.0
 
 STDERR_TAIL_BYTES = 4096
 
+LAST_WORDS_S = 0.5
+"""For the exit status and the end of stderr, once stdout has ended."""
+
 
 class ServerProcess:
     """A running server and its pipes; both ends of the SDK's stream contract."""
@@ -35,10 +38,16 @@ class ServerProcess:
         self._process = process
         self._stdout = process.stdout
         self._stderr_tail = b""
+        self._stderr_ended = anyio.Event()
 
-    @property
-    def last_words(self) -> str:
-        """How the process ended, as far as it is known, and its last line on stderr."""
+    async def last_words(self) -> str:
+        """Return how the process ended, as far as it is known, and its last line on stderr.
+
+        Waits a moment for both, as the end of stdout may be seen before them.
+        """
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._process.ended.wait()
+            await self._stderr_ended.wait()
         code = self._process.returncode
         ending = "" if code is None else f"exit status {code}"
         lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
@@ -116,6 +125,7 @@ class ServerProcess:
         """Read stderr to its end, so that the server never blocks on it; keep the tail."""
         while chunk := await self._process.stderr.read(65536):
             self._stderr_tail = (self._stderr_tail + chunk)[-STDERR_TAIL_BYTES:]
+        self._stderr_ended.set()
 
 
 @asynccontextmanager
