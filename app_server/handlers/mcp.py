@@ -20,6 +20,7 @@ from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import McpError
 from app_server.mcp.measurements import origin
 from app_server.mcp.naming import RawName
+from app_server.mcp.processes import Processes
 from app_server.mcp.status import ServerReport, report
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.ports import ClientPort
@@ -55,6 +56,7 @@ class McpPorts:
     sessions: Sessions
     configuration: Configuration
     extensions: ExtensionRegistry
+    processes: Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class McpHandlers:
         self._sessions = ports.sessions
         self._configuration = ports.configuration
         self._extensions = ports.extensions
+        self._processes = ports.processes
         self._probe = AuthProbe()
 
     @property
@@ -195,7 +198,8 @@ class McpHandlers:
         self, settings: McpSettings, question: Callable[[ServerSet], Awaitable[Answer]]
     ) -> Answer:
         """Run servers for as long as one question takes."""
-        servers = ServerSet(settings, self._configuration.resolve(None), lambda *_: None)
+        cwd = self._configuration.resolve(None)
+        servers = ServerSet(settings, cwd, self._processes, lambda *_: None)
         answers: list[Answer] = []
         failure: McpError | None = None
         async with anyio.create_task_group() as tasks:

@@ -19,6 +19,7 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
+from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
 from app_server.threads.store import ThreadStore
@@ -98,6 +99,7 @@ class SessionPorts:
     clients: ClientPort
     clock: Clock
     approvals: ApprovalRecords
+    processes: Processes
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
 
 
@@ -121,7 +123,11 @@ class ThreadSession:
         self._catalog = ServerCatalog(ports.extensions, thread.id)
         self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
         self.servers = ServerSet(
-            self._resolved(), thread.state.settings.cwd, self._server_step, self._elicitations
+            self._resolved(),
+            thread.state.settings.cwd,
+            ports.processes,
+            self._server_step,
+            self._elicitations,
         )
         self._model = ports.model
         self._clients = ports.clients
@@ -205,6 +211,14 @@ class ThreadSession:
         server = self.servers.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self.announcer.server_step(name, step, error, sign_in_again=again)
+
+    def environment_changed(self, environment_id: str, connected: bool) -> None:
+        """Tell the listeners, if one of the MCP servers belongs there."""
+        if any(
+            server.config.environment_id == environment_id and server.config.enabled
+            for server in self.servers.servers.values()
+        ):
+            self.announcer.environment(environment_id, connected=connected)
 
     async def wait_for_servers(self) -> None:
         """Bring the MCP servers up to date before a model request.
