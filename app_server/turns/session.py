@@ -28,8 +28,9 @@ from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
+from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.reviewer import Reviewer
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
 from protocol.items import UserInput, UserMessageThreadItem
@@ -128,7 +129,11 @@ class ThreadSession:
         self._clock = ports.clock
         self._tasks = tasks
         self._settings = settings
-        self._approvals = ApprovalGate(ports.clients, ports.approvals)
+        self._approvals = ApprovalGate(
+            ports.clients,
+            ports.approvals,
+            Reviewer(self, thread, ports.model, settings.providers, ports.clients, ports.clock),
+        )
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
@@ -365,6 +370,12 @@ class ThreadSession:
         """
         self.require_active(turn_id).scope.cancel()
 
+    def stop_denied_turn(self, turn_id: str) -> None:
+        """Interrupt the running turn for the reviewer, if it is the one that is meant."""
+        if self._run is not None and self._run.id == turn_id:
+            self._run.interruption = STOPPED_BY_REVIEWER
+            self._run.scope.cancel()
+
     # The running turn.
 
     async def take_queued(self) -> None:
@@ -416,7 +427,7 @@ class ThreadSession:
         records: list[Record] = []
         remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
         if end == "interrupted":
-            remembered.append(message("developer", INTERRUPTED))
+            remembered.append(message("developer", run.interruption))
         if remembered:
             records.append(HistoryAppended(at_ms=at_ms, items=remembered))
         records.append(
