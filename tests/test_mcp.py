@@ -26,6 +26,7 @@ from mcp.server.streamable_http_manager import (
 from app_server.config import Config, ConfigError
 from app_server.mcp import http as mcp_http
 from app_server.mcp.calls import (
+    MAX_MODEL_BLOCKS,
     MAX_RESULT_BYTES,
     CallOrigin,
     bounded_result,
@@ -451,6 +452,32 @@ def test_what_the_model_reads_is_bounded_over_all_blocks() -> None:
     assert structured.startswith('Wall time: 0.0000 seconds\nOutput:\n{"a":"xxx')
     assert len(structured) < 200
     assert len(model_output({"content": "strange"}, 0, 100)) == 1
+
+
+IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+
+
+def test_images_behind_the_last_text_are_seen() -> None:
+    texts = [{"type": "text", "text": "a" * 200}, {"type": "text", "text": "b"}]
+    _, *parts = model_output({"content": [*texts, IMAGE]}, 0, 100)
+    assert [part["type"] for part in parts] == ["input_text", "input_image", "input_text"]
+    assert parts[-1]["text"] == "…1 content blocks truncated…"
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "shown", "left_out"),
+    [
+        ({"type": "text", "text": "a" * 60}, 1000, 2, 998),
+        ({"type": "text", "text": ""}, MAX_MODEL_BLOCKS, MAX_MODEL_BLOCKS, None),
+        (IMAGE, 1000, MAX_MODEL_BLOCKS, 744),
+    ],
+)
+def test_what_the_model_reads_has_a_bounded_number_of_blocks(
+    block: Any, blocks: int, shown: int, left_out: int | None
+) -> None:
+    _header, *parts = model_output({"content": [block] * blocks}, 0, 100)
+    note = [] if left_out is None else [f"…{left_out} content blocks truncated…"]
+    assert [part["text"] for part in parts[shown:]] == note
 
 
 def test_a_result_that_fits_no_message_becomes_its_beginning_and_end() -> None:

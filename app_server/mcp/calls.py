@@ -46,6 +46,9 @@ BYTES_PER_TOKEN = 4.8
 DEFAULT_MODEL_BYTES = 12_000
 """UTF-8 bytes of text of one tool output that the model sees."""
 
+MAX_MODEL_BLOCKS = 256
+"""Content blocks of one tool output that the model sees."""
+
 MAX_RESULT_BYTES = 900 * 1024
 """UTF-8 bytes of a result inside an item; a message to a client stays below 1 MiB."""
 
@@ -114,7 +117,8 @@ def failure_text(raw: RawName, error: McpError) -> str:
 def model_output(result: JsonObject, wall_s: float, limit_bytes: int) -> Json:
     """Turn a result into what the model reads: a list of content, or one string.
 
-    Text beyond `limit_bytes` is cut out of the middle.
+    Text beyond `limit_bytes` is cut out of the middle of the block in which the limit lies; of the
+    texts behind it, and of blocks above MAX_MODEL_BLOCKS, the model reads how many there are.
     """
     header = f"Wall time: {wall_s:.4f} seconds\nOutput:"
     structured = result.get("structuredContent")
@@ -122,12 +126,17 @@ def model_output(result: JsonObject, wall_s: float, limit_bytes: int) -> Json:
         return f"{header}\n{cut_middle(_compact(structured), limit_bytes)}"
     parts: list[JsonObject] = [_text(header)]
     left = limit_bytes
-    for block in blocks_of(result):
+    blocks = blocks_of(result)
+    for block in blocks[:MAX_MODEL_BLOCKS]:
         part = _model_part(block)
         if (text := part.get("text")) is not None:
-            part = _text(cut_middle(text, max(left, 0)))
+            if left <= 0:
+                continue
+            part = _text(cut_middle(text, left))
             left -= len(text.encode())
         parts.append(part)
+    if left_out := len(blocks) - len(parts) + 1:
+        parts.append(_text(f"…{left_out} content blocks truncated…"))
     return parts
 
 
