@@ -41,6 +41,14 @@ def connected_account(tool: Tool) -> str | None:
     return email if all(char.isprintable() and not char.isspace() for char in email) else None
 
 
+def without_account(definition: JsonObject) -> JsonObject:
+    """Return a tool as clients may see it: without the context that only the reviewer gets."""
+    meta = definition.get("_meta")
+    if not isinstance(meta, dict) or APPROVAL_CONTEXT not in meta:
+        return definition
+    return {**definition, "_meta": {k: v for k, v in meta.items() if k != APPROVAL_CONTEXT}}
+
+
 def _member(value: Json, key: str) -> Json:
     return value.get(key) if isinstance(value, dict) else None
 
