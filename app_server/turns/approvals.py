@@ -15,7 +15,7 @@ from app_server.turns.approval_question import (
     planned_action,
 )
 from app_server.turns.ports import ApprovalRecords, ClientPort, NotRecorded
-from app_server.turns.reviewer import Refused, Reviewer
+from app_server.turns.reviewer import Refused, Reviewer, is_reviewed
 from protocol.elicitation import McpServerElicitationRequestResponse
 from protocol.lifecycle import WarningNotification
 from protocol.model import Json
@@ -62,7 +62,7 @@ class ApprovalGate:
             return Verdict.RUN
         if settings.approval_policy == "never":
             return Verdict.FORBID
-        return Verdict.REVIEW if _is_reviewed(tool, settings) else Verdict.ASK
+        return Verdict.REVIEW if is_reviewed(tool.config.metadata, settings) else Verdict.ASK
 
     async def ask(self, request: ApprovalRequest) -> None:
         """Ask the user; returns when the call may run.
@@ -111,11 +111,6 @@ class ApprovalGate:
                 )
                 warning = WarningNotification(thread_id=request.thread_id, message=message)
                 self._clients.emit(request.thread_id, warning)
-
-
-def _is_reviewed(tool: Tool, settings: Settings) -> bool:
-    chosen = tool.config.metadata.approvals_reviewer or settings.approvals_reviewer
-    return chosen != "user"
 
 
 def _needs_approval(mode: str, annotations: Json) -> bool:

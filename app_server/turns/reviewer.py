@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 import anyio
 
 from app_server.clock import Clock
+from app_server.extension.metadata import RuntimeMetadata
 from app_server.threads.live import LiveThread
 from app_server.turns.model import ItemDone, Model, ModelFailure, ModelRequest
 from app_server.turns.ports import ClientPort
@@ -34,6 +35,7 @@ from protocol.items import (
 )
 from protocol.lifecycle import GuardianWarningNotification
 from protocol.model import JsonObject
+from protocol.rollout import Settings
 
 REVIEW_S = 90.0
 """For one review, with whatever its model call needs."""
@@ -61,11 +63,17 @@ class PlannedAction:
     """What somebody wants to do, as clients see it and as the reviewer sees it."""
 
     turn_id: str
-    target_item_id: str
+    target_item_id: str | None
+    """None if clients see no item."""
     action: McpToolCallGuardianApprovalReviewAction
     evidence: JsonObject
     private: str | None = None
     """A text of the evidence that must not come out again."""
+
+
+def is_reviewed(metadata: RuntimeMetadata, settings: Settings) -> bool:
+    """Whether the reviewer decides instead of the user; what a registration says comes first."""
+    return (metadata.approvals_reviewer or settings.approvals_reviewer) != "user"
 
 
 class ReviewHost(Protocol):

@@ -15,6 +15,7 @@ import anyio.abc
 
 from app_server.clock import Clock
 from app_server.config import Config, ConfigError
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
@@ -120,7 +121,12 @@ class ThreadSession:
         self._config = config
         self._mcp = mcp
         self._catalog = ServerCatalog(ports.extensions, thread.id)
-        self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
+        reviewer = Reviewer(
+            self, thread, ports.model, settings.providers, ports.clients, ports.clock
+        )
+        self._elicitations = ElicitationGate(
+            thread, ports.clients, self._shown_as_waiting, reviewer, self._metadata_of
+        )
         self.servers = ServerSet(
             self._resolved(), thread.state.settings.cwd, self._server_step, self._elicitations
         )
@@ -129,11 +135,7 @@ class ThreadSession:
         self._clock = ports.clock
         self._tasks = tasks
         self._settings = settings
-        self._approvals = ApprovalGate(
-            ports.clients,
-            ports.approvals,
-            Reviewer(self, thread, ports.model, settings.providers, ports.clients, ports.clock),
-        )
+        self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
@@ -205,6 +207,10 @@ class ThreadSession:
 
     def _resolved(self) -> McpSettings:
         return self._catalog.resolve(self._mcp, self._config, "discover")
+
+    def _metadata_of(self, name: str) -> RuntimeMetadata:
+        server = self.servers.servers.get(name)
+        return NO_METADATA if server is None else server.config.metadata
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self.servers.servers.get(name)
