@@ -547,9 +547,11 @@ async def test_the_thread_or_the_turn_names_the_reviewer_also_by_its_old_name(
         told = await client.until("turn/completed")
         assert STARTED not in methods_of(told)
     old = 'approvals_reviewer = "guardian_subagent"\n'
-    async with with_peer(tmp_path / "old", old) as place:
+    async with with_peer(tmp_path / "old", old, serviceTier="flex") as place:
         told = await place.run(calls(WIPE), verdict(ALLOW), says("done"))
         assert methods_of(told).count(COMPLETED) == 1
+        _, (request,) = place.model_requests
+        assert request["service_tier"] == "flex"
 
 
 async def test_an_unknown_reviewer_in_the_file_is_refused(tmp_path: Path) -> None:

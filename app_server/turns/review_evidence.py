@@ -79,9 +79,12 @@ def planned_call(tool: Tool, arguments: Json) -> JsonObject:
 
 def bounded(value: Json, limit_bytes: int) -> Json:
     """Return a value as it is, or if its JSON is longer than that, the JSON as a cut text."""
-    if len(_json(value)) <= limit_bytes:
+    if isinstance(value, str) and len(value) > limit_bytes:
+        return cut_middle(value, limit_bytes // 2)
+    encoded = _json(value)
+    if len(encoded) <= limit_bytes:
         return value
-    text = value if isinstance(value, str) else _json(value).decode()
+    text = value if isinstance(value, str) else encoded.decode()
     # A text may take twice its bytes as JSON.
     return cut_middle(text, limit_bytes // 2)
 

@@ -152,9 +152,8 @@ class Reviewer:
 
     async def _ask(self, planned: PlannedAction) -> str:
         state = self._thread.state
-        provider = self._providers.get(state.settings.model_provider)
-        if provider is None:
-            raise NoVerdict(f"Model provider `{state.settings.model_provider}` not found")
+        # The turn has asked it already.
+        provider = self._providers[state.settings.model_provider]
         evidence = {**excerpt(state.history), "action": planned.evidence}
         answer = ""
         request = ModelRequest(provider, review_body(state, evidence))
