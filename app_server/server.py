@@ -32,6 +32,7 @@ from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_connector
+from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.late_dispatch import LateDispatcher
@@ -67,6 +68,8 @@ class Settings:
     listen: Sequence[Address]
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of config.toml, from the command line."""
+    requirements: Path = SYSTEM_REQUIREMENTS
+    """What an administrator demands; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)
     drain_s: float = DRAIN_S
     """How long running turns may go on after the first signal to stop."""
@@ -93,7 +96,9 @@ class AppServer:
         self._extensions = extensions or ExtensionRegistry()
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
-        self._configuration = Configuration(settings.home, settings.overrides, settings.cwd)
+        self._configuration = Configuration(
+            settings.home, settings.requirements, settings.overrides, settings.cwd
+        )
         self._connections: set[RpcConnection] = set()
         self._all_gone = anyio.Event()
         self._stopping = anyio.Event()
@@ -258,10 +263,12 @@ class AppServer:
     async def _unload_delay_s(self) -> float:
         try:
             config = await self._configuration.read()
+            for warning in requirements_of(config).warnings:
+                logger.warning("%s", warning)
             delay_s = config.view().integer("thread_unload_delay_secs")
         except ConfigError as exc:
             # Every request that needs the configuration says so too.
-            logger.warning("config.toml cannot be used: %s", exc)
+            logger.warning("the configuration cannot be used: %s", exc)
             return UNLOAD_DELAY_S
         return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
 
@@ -276,7 +283,7 @@ class AppServer:
                 await load_connector()
         except ConfigError:
             # Whoever starts a thread will be told.
-            logger.debug("config.toml cannot be used yet")
+            logger.debug("the configuration cannot be used yet")
         # Modules and types live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()

@@ -33,6 +33,9 @@ from app_server.transport.address import Address, TcpAddress
 from tests.schema_check import MessageCheck
 
 WAIT_S = 5.0
+REQUIREMENTS = "requirements.toml"
+"""In the home folder of a server under test, so that no test sees those of the machine."""
+
 PEER = Path(__file__).parent / "mcp_peer.py"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -450,7 +453,10 @@ async def serve(
     """Run a server on `home` while the context lasts; `config` is added to its config.toml."""
     async with (model or ScriptedModel()).serve() as scripted:
         write_config(home, scripted.url, config)
-        options = Settings(home=home, listen=listen, cwd=home, **settings)
+        requirements = home / REQUIREMENTS
+        options = Settings(
+            home=home, requirements=requirements, listen=listen, cwd=home, **settings
+        )
         app = AppServer(options, extensions=extensions)
         ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(app.run(ready.set_result))

@@ -148,6 +148,17 @@ def test_both_transports_are_read_with_every_key() -> None:
             )
             for key in ("args", "env", "env_vars", "cwd", "bearer_token")
         ),
+        *(
+            (
+                {"url": "x", "http_headers_helper": blank},
+                "http_headers_helper must not be empty\nin `mcp_servers.s`\n",
+            )
+            for blank in ("", " \t")
+        ),
+        (
+            {"url": "x", "http_headers_helper": "echo {}", "environment_id": "far"},
+            "http_headers_helper is only supported for local MCP servers\nin `mcp_servers.s`\n",
+        ),
         (
             {"command": "x", "env_vars": [{"name": "A", "source": "weird"}]},
             "unsupported env_vars source `weird`; expected `local` or `remote`\n"
@@ -1831,6 +1842,34 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 
 
 # Status.
+
+
+@claim("mcp:event-streams")
+async def test_event_streams_are_for_hosted_apps(tmp_path: Path) -> None:
+    start: dict[str, Any] = {
+        "threadId": "nobody",
+        "server": "nobody",
+        "subscriptionId": "s",
+        "name": "changed",
+        "arguments": {},
+    }
+    async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
+        answers = [
+            await client.refusal("mcpServer/event/stream/start", start),
+            await client.refusal(
+                "mcpServer/event/stream/start",
+                {**start, "threadId": await client.start_thread(), "server": "raw"},
+            ),
+        ]
+        stopped = await client.call("mcpServer/event/stream/stop", {"subscriptionId": "s"})
+    assert [(error.code, error.message, error.data) for error in answers] == [
+        (
+            -32600,
+            "MCP event subscriptions are only supported for hosted apps",
+            {"code": "eventStreamsNotSupported"},
+        )
+    ] * 2
+    assert stopped == {}
 
 
 @claim("status:list", "status:pages", "status:runtime")

@@ -1,4 +1,4 @@
-"""mcpServerStatus/list and direct calls to MCP servers."""
+"""mcpServerStatus/list, direct calls to MCP servers, and streams of their events."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +32,10 @@ from protocol.mcp import (
     ListMcpServerStatusResponse,
     McpResourceReadParams,
     McpResourceReadResponse,
+    McpServerEventStreamStartParams,
+    McpServerEventStreamStartResponse,
+    McpServerEventStreamStopParams,
+    McpServerEventStreamStopResponse,
     McpServerInfo,
     McpServerStatus,
     McpServerToolCallParams,
@@ -85,6 +89,8 @@ class McpHandlers:
             "mcpServerStatus/list": self.list_status,
             "mcpServer/tool/call": self.call_tool,
             "mcpServer/resource/read": self.read_resource,
+            "mcpServer/event/stream/start": self.start_event_stream,
+            "mcpServer/event/stream/stop": self.stop_event_stream,
         }
 
     async def list_status(
@@ -161,6 +167,20 @@ class McpHandlers:
             contents=contents if isinstance(contents, list) else [],
             origin_call_id=params.origin_call_id,
         )
+
+    async def start_event_stream(
+        self, context: RequestContext, params: McpServerEventStreamStartParams
+    ) -> McpServerEventStreamStartResponse:
+        """Refuse: only hosted apps have events, and there are none here."""
+        raise invalid_request(
+            "MCP event subscriptions are only supported for hosted apps", "eventStreamsNotSupported"
+        )
+
+    async def stop_event_stream(
+        self, context: RequestContext, params: McpServerEventStreamStopParams
+    ) -> McpServerEventStreamStopResponse:
+        """Agree that the stream has ended: none was ever begun."""
+        return McpServerEventStreamStopResponse()
 
     def _session(self, thread_id: str) -> ThreadSession:
         with thread_failures(thread_id, f"thread not found: {thread_id}"):

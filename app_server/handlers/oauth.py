@@ -107,6 +107,13 @@ class OAuthHandlers:
             raise invalid_request(
                 f"No MCP server named '{params.name}' found.", "unknownMcpServer", name=params.name
             )
+        if not config.allowed:
+            raise internal_error(
+                "failed to resolve MCP server runtime: the MCP server is disabled by managed "
+                "requirements",
+                "mcpServerNotAllowed",
+                name=params.name,
+            )
         return config
 
     async def _run(self, attempt: _Attempt, *, task_status: anyio.abc.TaskStatus[str]) -> None:

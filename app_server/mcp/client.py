@@ -27,6 +27,7 @@ from app_server.mcp.config import (
 )
 from app_server.mcp.elicitation import BadQuestion
 from app_server.mcp.errors import (
+    HeaderCommandFailed,
     NotLoggedIn,
     PeerError,
     RequestTimedOut,
@@ -34,7 +35,15 @@ from app_server.mcp.errors import (
     StartupTimedOut,
     TransportClosed,
 )
-from app_server.mcp.http import SESSION_ENDED, SESSION_HEADER, UNREACHABLE, Streams, open_http
+from app_server.mcp.header_command import HeaderCommand
+from app_server.mcp.http import (
+    SESSION_ENDED,
+    SESSION_HEADER,
+    UNREACHABLE,
+    Streams,
+    Tokens,
+    open_http,
+)
 from app_server.mcp.listing import Listing
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
@@ -197,7 +206,7 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
                 tasks.cancel_scope.cancel()
     except OSError as exc:
         owner.failed(StartupFailed(f"{exc.strerror} (os error {exc.errno})"))
-    except (ServerUnavailable, ValueError) as exc:
+    except (ServerUnavailable, HeaderCommandFailed, ValueError) as exc:
         owner.failed(StartupFailed(str(exc)))
 
 
@@ -261,7 +270,13 @@ async def _open(
             ) as process:
                 yield (process, process), process
         case HttpTransport() as http:
-            async with open_http(http.url, http.headers(config.name), tokens) as streams:
+            headers = http.headers(config.name)
+            credentials: list[Tokens] = [] if tokens is None else [tokens]
+            if http.header_command is not None:
+                command = HeaderCommand(http.header_command, cwd, headers)
+                await command.current()
+                credentials.append(command)
+            async with open_http(http.url, headers, *credentials) as streams:
                 yield streams, None
 
 

@@ -100,7 +100,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 class Tokens(Protocol):
-    """Where bearer tokens come from."""
+    """Where tokens come from, or other texts that show who we are."""
 
     async def current(self) -> str | None:
         """Return the token to send, None without one."""
@@ -110,6 +110,9 @@ class Tokens(Protocol):
 
     def stored(self) -> str | None:
         """Return the token that was used last, without renewing it."""
+
+    def headers(self, credential: str) -> Mapping[str, str]:
+        """Return the headers of a request that a token makes."""
 
 
 class AuthorizedTransport(httpx2.AsyncBaseTransport):
@@ -146,7 +149,7 @@ class AuthorizedTransport(httpx2.AsyncBaseTransport):
 
     async def _send(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
         if token is not None:
-            request.headers["authorization"] = f"Bearer {token}"
+            request.headers.update(self._tokens.headers(token))
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -297,11 +300,11 @@ def _trusted() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], tokens: Tokens | None = None
+    url: str, headers: Mapping[str, str], *credentials: Tokens
 ) -> AsyncIterator[Streams]:
     """Open the SDK's transport over a guarded client; leaving ends the session with DELETE.
 
-    With `tokens` requests carry a bearer token.
+    Requests carry what `credentials` give; of those with one header the first wins.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL makes no sense.
@@ -316,7 +319,7 @@ async def open_http(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS
         ),
     )
-    if tokens is not None:
+    for tokens in credentials:
         inner = AuthorizedTransport(inner, parsed, tokens)
     async with (
         httpx2.AsyncClient(
