@@ -403,6 +403,8 @@ def test_denials_are_counted_in_a_row_and_among_the_last_fifty() -> None:
     assert [turn.end(denied=d) for d in (True, True, False, True, True)] == [False] * 5
     assert turn.end(denied=True)
     assert (turn.in_a_row, turn.recent_denials) == (3, 5)
+    # Calls side by side may be denied after that; the turn is stopped once.
+    assert not turn.end(denied=True)
     spread = TurnReviews("t")
     ends = [spread.end(denied=n % 3 != 0) for n in range(15)]
     assert ends == [False] * 14 + [True]

@@ -21,6 +21,7 @@ class TurnReviews:
         self.in_a_row = 0
         """Denials since the last review that ended otherwise."""
         self._begun = 0
+        self._stopped = False
         self._recent: deque[bool] = deque(maxlen=RECENT_REVIEWS)
 
     @property
@@ -34,12 +35,16 @@ class TurnReviews:
         return self._begun <= MAX_REVIEWS
 
     def end(self, *, denied: bool) -> bool:
-        """Take a result; True when the turn must not go on.
+        """Take a result; True, once, when the turn must not go on.
 
         A review that came to no verdict is not a denial: it says nothing of the model's intent.
         """
         self.in_a_row = self.in_a_row + 1 if denied else 0
         self._recent.append(denied)
-        return denied and (
+        too_many = (
             self.in_a_row >= MAX_DENIALS_IN_A_ROW or self.recent_denials >= MAX_RECENT_DENIALS
         )
+        if self._stopped or not denied or not too_many:
+            return False
+        self._stopped = True
+        return True
