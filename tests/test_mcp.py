@@ -837,6 +837,7 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
                 "turn_id": turn["turn_id"],
                 "turn_started_at_unix_ms": turn["turn_started_at_unix_ms"],
                 "sandbox_mode": "read-only",
+                "auto_review_enabled": False,
                 "codex_version": "0.169.0",
             },
             "threadId": thread_id,

@@ -24,6 +24,7 @@ from app_server.mcp.processes import Processes
 from app_server.mcp.status import ServerReport, report
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.ports import ClientPort
+from app_server.turns.review_evidence import without_account
 from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from protocol.errors import internal_error, invalid_request
@@ -269,7 +270,7 @@ def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
             "serverInfo": _server_info(entry.listing.server_info),
             "serverCapabilities": entry.listing.capabilities,
             "toolListMeta": entry.listing.tools_meta,
-            "tools": entry.tools,
+            "tools": {name: without_account(tool) for name, tool in entry.tools.items()},
             "toolsError": entry.tools_error,
             "resources": list(entry.resources),
             "resourceTemplates": list(entry.resource_templates),

@@ -18,6 +18,11 @@ INTERRUPTED = (
     "The user stopped the turn before it was finished. Work that had begun may be half done."
 )
 
+STOPPED_BY_REVIEWER = (
+    "The automatic reviewer refused several actions of the turn, so it was stopped before it was "
+    "finished. Work that had begun may be half done. Ask the user how to go on."
+)
+
 ABORTED_OUTPUT = "aborted before there was a result"
 
 

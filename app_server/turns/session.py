@@ -15,6 +15,7 @@ import anyio.abc
 
 from app_server.clock import Clock
 from app_server.config import Config, ConfigError
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
@@ -29,8 +30,9 @@ from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
+from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.reviewer import Reviewer
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
 from protocol.items import UserInput, UserMessageThreadItem
@@ -121,7 +123,12 @@ class ThreadSession:
         self._config = config
         self._mcp = mcp
         self._catalog = ServerCatalog(ports.extensions, thread.id)
-        self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
+        reviewer = Reviewer(
+            self, thread, ports.model, settings.providers, ports.clients, ports.clock
+        )
+        self._elicitations = ElicitationGate(
+            thread, ports.clients, self._shown_as_waiting, reviewer, self._metadata_of
+        )
         self.servers = ServerSet(
             self._resolved(),
             thread.state.settings.cwd,
@@ -134,7 +141,7 @@ class ThreadSession:
         self._clock = ports.clock
         self._tasks = tasks
         self._settings = settings
-        self._approvals = ApprovalGate(ports.clients, ports.approvals)
+        self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
@@ -206,6 +213,10 @@ class ThreadSession:
 
     def _resolved(self) -> McpSettings:
         return self._catalog.resolve(self._mcp, self._config, "discover")
+
+    def _metadata_of(self, name: str) -> RuntimeMetadata:
+        server = self.servers.servers.get(name)
+        return NO_METADATA if server is None else server.config.metadata
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self.servers.servers.get(name)
@@ -379,6 +390,12 @@ class ThreadSession:
         """
         self.require_active(turn_id).scope.cancel()
 
+    def stop_denied_turn(self, turn_id: str) -> None:
+        """Interrupt the running turn for the reviewer, if it is the one that is meant."""
+        if self._run is not None and self._run.id == turn_id:
+            self._run.interruption = STOPPED_BY_REVIEWER
+            self._run.scope.cancel()
+
     # The running turn.
 
     async def take_queued(self) -> None:
@@ -430,7 +447,7 @@ class ThreadSession:
         records: list[Record] = []
         remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
         if end == "interrupted":
-            remembered.append(message("developer", INTERRUPTED))
+            remembered.append(message("developer", run.interruption))
         if remembered:
             records.append(HistoryAppended(at_ms=at_ms, items=remembered))
         records.append(

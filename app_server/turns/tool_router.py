@@ -209,12 +209,14 @@ class ToolRouter:
 
     async def _approve(self, call: FunctionCall, tool: Tool, arguments: Json) -> None:
         tools = self._tools
+        thread_id, turn_id = tools.recorder.thread.id, tools.recorder.turn_id
+        request = ApprovalRequest(thread_id, turn_id, call.call_id, tool, arguments)
         match tools.approvals.verdict(tool, tools.recorder.thread.state.settings):
             case Verdict.FORBID:
                 raise Denied(FORBIDDEN)
+            case Verdict.REVIEW:
+                await tools.approvals.review(request)
             case Verdict.ASK:
-                thread_id, turn_id = tools.recorder.thread.id, tools.recorder.turn_id
-                request = ApprovalRequest(thread_id, turn_id, call.call_id, tool, arguments)
                 with tools.waiting_on_approval():
                     await tools.approvals.ask(request)
 
