@@ -26,7 +26,7 @@ DEFAULT_CALL_S = 300.0
 DEFAULT_GRACE_MS = 1000
 LOCAL = "local"
 REMOTE = "remote"
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Bytes of one line from a process; a longer one ends the connection."""
 
 VALID_NAME = re.compile(r"[a-zA-Z0-9_:@/.-]+")
