@@ -738,6 +738,42 @@ async def test_an_attempt_that_is_given_up_leaves_the_environment_disconnected()
         place.replace()
 
 
+@pytest.mark.parametrize(
+    ("broken", "said", "error"),
+    [
+        ("run", "the connection to its exec server broke", client_module.CLOSED),
+        (
+            "__init__",
+            "connecting to its exec server broke",
+            "exec-server connection attempt failed: it was given up",
+        ),
+    ],
+)
+async def test_a_fault_of_ours_in_one_environment_reaches_nobody_else(
+    broken: str,
+    said: str,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(ExecConnection, broken, fail)
+
+    async def play(socket: ServerConnection) -> None:
+        await welcome(socket)
+        await socket.wait_closed()
+
+    async with playing(play) as url:
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                place = RemoteEnvironment(address_of(url), tasks, lambda connected: None)
+                await place.connect()
+    assert said in caplog.text
+    assert (place.status, place.error) == ("disconnected", error)
+
+
 async def test_an_exec_server_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "SEND_S", 0.2)
     count = 24

@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result", bound=WireModel)
 
 CLIENT_NAME = "app-server"
+CLOSED = "the connection to the exec server is closed"
 
 ANSWER_S = 30.0
 """For the answer to a request; the start of a process may take as long."""
@@ -88,7 +89,7 @@ class ExecConnection:
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self.closed = anyio.Event()
-        self.loss = "the connection to the exec server is closed"
+        self.loss = CLOSED
         """Why it ended."""
 
     async def run(self) -> None:

@@ -49,6 +49,9 @@ class RemoteEnvironment:
             await self._connected()
         except OSError as exc:
             logger.info("environment: %s", exc)
+        except Exception:
+            # Nobody waits for this attempt who could be told.
+            logger.exception("environment: connecting to its exec server broke")
 
     async def info(self) -> tuple[EnvironmentShellInfo, str]:
         """Ask for shell and working folder; see RemotePlace."""
@@ -107,6 +110,9 @@ class RemoteEnvironment:
             self._told(True)
             try:
                 await connection.run()
+            except Exception:
+                # One environment must not take the others, and the server, along.
+                logger.exception("environment: the connection to its exec server broke")
             finally:
                 self._disconnected(connection.loss)
                 self._told(False)
