@@ -21,7 +21,8 @@ from websockets.http11 import Request, Response
 from app_server import exec_cli
 from app_server.host import exec_client as client_module
 from app_server.host.exec_address import BadAddress, ExecAddress, parse_exec_address
-from app_server.host.exec_client import ExecConnection, open_exec_connection
+from app_server.host.exec_client import ExecConnection
+from app_server.host.exec_connect import open_exec_connection
 from app_server.host.exec_protocol import ProtocolBroken, unpack
 from app_server.host.exec_server import ExecLimits, ExecServer, ExecSettings
 from app_server.host.processes import LocalProcesses

@@ -14,7 +14,8 @@ import anyio.abc
 
 from app_server.host.environments import Status
 from app_server.host.exec_address import ExecAddress
-from app_server.host.exec_client import ExecConnection, open_exec_connection
+from app_server.host.exec_client import ExecConnection
+from app_server.host.exec_connect import open_exec_connection
 from app_server.host.remote_process import RemoteProcess
 from app_server.launch import Launch
 from protocol.environments import EnvironmentShellInfo
