@@ -327,6 +327,31 @@ async def test_who_breaks_the_protocol_is_disconnected_and_told_why(
         assert said == reason or code == 1009
 
 
+async def test_what_a_process_left_behind_is_kept_until_it_is_credited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.host.exec_relay.DRAIN_S", 0.05)
+    much = HOLD + "os.write(1, b'x' * 1_100_000)"
+    held_open = "import os, signal\nif os.fork() == 0: signal.pause()"
+    async with (
+        Holders(tmp_path).watch() as holders,
+        listening() as url,
+        exec_client(url) as client,
+    ):
+        await start(client, 1, much, str(holders.path))
+        got = 0
+        while got < 1024 * 1024:
+            got += len((await client.receive())[2])
+        await holders.held(1)
+        await holders.ended()
+        # Its child holds its pipes: that it is told to have ended means that the wait is over.
+        await start(client, 2, held_open)
+        assert await collect(client, 2) == (b"", b"", {"exitCode": 0, "signal": None})
+        await client.send("process/credit", processId=1, stream="stdout", bytes=1024 * 1024)
+        rest, _, end = await collect(client, 1)
+        assert (got + len(rest), end) == (1_100_000, {"exitCode": 0, "signal": None})
+
+
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
