@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.mcp import http as mcp_http
+from app_server.mcp.http import remote, transport
 from tests.harness import WireClient, claim, serve
 from tests.test_mcp import steps_until_settled
 from tests.web_peer import JSON, Answer, WebPeer
@@ -212,7 +212,7 @@ async def test_a_list_that_does_not_come_is_a_start_that_timed_out(
 async def test_a_notification_that_is_not_taken_holds_up_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_http, "ONE_WAY_S", 0.1)
+    monkeypatch.setattr(transport, "ONE_WAY_S", 0.1)
     peer = WebPeer(answers={"notifications/initialized": [None]})
     async with conversation(tmp_path, peer) as client:
         thread_id = await client.start_thread()
@@ -283,10 +283,10 @@ async def test_certificates_are_read_once_and_not_on_the_event_loop(
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     monkeypatch.setattr("httpx2.create_ssl_context", create)
-    mcp_http._trusted.cache_clear()
+    remote._trusted.cache_clear()
     try:
-        assert await mcp_http.trusted_certificates() is await mcp_http.trusted_certificates()
+        assert await remote.trusted_certificates() is await remote.trusted_certificates()
     finally:
-        mcp_http._trusted.cache_clear()
+        remote._trusted.cache_clear()
     (thread,) = read_by
     assert thread is not threading.current_thread()

@@ -34,7 +34,9 @@ from app_server.mcp.errors import (
     StartupTimedOut,
     TransportClosed,
 )
-from app_server.mcp.http import SESSION_ENDED, SESSION_HEADER, UNREACHABLE, Streams, open_http
+from app_server.mcp.http.refusals import SESSION_ENDED, UNREACHABLE
+from app_server.mcp.http.session import VERSION_HEADER
+from app_server.mcp.http.transport import Streams, open_http
 from app_server.mcp.listing import Listing
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
@@ -50,7 +52,6 @@ OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
 """What a server may answer with instead."""
 
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
-VERSION_HEADER = "mcp-protocol-version"
 
 CLOSED_MESSAGE = "Connection closed"
 """What the SDK says when the transport has ended; other texts with its code are the peer's."""
@@ -120,11 +121,7 @@ class McpClient:
                 "capabilities": {"elicitation": {"form": {}, "url": {}}} if can_elicit else {},
                 "clientInfo": CLIENT_INFO,
             },
-            {
-                "headers": {SESSION_HEADER: ""},
-                "timeout": self._introduction_s,
-                "cancel_on_abandon": False,
-            },
+            {"timeout": self._introduction_s, "cancel_on_abandon": False},
         )
         answered = hello.get("protocolVersion")
         self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION

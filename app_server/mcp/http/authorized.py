@@ -1,0 +1,66 @@
+"""Bearer tokens of a sign-in, on the way of every request to one origin.
+
+Source: docs/mcp.md, "Sign-in".
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+from app_server.mcp.errors import OAuthFailed
+from app_server.mcp.http.exchange import HttpRequest, HttpResponse, HttpSender, Unreachable
+from app_server.mcp.http.redirects import Origin, origin_of
+
+
+class Tokens(Protocol):
+    """Where bearer tokens come from."""
+
+    async def current(self) -> str | None:
+        """Return the token to send, None without one."""
+
+    async def replace(self, refused: str | None) -> str | None:
+        """Return another one than was refused, None when there is none."""
+
+    def stored(self) -> str | None:
+        """Return the token that was used last, without renewing it."""
+
+
+class AuthorizedSender:
+    """Sends a token with every request to one origin, and another one after a 401."""
+
+    def __init__(self, inner: HttpSender, origin: Origin, tokens: Tokens) -> None:
+        self._inner = inner
+        self._origin = origin
+        self._tokens = tokens
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send a request; see HttpSender. A token that cannot be had now makes it Unreachable."""
+        if origin_of(request.url) != self._origin:
+            return await self._inner.send(request)
+        if request.method == "DELETE":
+            # A goodbye is not worth a new token.
+            return await self._send(request, self._tokens.stored())
+        try:
+            token = await self._tokens.current()
+            response = await self._send(request, token)
+            if response.status != 401:
+                return response
+            other = await self._token_after(response, token)
+        except OAuthFailed as exc:
+            raise Unreachable(str(exc)) from None
+        if other is None or other == token:
+            return response
+        await response.aclose()
+        return await self._send(request, other)
+
+    async def _token_after(self, refusal: HttpResponse, token: str | None) -> str | None:
+        try:
+            return await self._tokens.replace(token)
+        except BaseException:
+            await refusal.aclose()
+            raise
+
+    async def _send(self, request: HttpRequest, token: str | None) -> HttpResponse:
+        if token is not None:
+            bearer = {"authorization": f"Bearer {token}"}
+            request = replace(request, headers={**request.headers, **bearer})
+        return await self._inner.send(request)
