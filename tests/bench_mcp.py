@@ -2,9 +2,10 @@
 
 python -m tests.bench_mcp TARGET [TARGET…] [--rounds N]
 
-TARGETs are as in tests/bench.py; the first one is what the others are divided by. Each is given two
-MCP servers that answer at once: a process on pipes (tests/mcp_peer.py), and one behind a URL that
-answers in JSON (tests/web_peer.py), which runs beside the bench in a process of its own.
+TARGETs are as in tests/bench.py; the first one is what the others are divided by. Each is given
+three MCP servers that answer at once: a process on pipes (tests/mcp_peer.py), and two behind a URL,
+one of which answers in JSON and one in event streams (tests/web_peer.py). Those run beside the
+bench in a process of their own.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -59,7 +60,7 @@ async def measure(target: Target, rounds: int) -> None:
     async with target.client() as client:
         thread_id = await target.thread(client)
         await until_connected(client, thread_id)
-        for name, tool in (("stdio", "plain"), ("http", "look")):
+        for name, tool in (("stdio", "plain"), ("http", "look"), ("events", "look")):
             params = {"threadId": thread_id, "server": name, "tool": tool, "arguments": {}}
 
             async def call(params: dict[str, Any] = params) -> None:
@@ -74,9 +75,9 @@ async def measure(target: Target, rounds: int) -> None:
 
 
 async def serve_peer() -> None:
-    """Run the server behind a URL until killed; prints its URL."""
-    async with WebPeer().serve() as peer:
-        print(peer.url, flush=True)
+    """Run the servers behind a URL until killed; prints their URLs."""
+    async with WebPeer().serve() as peer, WebPeer(in_events=True).serve() as in_events:
+        print(peer.url, in_events.url, flush=True)
         await asyncio.get_running_loop().create_future()
 
 
@@ -87,12 +88,14 @@ async def main(options: argparse.Namespace) -> None:
     )
     assert peer.stdout is not None
     try:
+        http, events = peer.stdout.readline().split()
         config = {
             "model": "bench",
             "model_provider": "bench",
             "model_providers.bench": {"name": "bench", "base_url": "http://127.0.0.1:1/v1"},
             "mcp_servers.stdio": {"command": sys.executable, "args": [str(PEER)]},
-            "mcp_servers.http": {"url": peer.stdout.readline().strip()},
+            "mcp_servers.http": {"url": http},
+            "mcp_servers.events": {"url": events},
         }
         measured = []
         for text in options.targets:

@@ -55,6 +55,8 @@ class WebPeer:
     """Set when the client has left an answer that does not come, or does not end."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every answer to us."""
+    in_events: bool = False
+    """Whether results are sent as streams of one event, in chunks, instead of as JSON."""
     calls: int = 0
     sessions: int = 0
 
@@ -114,6 +116,9 @@ class WebPeer:
             await reader.read()
             self.hung_up.set()
             return False
+        if self.in_events and answer.headers.get("content-type") == JSON["content-type"]:
+            writer.write(_in_events(answer))
+            return True
         length = len(answer.body) + (100 if answer.cut else 0)
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         status = f"HTTP/1.1 {answer.status} Scripted\r\n{head}content-length: {length}\r\n\r\n"
@@ -148,6 +153,14 @@ class WebPeer:
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
             return Answer(200, body, JSON)
         return Answer(200 if method in ("GET", "DELETE") else 202)
+
+
+def _in_events(answer: Answer) -> bytes:
+    headers = {**answer.headers, "content-type": "text/event-stream"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    event = b"event: message\r\ndata: " + answer.body + b"\r\n\r\n"
+    status = f"HTTP/1.1 {answer.status} Scripted\r\n{head}transfer-encoding: chunked\r\n\r\n"
+    return status.encode() + f"{len(event):x}\r\n".encode() + event + b"\r\n0\r\n\r\n"
 
 
 def _result(message: Any, result: Any, headers: Mapping[str, str] | None = None) -> Answer:
