@@ -34,6 +34,11 @@ class LoopbackResponse:
         self.headers: Mapping[str, str] = connection.headers
         self._connection: LoopbackConnection | None = connection
 
+    @property
+    def at_end(self) -> bool:
+        """Whether no more of the body comes; see HttpResponse."""
+        return self._connection is None or self._connection.at_end
+
     async def receive(self) -> bytes:
         """Return the next piece of the body; see HttpResponse."""
         if self._connection is None:
@@ -113,6 +118,11 @@ class LoopbackConnection(asyncio.Protocol):
                 raise Unreachable(self._failure)
             await self._wait()
         return LoopbackResponse(self)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the body was read to its end."""
+        return self._is_complete and not self._pieces
 
     async def receive(self) -> bytes:
         """Return what has come of the body since, empty at its end.

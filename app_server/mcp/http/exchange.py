@@ -10,7 +10,7 @@ from typing import Protocol
 
 import httpx2
 
-LINGER_S = 0.5
+LINGER_S = 0.2
 """For the rest of a response that nobody reads; then its connection is closed."""
 
 LINGER_BYTES = 64 * 1024
@@ -49,6 +49,10 @@ class HttpResponse(Protocol):
     @property
     def headers(self) -> Mapping[str, str]:
         """Names are in lower case; a header that came twice is joined with a comma."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether it is known, without waiting, that no more of the body comes."""
 
     async def receive(self) -> bytes:
         """Return the next piece of the body as it was sent, empty at its end.
@@ -96,8 +100,9 @@ async def read_body(response: HttpResponse, limit_bytes: int) -> bytes:
 async def leave(response: HttpResponse) -> None:
     """Close a response that said enough; a short rest is read, so that its connection stays."""
     try:
-        async with asyncio.timeout(LINGER_S):
-            await read_body(response, LINGER_BYTES)
+        if not response.at_end:
+            async with asyncio.timeout(LINGER_S):
+                await read_body(response, LINGER_BYTES)
     except (TimeoutError, BodyBroken):
         pass
     finally:

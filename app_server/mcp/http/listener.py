@@ -107,10 +107,13 @@ class EventStream:
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             await self._inbox.put(message)
             return False
-        if self._answer_to is not None:
+        if self._answer_to is None:
+            await self._inbox.put(message)
+            return False
+        if message.id != self._answer_to:
             message.id = self._answer_to
         await self._inbox.put(message)
-        return self._answer_to is not None
+        return True
 
 
 class Listener:
@@ -150,7 +153,8 @@ class Listener:
             reason = first_fault(exc)
         else:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
-                message.id = request_id
+                if message.id != request_id:
+                    message.id = request_id
                 await response.aclose()
                 await self._inbox.put(message)
                 return

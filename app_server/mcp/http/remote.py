@@ -30,6 +30,7 @@ class RemoteResponse:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
         self._response = response
+        self.at_end = False
         self._pieces = response.aiter_raw()
 
     async def receive(self) -> bytes:
@@ -40,6 +41,7 @@ class RemoteResponse:
                     return piece
         except (httpx2.TransportError, httpx2.StreamError) as exc:
             raise BodyBroken(_reason(exc)) from exc
+        self.at_end = True
         return b""
 
     async def aclose(self) -> None:
