@@ -236,7 +236,7 @@ class LoopbackConnection(asyncio.Protocol):
         """Take a header; what comes behind the body is not looked at."""
         if self._has_head:
             return
-        self._in_headers += len(name) + len(value)
+        self._in_headers += len(name) + len(value) + 4  # a colon, a space and a line end
         key = name.lower().decode("latin-1")
         text = value.decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
@@ -248,7 +248,7 @@ class LoopbackConnection(asyncio.Protocol):
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers = {}
-        else:
+        elif self._in_headers <= MAX_HEAD_BYTES:
             self._has_head = True
 
     def on_body(self, body: bytes) -> None:
