@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import ssl
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,15 +10,21 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.mcp.http import remote, transport
+from app_server.mcp.http import transport
 from tests.harness import WireClient, claim, serve
 from tests.test_mcp import steps_until_settled
-from tests.web_peer import JSON, Answer, WebPeer
+from tests.web_peer import EVENTS, JSON, Answer, WebPeer
 
-EVENTS = {"content-type": "text/event-stream"}
 RPC_ERROR = json.dumps(
     {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "refused in JSON-RPC"}}
 ).encode()
+
+
+@pytest.fixture(autouse=True, params=["loopback", "remote"])
+def sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send all requests over the one or the other; behaviour is the same."""
+    if request.param == "remote":
+        monkeypatch.setattr(transport, "is_loopback", lambda url: False)
 
 
 @asynccontextmanager
@@ -271,22 +275,3 @@ async def test_a_ping_on_the_open_stream_is_answered(tmp_path: Path) -> None:
         with anyio.fail_after(5):
             await peer.answered.wait()
     assert ("answer", "session-1") in peer.seen
-
-
-async def test_certificates_are_read_once_and_not_on_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read_by: list[threading.Thread] = []
-
-    def create() -> ssl.SSLContext:
-        read_by.append(threading.current_thread())
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-    monkeypatch.setattr("httpx2.create_ssl_context", create)
-    remote._trusted.cache_clear()
-    try:
-        assert await remote.trusted_certificates() is await remote.trusted_certificates()
-    finally:
-        remote._trusted.cache_clear()
-    (thread,) = read_by
-    assert thread is not threading.current_thread()

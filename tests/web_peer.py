@@ -27,6 +27,10 @@ class Answer:
 
 
 JSON = {"content-type": "application/json"}
+EVENTS = {"content-type": "text/event-stream"}
+
+LISTENING = Answer()
+"""The stream of a session, which stays open."""
 
 
 @dataclass
@@ -47,8 +51,12 @@ class WebPeer:
     """
     headers: list[dict[str, str]] = field(default_factory=list)
     """Of every request, names in lower case."""
+    paths: list[str] = field(default_factory=list)
+    """Of every request."""
     listening: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every GET."""
+    unheard: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has left the stream of a GET."""
     events: bytes = b""
     """What every GET is sent first."""
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,17 +106,19 @@ class WebPeer:
         if message["method"] == "answer":
             self.answered.set()
         self.headers.append(headers)
+        self.paths.append(lines[0].split(" ")[1])
         answer = self._answer(message, session)
         if answer is None:
             await reader.read()
             self.hung_up.set()
             return False
-        if message["method"] == "GET" and answer.status == 200:
+        if message["method"] == "GET" and answer is LISTENING:
             self.listening.set()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
             writer.write(self.events)
             await writer.drain()
             await reader.read()
+            self.unheard.set()
             return False
         if answer.stays_open:
             head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
@@ -152,7 +162,9 @@ class WebPeer:
             error = {"code": -32601, "message": f"no {method}"}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
             return Answer(200, body, JSON)
-        return Answer(200 if method in ("GET", "DELETE") else 202)
+        if method == "GET":
+            return LISTENING
+        return Answer(200 if method == "DELETE" else 202)
 
 
 def _in_events(answer: Answer) -> bytes:
