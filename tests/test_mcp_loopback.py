@@ -470,15 +470,19 @@ async def test_a_response_may_come_ahead_of_the_requests_end() -> None:
 
 
 async def test_a_request_that_was_cancelled_closes_its_connection() -> None:
+    came = asyncio.Event()
+
     async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
+        came.set()
         await reader.readexactly(1)
 
     served = Served([stall, serve_on])
     async with served.open() as sender:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_expect, served, sender, (0, b""))
-            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(5):
+                await came.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(5):
             await served.gone.wait()

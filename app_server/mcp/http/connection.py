@@ -139,7 +139,7 @@ class LoopbackConnection(asyncio.Protocol):
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._unread = 0
-        if self._is_paused:
+        if self._is_paused and self._failure is None:
             self._is_paused = False
             self._transport.resume_reading()
         return piece
@@ -147,9 +147,7 @@ class LoopbackConnection(asyncio.Protocol):
     def leave(self) -> None:
         """Become free after a whole response, else close."""
         self._expects_response = False
-        # What is left of a request that was answered early would be taken for the next one.
-        is_sent = self._transport.get_write_buffer_size() == 0
-        if self._failure is None and self._is_complete and self._can_stay and is_sent:
+        if self._failure is None and self._is_complete and self._can_stay and self._is_sent():
             self._keep(self)
         else:
             self.close()
@@ -166,6 +164,10 @@ class LoopbackConnection(asyncio.Protocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def _is_sent(self) -> bool:
+        # What is left of a request that was answered early would be taken for the next one.
+        return self._transport.get_write_buffer_size() == 0
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
