@@ -15,6 +15,7 @@ import platformdirs
 
 from app_server import generate
 from app_server.config import ConfigError, parse_override
+from app_server.requirements import SYSTEM_REQUIREMENTS
 from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
 
@@ -35,7 +36,8 @@ examples:
 
 The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
 folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}. Without a model provider in
-config.toml and without OPENAI_API_KEY the built-in offline model answers.
+config.toml and without OPENAI_API_KEY the built-in offline model answers. What the administrator of
+this machine demands is in {requirements}.
 SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
 
 
@@ -80,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="app-server",
         description=DESCRIPTION,
-        epilog=EPILOG.format(home=_default_home()),
+        epilog=EPILOG.format(home=_default_home(), requirements=SYSTEM_REQUIREMENTS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

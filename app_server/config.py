@@ -8,7 +8,7 @@ Source: docs/config.md.
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +35,8 @@ class Config:
     """Paths that did not come from the file."""
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """What was put on top of the file, in order."""
+    requirements: "Config | None" = field(default=None, repr=False)
+    """An administrator's demands, which nothing is put on top of (app_server/requirements.py)."""
 
     def view(self) -> "ConfigView":
         """Look at the whole document."""
@@ -49,7 +51,7 @@ class Config:
             overridden.add(path)
             _merge_at(document, path, value)
         layers = (*self.layers, overrides) if overrides else self.layers
-        return Config(document, self.source, self.text, frozenset(overridden), layers)
+        return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
 
     def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
         """Put on top what lay on top of another reading; its first layers are those of this one."""

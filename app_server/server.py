@@ -20,8 +20,10 @@ import anyio.to_thread
 
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
+from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
+from app_server.handlers.lasting_approvals import LastingApprovals
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
@@ -30,6 +32,7 @@ from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_connector
+from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.late_dispatch import LateDispatcher
@@ -65,6 +68,8 @@ class Settings:
     listen: Sequence[Address]
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of config.toml, from the command line."""
+    requirements: Path = SYSTEM_REQUIREMENTS
+    """What an administrator demands; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)
     drain_s: float = DRAIN_S
     """How long running turns may go on after the first signal to stop."""
@@ -76,16 +81,24 @@ class AppServer:
     """One server process."""
 
     def __init__(
-        self, settings: Settings, *, clock: Clock | None = None, model: Model | None = None
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        model: Model | None = None,
+        extensions: ExtensionRegistry | None = None,
     ) -> None:
-        """`clock` and `model` stand in for the real ones in tests."""
+        """`clock`, `model` and `extensions` stand in for the real ones in tests."""
         self._settings = settings
         self._clock = clock or SystemClock()
         self._lazy_model = LazyModel(self._offline_url)
         self._model = model or self._lazy_model
+        self._extensions = extensions or ExtensionRegistry()
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
-        self._configuration = Configuration(settings.home, settings.overrides, settings.cwd)
+        self._configuration = Configuration(
+            settings.home, settings.requirements, settings.overrides, settings.cwd
+        )
         self._connections: set[RpcConnection] = set()
         self._all_gone = anyio.Event()
         self._stopping = anyio.Event()
@@ -129,7 +142,12 @@ class AppServer:
     ) -> None:
         assert self._background is not None
         ports = SessionPorts(
-            self._store, self._model, self._hub, self._clock, ConfigFile(self._settings.home)
+            self._store,
+            self._model,
+            self._hub,
+            self._clock,
+            LastingApprovals(ConfigFile(self._settings.home), self._extensions),
+            self._extensions,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
         self._requests = self._make_dispatcher(sessions)
@@ -211,7 +229,7 @@ class AppServer:
                 ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
-            McpHandlers(McpPorts(sessions, configuration)),
+            McpHandlers(McpPorts(sessions, configuration, self._extensions)),
             McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.oauth",
@@ -220,6 +238,7 @@ class AppServer:
                 LoginPorts(
                     sessions,
                     configuration,
+                    self._extensions,
                     self._hub,
                     self._clock,
                     self._background,
@@ -244,10 +263,12 @@ class AppServer:
     async def _unload_delay_s(self) -> float:
         try:
             config = await self._configuration.read()
+            for warning in requirements_of(config).warnings:
+                logger.warning("%s", warning)
             delay_s = config.view().integer("thread_unload_delay_secs")
         except ConfigError as exc:
             # Every request that needs the configuration says so too.
-            logger.warning("config.toml cannot be used: %s", exc)
+            logger.warning("the configuration cannot be used: %s", exc)
             return UNLOAD_DELAY_S
         return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
 
@@ -262,7 +283,7 @@ class AppServer:
                 await load_connector()
         except ConfigError:
             # Whoever starts a thread will be told.
-            logger.debug("config.toml cannot be used yet")
+            logger.debug("the configuration cannot be used yet")
         # Modules and types live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()

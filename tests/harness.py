@@ -25,11 +25,17 @@ from websockets.exceptions import ConnectionClosed
 import app_server.mcp.client
 import app_server.offline
 import app_server.turns.model_client  # noqa: F401
+from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.config_file import ConfigFile
+from app_server.handlers.lasting_approvals import LastingApprovals
 from app_server.server import AppServer, Settings
 from app_server.transport.address import Address, TcpAddress
 from tests.schema_check import MessageCheck
 
 WAIT_S = 5.0
+REQUIREMENTS = "requirements.toml"
+"""In the home folder of a server under test, so that no test sees those of the machine."""
+
 PEER = Path(__file__).parent / "mcp_peer.py"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -441,12 +447,17 @@ async def serve(
     config: str = "",
     model: ScriptedModel | None = None,
     listen: Sequence[Address] = (TcpAddress("127.0.0.1", 0),),
+    extensions: ExtensionRegistry | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a server on `home` while the context lasts; `config` is added to its config.toml."""
     async with (model or ScriptedModel()).serve() as scripted:
         write_config(home, scripted.url, config)
-        app = AppServer(Settings(home=home, listen=listen, cwd=home, **settings))
+        requirements = home / REQUIREMENTS
+        options = Settings(
+            home=home, requirements=requirements, listen=listen, cwd=home, **settings
+        )
+        app = AppServer(options, extensions=extensions)
         ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(app.run(ready.set_result))
         try:
@@ -460,6 +471,11 @@ async def serve(
             app.stop()
             with anyio.CancelScope(shield=True), anyio.fail_after(WAIT_S):
                 await task
+
+
+def approvals_in(home: Path) -> LastingApprovals:
+    """Return where the approvals of a home without extensions are written down."""
+    return LastingApprovals(ConfigFile(home), ExtensionRegistry())
 
 
 def write_config(home: Path, model_url: str, config: str = "") -> None:

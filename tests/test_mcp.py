@@ -25,6 +25,7 @@ from mcp.server.streamable_http_manager import (
 
 from app_server.config import Config, ConfigError
 from app_server.mcp.calls import (
+    MAX_MODEL_BLOCKS,
     MAX_RESULT_BYTES,
     CallOrigin,
     bounded_result,
@@ -146,6 +147,17 @@ def test_both_transports_are_read_with_every_key() -> None:
                 f"{key} is not supported for streamable_http\nin `mcp_servers.s`\n",
             )
             for key in ("args", "env", "env_vars", "cwd", "bearer_token")
+        ),
+        *(
+            (
+                {"url": "x", "http_headers_helper": blank},
+                "http_headers_helper must not be empty\nin `mcp_servers.s`\n",
+            )
+            for blank in ("", " \t")
+        ),
+        (
+            {"url": "x", "http_headers_helper": "echo {}", "environment_id": "far"},
+            "http_headers_helper is only supported for local MCP servers\nin `mcp_servers.s`\n",
         ),
         (
             {"command": "x", "env_vars": [{"name": "A", "source": "weird"}]},
@@ -451,6 +463,32 @@ def test_what_the_model_reads_is_bounded_over_all_blocks() -> None:
     assert structured.startswith('Wall time: 0.0000 seconds\nOutput:\n{"a":"xxx')
     assert len(structured) < 200
     assert len(model_output({"content": "strange"}, 0, 100)) == 1
+
+
+IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+
+
+def test_images_behind_the_last_text_are_seen() -> None:
+    texts = [{"type": "text", "text": "a" * 200}, {"type": "text", "text": "b"}]
+    _, *parts = model_output({"content": [*texts, IMAGE]}, 0, 100)
+    assert [part["type"] for part in parts] == ["input_text", "input_image", "input_text"]
+    assert parts[-1]["text"] == "…1 content blocks truncated…"
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "shown", "left_out"),
+    [
+        ({"type": "text", "text": "a" * 60}, 1000, 2, 998),
+        ({"type": "text", "text": ""}, MAX_MODEL_BLOCKS, MAX_MODEL_BLOCKS, None),
+        (IMAGE, 1000, MAX_MODEL_BLOCKS, 744),
+    ],
+)
+def test_what_the_model_reads_has_a_bounded_number_of_blocks(
+    block: Any, blocks: int, shown: int, left_out: int | None
+) -> None:
+    _header, *parts = model_output({"content": [block] * blocks}, 0, 100)
+    note = [] if left_out is None else [f"…{left_out} content blocks truncated…"]
+    assert [part["text"] for part in parts[shown:]] == note
 
 
 def test_a_result_that_fits_no_message_becomes_its_beginning_and_end() -> None:
@@ -1801,6 +1839,34 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 
 
 # Status.
+
+
+@claim("mcp:event-streams")
+async def test_event_streams_are_for_hosted_apps(tmp_path: Path) -> None:
+    start: dict[str, Any] = {
+        "threadId": "nobody",
+        "server": "nobody",
+        "subscriptionId": "s",
+        "name": "changed",
+        "arguments": {},
+    }
+    async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
+        answers = [
+            await client.refusal("mcpServer/event/stream/start", start),
+            await client.refusal(
+                "mcpServer/event/stream/start",
+                {**start, "threadId": await client.start_thread(), "server": "raw"},
+            ),
+        ]
+        stopped = await client.call("mcpServer/event/stream/stop", {"subscriptionId": "s"})
+    assert [(error.code, error.message, error.data) for error in answers] == [
+        (
+            -32600,
+            "MCP event subscriptions are only supported for hosted apps",
+            {"code": "eventStreamsNotSupported"},
+        )
+    ] * 2
+    assert stopped == {}
 
 
 @claim("status:list", "status:pages", "status:runtime")

@@ -14,7 +14,6 @@ import pytest
 
 from app_server.clock import SystemClock
 from app_server.config import Config
-from app_server.handlers.config_file import ConfigFile
 from app_server.mcp.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import UnknownServer
@@ -24,7 +23,16 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.session import SessionPorts
 from app_server.turns.sessions import Sessions
 from protocol.rollout import Settings
-from tests.harness import Served, WireClient, calls, claim, serve, stdio_server, write_config
+from tests.harness import (
+    Served,
+    WireClient,
+    approvals_in,
+    calls,
+    claim,
+    serve,
+    stdio_server,
+    write_config,
+)
 from tests.test_mcp import http_peer, raw_call, steps_until_settled
 from tests.test_threads import NoModel, created
 
@@ -417,7 +425,7 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
         return before, state.settings
 
     async with anyio.create_task_group() as tasks:
-        hub, file = Hub(clock.now_ms), ConfigFile(tmp_path)
+        hub, file = Hub(clock.now_ms), approvals_in(tmp_path)
         sessions = Sessions(SessionPorts(store, NoModel(), hub, clock, file), tasks, 0.0)
         first = await sessions.start(created(), Config({}))
         await sessions.unload(first.thread.id)

@@ -1,6 +1,8 @@
 """Nothing secret leaves the server: secrets are planted everywhere, and all that leaves is read."""
 
+import json
 import logging
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,12 +39,17 @@ async def test_no_planted_secret_leaves_the_server(
             http_headers = {{ X-Api-Key = "key-{SECRET}" }}
             env_http_headers = {{ X-Other = "PLANTED_HEADER" }}
         """
+        printed = json.dumps({"X-Run": f"run-{SECRET}"})
         config = "\n".join(
             [
                 stdio_server("raw", env=f'{{ API_KEY = "env-{SECRET}" }}'),
                 stdio_server("dead", "die", env=f'{{ API_KEY = "env-{SECRET}" }}'),
                 f'[mcp_servers.refusing]\nurl = "http://u:pw-{SECRET}@{address}?k={SECRET}"{web}',
                 f'[mcp_servers.gone]\nurl = "http://u:{SECRET}@127.0.0.1:1/mcp?k={SECRET}"{web}',
+                f'[mcp_servers.told]\nurl = "http://{address}"\n'
+                f"http_headers_helper = {json.dumps(f'echo {shlex.quote(printed)}')}",
+                f'[mcp_servers.broken]\nurl = "http://{address}"\n'
+                f"http_headers_helper = 'echo {SECRET}; echo {SECRET} >&2; exit 1'",
                 f'[mcp_servers.odd]\nurl = "ftp://u:{SECRET}@h/mcp?k={SECRET}"{web}',
             ]
         )
@@ -86,7 +93,7 @@ async def use_everything(served: Any, client: WireClient) -> str:
     scopes: list[dict[str, Any]] = [{}, {"threadId": thread_id}]
     for params in (*scopes, {"threadId": thread_id, "serverName": "gone"}):
         await client.call("mcpServerStatus/list", params)
-    for server in ("raw", "dead", "refusing", "gone", "odd", "nobody"):
+    for server in ("raw", "dead", "refusing", "gone", "odd", "told", "broken", "nobody"):
         call = {"threadId": thread_id, "server": server}
         await client.answer(await client.request("mcpServer/tool/call", {**call, "tool": "x"}))
         uri = {"server": server, "uri": "mem://a"}

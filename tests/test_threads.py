@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from app_server.clock import SystemClock
 from app_server.config import Config
-from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.thread_view import MAX_TURNS_CHARS, turns_of_state
 from app_server.rpc.hub import Hub
 from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, ThreadRow
@@ -48,7 +47,7 @@ from protocol.rollout import (
     render_record,
 )
 from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
-from tests.harness import Gate, claim, serve
+from tests.harness import Gate, approvals_in, claim, serve
 
 CLOCK = SystemClock()
 SETTINGS = Settings(
@@ -939,7 +938,7 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
         return Config({}), state.settings
 
     async with anyio.create_task_group() as tasks:
-        ports = SessionPorts(store, NoModel(), hub, clock, ConfigFile(tmp_path))
+        ports = SessionPorts(store, NoModel(), hub, clock, approvals_in(tmp_path))
         sessions = Sessions(ports, tasks, 0.0)
         first = await sessions.start(created(), Config({}))
         async with anyio.create_task_group() as at_once:

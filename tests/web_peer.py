@@ -65,6 +65,18 @@ class WebPeer:
     """Set by every answer to us."""
     in_events: bool = False
     """Whether results are sent as streams of one event, in chunks, instead of as JSON."""
+    tools: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"name": "look", "inputSchema": {"type": "object"}}]
+    )
+    experimental: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=dict)
+    """Goes into the result of every call, over what it has."""
+    called: list[Any] = field(default_factory=list)
+    """Params of every call that was served."""
+    hold: asyncio.Event | None = None
+    """Calls are served once this is set."""
+    holding: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by every call that has come."""
     calls: int = 0
     sessions: int = 0
 
@@ -107,6 +119,10 @@ class WebPeer:
             self.answered.set()
         self.headers.append(headers)
         self.paths.append(lines[0].split(" ")[1])
+        if message["method"] == "tools/call":
+            self.holding.set()
+            if self.hold is not None:
+                await self.hold.wait()
         answer = self._answer(message, session)
         if answer is None:
             await reader.read()
@@ -145,19 +161,19 @@ class WebPeer:
             self.known.add(session)
             hello = {
                 "protocolVersion": self.version,
-                "capabilities": {"tools": {}},
+                "capabilities": {"tools": {}, "experimental": self.experimental},
                 "serverInfo": {"name": "web", "version": "1"},
             }
             return _result(message, hello, {"mcp-session-id": session})
         if session not in self.known:
             return self.lost
         if method == "tools/list":
-            schema = {"type": "object"}
-            return _result(message, {"tools": [{"name": "look", "inputSchema": schema}]})
+            return _result(message, {"tools": self.tools})
         if method == "tools/call":
             self.calls += 1
+            self.called.append(message["params"])
             content = [{"type": "text", "text": f"call {self.calls}"}]
-            return _result(message, {"content": content})
+            return _result(message, {"content": content, **self.result})
         if "id" in message and method != "answer":
             error = {"code": -32601, "message": f"no {method}"}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()

@@ -1,12 +1,14 @@
 """config/* and model/*: the settings in force."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from pydantic import ValidationError
 
 from app_server.config import ConfigError
 from app_server.handlers.configuration import Configuration
-from app_server.handlers.failures import config_failures
+from app_server.handlers.failures import config_failures, requirements_failures
+from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.providers import default_model, default_provider_id
 from app_server.turns.settings import configured_approval_policy
@@ -14,10 +16,12 @@ from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
+    ConfigRequirements,
     ConfigRequirementsReadResponse,
 )
 from protocol.model import JsonObject
 from protocol.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+from protocol.policy import SandboxMode
 from protocol.specs import NoParams
 
 SHOWN_KEYS = (
@@ -77,8 +81,12 @@ class ConfigHandlers:
     async def read_requirements(
         self, context: RequestContext, params: NoParams
     ) -> ConfigRequirementsReadResponse:
-        """Say that no administrator demands anything."""
-        return ConfigRequirementsReadResponse()
+        """Show what an administrator demands, as far as this server enforces it."""
+        with requirements_failures():
+            demanded = await self._configuration.requirements()
+        return ConfigRequirementsReadResponse(
+            requirements=_shown(demanded) if demanded.demands_anything else None
+        )
 
     async def list_models(
         self, context: RequestContext, params: ModelListParams
@@ -108,6 +116,19 @@ class ConfigHandlers:
                 )
             ]
         )
+
+
+def _shown(demanded: Requirements) -> ConfigRequirements:
+    policies, modes = demanded.approval_policies, demanded.sandbox_modes
+    return ConfigRequirements(
+        allowed_approval_policies=None if policies is None else list(policies),
+        # A client cannot choose an external sandbox by mode.
+        allowed_sandbox_modes=(
+            None
+            if modes is None
+            else [cast(SandboxMode, mode) for mode in modes if mode != "external-sandbox"]
+        ),
+    )
 
 
 def _effective(settings: JsonObject) -> EffectiveConfig:

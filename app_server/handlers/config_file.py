@@ -20,7 +20,7 @@ from app_server.turns.ports import NotRecorded
 
 
 class ConfigFile:
-    """config.toml below a home directory, as something to write; the ApprovalRecords of turns."""
+    """config.toml below a home directory, as something to write."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "config.toml"

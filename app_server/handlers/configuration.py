@@ -2,21 +2,26 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 
 from app_server.config import Config, read_config
+from app_server.requirements import Requirements, read_requirements, requirements_of
 from protocol.errors import invalid_params
 
 
 class Configuration:
-    """config.toml below a home directory, read anew for every request that needs it."""
+    """config.toml and requirements.toml, read anew for every request that needs them."""
 
-    def __init__(self, home: Path, overrides: Mapping[str, Any], cwd: Path) -> None:
+    def __init__(
+        self, home: Path, requirements: Path, overrides: Mapping[str, Any], cwd: Path
+    ) -> None:
         """Take overrides from the command line; relative paths begin at `cwd`."""
         self._file = home / "config.toml"
+        self._requirements = requirements
         self._overrides = overrides
         self._cwd = cwd
 
@@ -24,10 +29,23 @@ class Configuration:
         """Read the settings in force, with `overrides` of one request on top.
 
         Raises:
-            ConfigError: the file cannot be read or is not TOML.
+            ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
         """
-        config = await anyio.to_thread.run_sync(read_config, self._file)
+        config = await anyio.to_thread.run_sync(self._read)
         return config.override(self._overrides).override(overrides or {})
+
+    def _read(self) -> Config:
+        demanded = read_requirements(self._requirements)
+        return replace(read_config(self._file), requirements=demanded)
+
+    async def requirements(self) -> Requirements:
+        """Read what an administrator demands, and nothing else.
+
+        Raises:
+            ConfigError: it cannot be read, or makes no sense.
+        """
+        demanded = await anyio.to_thread.run_sync(read_requirements, self._requirements)
+        return requirements_of(Config({}, requirements=demanded))
 
     def resolve(self, path: str | None) -> str:
         """Make a path absolute; none means the server's working directory.

@@ -18,6 +18,7 @@ from app_server.mcp.errors import (
 from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound
+from app_server.turns.required import SettingNotAllowed
 from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
 from app_server.turns.sessions import NotLoaded
 from protocol.errors import RpcError, internal_error, invalid_request
@@ -79,6 +80,28 @@ def config_failures() -> Iterator[None]:
         raise internal_error(
             f"error creating thread: Fatal error: Failed to initialize session: {exc}",
             "requiredMcpServersFailed",
+        ) from exc
+
+
+@contextmanager
+def setting_failures() -> Iterator[None]:
+    """Translate settings that an administrator does not allow."""
+    try:
+        yield
+    except SettingNotAllowed as exc:
+        raise invalid_request(
+            f"invalid thread settings override: {exc}", "settingNotAllowed", detail=str(exc)
+        ) from exc
+
+
+@contextmanager
+def requirements_failures() -> Iterator[None]:
+    """Translate demands of an administrator that cannot be read."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise internal_error(
+            f"failed to read configuration layers: {exc}", "configInvalid", detail=str(exc)
         ) from exc
 
 

@@ -1,4 +1,4 @@
-"""mcpServerStatus/list and direct calls to MCP servers."""
+"""mcpServerStatus/list, direct calls to MCP servers, and streams of their events."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,16 @@ import anyio.abc
 from pydantic_core import to_json
 
 from app_server.clock import Clock
+from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
 from app_server.mcp.auth_status import AuthProbe
-from app_server.mcp.calls import blocks_of, bounded_result
-from app_server.mcp.config import HttpTransport, McpSettings, read_mcp_settings
+from app_server.mcp.calls import blocks_of, bounded_result, without_effective_input
+from app_server.mcp.catalog import ServerCatalog
+from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import McpError
+from app_server.mcp.measurements import origin
 from app_server.mcp.naming import RawName
 from app_server.mcp.status import ServerReport, report
 from app_server.rpc.context import Handler, RequestContext
@@ -28,6 +31,10 @@ from protocol.mcp import (
     ListMcpServerStatusResponse,
     McpResourceReadParams,
     McpResourceReadResponse,
+    McpServerEventStreamStartParams,
+    McpServerEventStreamStartResponse,
+    McpServerEventStreamStopParams,
+    McpServerEventStreamStopResponse,
     McpServerInfo,
     McpServerStatus,
     McpServerToolCallParams,
@@ -47,6 +54,7 @@ class McpPorts:
 
     sessions: Sessions
     configuration: Configuration
+    extensions: ExtensionRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ class LoginPorts:
 
     sessions: Sessions
     configuration: Configuration
+    extensions: ExtensionRegistry
     clients: ClientPort
     clock: Clock
     tasks: anyio.abc.TaskGroup
@@ -69,6 +78,7 @@ class McpHandlers:
     def __init__(self, ports: McpPorts) -> None:
         self._sessions = ports.sessions
         self._configuration = ports.configuration
+        self._extensions = ports.extensions
         self._probe = AuthProbe()
 
     @property
@@ -78,6 +88,8 @@ class McpHandlers:
             "mcpServerStatus/list": self.list_status,
             "mcpServer/tool/call": self.call_tool,
             "mcpServer/resource/read": self.read_resource,
+            "mcpServer/event/stream/start": self.start_event_stream,
+            "mcpServer/event/stream/stop": self.stop_event_stream,
         }
 
     async def list_status(
@@ -120,7 +132,7 @@ class McpHandlers:
             result = await servers.call_tool(
                 RawName(params.server, params.tool), params.arguments, meta, _ignore_progress
             )
-        bounded = bounded_result(result)
+        bounded = bounded_result(without_effective_input(result)[0])
         is_error = bounded.get("isError")
         return McpServerToolCallResponse(
             content=blocks_of(bounded),
@@ -155,13 +167,29 @@ class McpHandlers:
             origin_call_id=params.origin_call_id,
         )
 
+    async def start_event_stream(
+        self, context: RequestContext, params: McpServerEventStreamStartParams
+    ) -> McpServerEventStreamStartResponse:
+        """Refuse: only hosted apps have events, and there are none here."""
+        raise invalid_request(
+            "MCP event subscriptions are only supported for hosted apps", "eventStreamsNotSupported"
+        )
+
+    async def stop_event_stream(
+        self, context: RequestContext, params: McpServerEventStreamStopParams
+    ) -> McpServerEventStreamStopResponse:
+        """Agree that the stream has ended: none was ever begun."""
+        return McpServerEventStreamStopResponse()
+
     def _session(self, thread_id: str) -> ThreadSession:
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
             return self._sessions.get(thread_id)
 
     async def _settings(self) -> McpSettings:
         with config_failures():
-            return read_mcp_settings(await self._configuration.read())
+            config = await self._configuration.read()
+            configured = read_mcp_settings(config)
+        return ServerCatalog(self._extensions).resolve(configured, config, "discover")
 
     async def _ask_trial(
         self, settings: McpSettings, question: Callable[[ServerSet], Awaitable[Answer]]
@@ -229,12 +257,11 @@ def _fitting(statuses: list[McpServerStatus]) -> list[McpServerStatus]:
 
 
 def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
-    transport = entry.config.transport
     return McpServerStatus.model_validate(
         {
             "name": entry.config.name,
             "runtimeStatus": entry.status if of_thread else None,
-            "httpOrigin": transport.origin if isinstance(transport, HttpTransport) else None,
+            "httpOrigin": origin(entry.config),
             "serverInfo": _server_info(entry.listing.server_info),
             "serverCapabilities": entry.listing.capabilities,
             "toolListMeta": entry.listing.tools_meta,

@@ -29,5 +29,6 @@ class McpReloadHandlers:
         with refresh_failures():
             base = await self._configuration.read()
             read_mcp_settings(base)
+        await self._sessions.refresh_extensions(base)
         context.after_answer(partial(self._sessions.reload_servers, base))
         return McpServerRefreshResponse()

@@ -9,6 +9,7 @@ import anyio.abc
 
 from app_server.handlers.failures import config_failures, thread_failures
 from app_server.handlers.mcp import LoginPorts
+from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import HttpTransport, ServerConfig, ServerUnavailable, read_mcp_settings
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth import login
@@ -98,11 +99,20 @@ class OAuthHandlers:
             config = servers[params.name].config if params.name in servers else None
         else:
             with config_failures():
-                settings = read_mcp_settings(await self._ports.configuration.read())
-            config = settings.servers.get(params.name)
-        if config is None:
+                settings = await self._ports.configuration.read()
+                configured = read_mcp_settings(settings)
+            catalog = ServerCatalog(self._ports.extensions)
+            config = catalog.resolve(configured, settings, "current").servers.get(params.name)
+        if config is None or config.is_registered:
             raise invalid_request(
                 f"No MCP server named '{params.name}' found.", "unknownMcpServer", name=params.name
+            )
+        if not config.allowed:
+            raise internal_error(
+                "failed to resolve MCP server runtime: the MCP server is disabled by managed "
+                "requirements",
+                "mcpServerNotAllowed",
+                name=params.name,
             )
         return config
 

@@ -1,6 +1,6 @@
 """thread/*: starting, finding, reading and putting away conversations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,17 +16,23 @@ from app_server.handlers.thread_view import (
     thread_of_state,
     turns_of_state,
 )
+from app_server.requirements import requirements_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.threads.index import SortKey, ThreadQuery, ThreadRow
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadNotFound, ThreadStore
+from app_server.turns.required import with_required
 from app_server.turns.response_items import first_problem
 from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from app_server.turns.settings import Overrides, initial_settings, with_overrides
 from protocol.errors import invalid_params, invalid_request
-from protocol.lifecycle import PROTOCOL_VERSION, WarningNotification
+from protocol.lifecycle import (
+    PROTOCOL_VERSION,
+    ConfigWarningNotification,
+    WarningNotification,
+)
 from protocol.rollout import ArchivedChanged, NameChanged, Settings, ThreadCreated
 from protocol.threads import (
     NotLoadedThreadStatus,
@@ -119,11 +125,15 @@ class ThreadHandlers:
         with config_failures(), thread_failures("", "thread not found"):
             config = await self._configuration.read(params.config)
             cwd = self._configuration.resolve(params.cwd)
+            requirements = requirements_of(config)
+            settings, replaced = with_required(
+                initial_settings(config, cwd, _overrides(params, cwd)), requirements
+            )
             session = await self._sessions.start(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
                     thread_id=self._clock.new_id(),
-                    settings=initial_settings(config, cwd, _overrides(params, cwd)),
+                    settings=settings,
                     source=SOURCE,
                     cli_version=PROTOCOL_VERSION,
                     originator=context.client.info.name,
@@ -136,6 +146,8 @@ class ThreadHandlers:
             )
         thread = self._thread(session)
         context.after_answer(partial(self._announce_start, context, session, thread, params))
+        warnings = (*requirements.warnings, *replaced)
+        context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadStartResponse(**_members(session, thread))
 
     def _announce_start(
@@ -154,11 +166,19 @@ class ThreadHandlers:
                 context.connection_id, WarningNotification(thread_id=thread.id, message=warning)
             )
 
+    def _warn(
+        self, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
+    ) -> None:
+        for warning in warnings:
+            self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
+            session.announcer.warning(warning)
+
     async def resume(
         self, context: RequestContext, params: ThreadResumeParams
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""
         thread_id = params.thread_id
+        warnings: list[str] = []
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
@@ -171,6 +191,9 @@ class ThreadHandlers:
             config = await self._configuration.read(params.config)
             cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
             settings = with_overrides(state.settings, _overrides(params, cwd), config.view())
+            requirements = requirements_of(config)
+            settings, replaced = with_required(settings, requirements)
+            warnings.extend((*requirements.warnings, *replaced))
             return config, settings
 
         with (
@@ -182,6 +205,7 @@ class ThreadHandlers:
         turns = [] if params.exclude_turns else turns_of_state(state)
         thread = thread_of_state(state, session.status, self._path(session), turns=turns)
         context.after_answer(partial(self._announce_resume, context, session))
+        context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadResumeResponse(**_members(session, thread))
 
     def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:

@@ -7,11 +7,18 @@ from functools import partial
 
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
-from app_server.handlers.failures import thread_failures, turn_failures
+from app_server.handlers.failures import (
+    config_failures,
+    setting_failures,
+    thread_failures,
+    turn_failures,
+)
 from app_server.handlers.thread_view import started_turn, thread_settings
+from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.turns.engine import TurnOptions
+from app_server.turns.required import refuse_overrides, with_required
 from app_server.turns.session import NoActiveTurn, ThreadSession, TurnIdMismatch, TurnInput
 from app_server.turns.sessions import Sessions
 from app_server.turns.settings import Overrides, with_overrides
@@ -61,10 +68,15 @@ class TurnHandlers:
 
     async def start(self, context: RequestContext, params: TurnStartParams) -> TurnStartResponse:
         """Give the model something to do; a running turn takes the input over."""
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+        with (
+            thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
+            config_failures(),
+            setting_failures(),
+        ):
+            requirements = await self._configuration.requirements()
             session = self._sessions.get(params.thread_id)
             before = session.thread.state.settings
-            settings = self._settings(session, params)
+            settings, replaced = self._settings(session, params, requirements)
             turn_id, begin = await session.start_turn(
                 await _turn_input(params.input, params.client_user_message_id),
                 settings,
@@ -80,25 +92,28 @@ class TurnHandlers:
                 thread_settings=thread_settings(session.thread.state.settings),
             )
             context.after_answer(partial(self._hub.emit, params.thread_id, event))
+            for warning in replaced:
+                context.after_answer(partial(session.announcer.warning, warning))
         context.after_answer(begin)
         return TurnStartResponse(turn=started_turn(turn_id))
 
-    def _settings(self, session: ThreadSession, params: TurnStartParams) -> Settings:
-        return with_overrides(
-            session.thread.state.settings,
-            Overrides(
-                model=params.model,
-                cwd=None if params.cwd is None else self._configuration.resolve(params.cwd),
-                approval_policy=params.approval_policy,
-                approvals_reviewer=params.approvals_reviewer,
-                sandbox_policy=params.sandbox_policy,
-                effort=params.effort,
-                summary=params.summary,
-                service_tier=params.service_tier,
-                personality=params.personality,
-            ),
-            Config({}).view(),
+    def _settings(
+        self, session: ThreadSession, params: TurnStartParams, requirements: Requirements
+    ) -> tuple[Settings, Sequence[str]]:
+        overrides = Overrides(
+            model=params.model,
+            cwd=None if params.cwd is None else self._configuration.resolve(params.cwd),
+            approval_policy=params.approval_policy,
+            approvals_reviewer=params.approvals_reviewer,
+            sandbox_policy=params.sandbox_policy,
+            effort=params.effort,
+            summary=params.summary,
+            service_tier=params.service_tier,
+            personality=params.personality,
         )
+        chosen = with_overrides(session.thread.state.settings, overrides, Config({}).view())
+        refuse_overrides(overrides, chosen, requirements)
+        return with_required(chosen, requirements)
 
     async def steer(self, context: RequestContext, params: TurnSteerParams) -> TurnSteerResponse:
         """Give the running turn more input."""

@@ -57,6 +57,9 @@ class AuthProbe:
         try:
             if await self._stored(config.name, transport):
                 return "oAuth"
+            if transport.header_command is not None:
+                # Its headers may be all that the server wants; asking would be asking without them.
+                return "unknown"
             offered = await self._offers(config.name, transport, self._limit_s(server))
         except OAuthFailed:
             return "unsupported"

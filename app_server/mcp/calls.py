@@ -32,6 +32,12 @@ RESERVED_KEYS = frozenset(
 SANDBOX_CAPABILITIES = ("codex/sandbox-state-meta", "codex/sandbox-state")
 """Experimental capabilities of servers that want the sandbox state; also its keys in `_meta`."""
 
+INPUT_CAPABILITY = "codex/tool-input-meta"
+"""Experimental capability of servers that say what a tool really got."""
+
+EFFECTIVE_INPUT = "codex/toolInput"
+"""Where in `_meta` of a result they say it; nobody else sees it."""
+
 RESERVED_PREFIXES = ("codex/", "io.modelcontextprotocol/")
 
 BYTES_PER_TOKEN = 4.8
@@ -39,6 +45,9 @@ BYTES_PER_TOKEN = 4.8
 
 DEFAULT_MODEL_BYTES = 12_000
 """UTF-8 bytes of text of one tool output that the model sees."""
+
+MAX_MODEL_BLOCKS = 256
+"""Content blocks of one tool output that the model sees."""
 
 MAX_RESULT_BYTES = 900 * 1024
 """UTF-8 bytes of a result inside an item; a message to a client stays below 1 MiB."""
@@ -83,6 +92,15 @@ def _is_reserved(key: str) -> bool:
     return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
 
 
+def without_effective_input(result: JsonObject) -> tuple[JsonObject, Json]:
+    """Take out of a result what its tool says that it really got; None when it says nothing."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict) or EFFECTIVE_INPUT not in meta:
+        return result, None
+    rest = {key: value for key, value in meta.items() if key != EFFECTIVE_INPUT}
+    return {**result, "_meta": rest or None}, meta[EFFECTIVE_INPUT]
+
+
 def failure_text(raw: RawName, error: McpError) -> str:
     """Say what went wrong with a call, for the item and for the model."""
     if isinstance(error, PeerError):
@@ -99,7 +117,8 @@ def failure_text(raw: RawName, error: McpError) -> str:
 def model_output(result: JsonObject, wall_s: float, limit_bytes: int) -> Json:
     """Turn a result into what the model reads: a list of content, or one string.
 
-    Text beyond `limit_bytes` is cut out of the middle.
+    Text beyond `limit_bytes` is cut out of the middle of the block in which the limit lies; of the
+    texts behind it, and of blocks above MAX_MODEL_BLOCKS, the model reads how many there are.
     """
     header = f"Wall time: {wall_s:.4f} seconds\nOutput:"
     structured = result.get("structuredContent")
@@ -107,12 +126,17 @@ def model_output(result: JsonObject, wall_s: float, limit_bytes: int) -> Json:
         return f"{header}\n{cut_middle(_compact(structured), limit_bytes)}"
     parts: list[JsonObject] = [_text(header)]
     left = limit_bytes
-    for block in blocks_of(result):
+    blocks = blocks_of(result)
+    for block in blocks[:MAX_MODEL_BLOCKS]:
         part = _model_part(block)
         if (text := part.get("text")) is not None:
-            part = _text(cut_middle(text, max(left, 0)))
+            if left <= 0:
+                continue
+            part = _text(cut_middle(text, left))
             left -= len(text.encode())
         parts.append(part)
+    if left_out := len(blocks) - len(parts) + 1:
+        parts.append(_text(f"…{left_out} content blocks truncated…"))
     return parts
 
 

@@ -27,6 +27,7 @@ from app_server.mcp.config import (
 )
 from app_server.mcp.elicitation import BadQuestion
 from app_server.mcp.errors import (
+    HeaderCommandFailed,
     NotLoggedIn,
     PeerError,
     RequestTimedOut,
@@ -34,10 +35,13 @@ from app_server.mcp.errors import (
     StartupTimedOut,
     TransportClosed,
 )
+from app_server.mcp.header_command import HeaderCommand
+from app_server.mcp.http.authorized import Tokens
 from app_server.mcp.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp.http.session import VERSION_HEADER
 from app_server.mcp.http.transport import Streams, open_http
 from app_server.mcp.listing import Listing
+from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
@@ -193,7 +197,7 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
                 tasks.cancel_scope.cancel()
     except OSError as exc:
         owner.failed(StartupFailed(f"{exc.strerror} (os error {exc.errno})"))
-    except (ServerUnavailable, ValueError) as exc:
+    except (ServerUnavailable, HeaderCommandFailed, ValueError) as exc:
         owner.failed(StartupFailed(str(exc)))
 
 
@@ -213,7 +217,7 @@ async def _start(
 ) -> None:
     try:
         with anyio.fail_after(config.startup_timeout_s):
-            listing = await _shake_hands(client)
+            listing = await _shake_hands(client, config)
     except (TimeoutError, RequestTimedOut):
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
@@ -257,11 +261,18 @@ async def _open(
             ) as process:
                 yield (process, process), process
         case HttpTransport() as http:
-            async with open_http(http.url, http.headers(config.name), tokens) as streams:
+            headers = http.headers(config.name)
+            credentials: list[Tokens] = [] if tokens is None else [tokens]
+            if http.header_command is not None:
+                command = HeaderCommand(http.header_command, cwd, headers)
+                await command.current()
+                credentials.append(command)
+            async with open_http(http.url, headers, *credentials) as streams:
                 yield streams, None
 
 
-async def _shake_hands(client: McpClient) -> Listing:
+async def _shake_hands(client: McpClient, config: ServerConfig) -> Listing:
     hello = await client.introduce()
-    tools, meta = await list_all(client, "tools/list", "tools")
+    with measured_list(config):
+        tools, meta = await list_all(client, "tools/list", "tools")
     return Listing.of(hello, tools, meta)

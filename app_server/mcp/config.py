@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from app_server.config import Config, ConfigView
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extension.registration import Owner
+from app_server.mcp.allowed import may_run
+from app_server.requirements import ServerIdentity, requirements_of
+from protocol.model import Json
 
 DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
@@ -92,9 +99,13 @@ class HttpTransport:
     bearer_token_env_var: str | None = None
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     env_http_headers: Mapping[str, str] = field(default_factory=dict)
+    header_command: str | None = field(default=None, repr=False)
+    """Prints more headers (`http_headers_helper`); it may hold a secret itself."""
     auth: str = "oauth"
     """The flow for servers without credentials in their headers; only `oauth` is known here."""
     oauth: OAuthSettings = field(default_factory=OAuthSettings)
+    bearer: SecretStr | None = None
+    """Of a server that was registered at run time; never from a file."""
 
     def headers(self, server: str) -> dict[str, str]:
         """Assemble the headers of every request.
@@ -114,11 +125,15 @@ class HttpTransport:
                     f"'{server}' is not set"
                 )
             headers["Authorization"] = f"Bearer {token}"
+        if self.bearer is not None:
+            headers["Authorization"] = f"Bearer {self.bearer.get_secret_value()}"
         return headers
 
     @property
     def has_credentials(self) -> bool:
         """Whether a bearer token or an Authorization header is configured, set or not."""
+        if self.bearer is not None:
+            return True
         names = {name.lower() for name in (*self.http_headers, *self.env_http_headers)}
         return self.bearer_token_env_var is not None or "authorization" in names
 
@@ -146,6 +161,8 @@ class ServerConfig:
     enabled: bool = True
     required: bool = False
     """A thread does not start without it."""
+    allowed: bool = True
+    """Whether an administrator lets it run; if not it is disabled, too."""
     environment_id: str = LOCAL
     startup_timeout_s: float = DEFAULT_STARTUP_S
     """For the handshake and the first list of tools."""
@@ -160,6 +177,11 @@ class ServerConfig:
     """Bounds of what the model reads of single tools, by raw name."""
     omit_from: Sequence[str] = ()
     """Surfaces on which the model does not see the server's tools."""
+    is_registered: bool = False
+    """Whether it was registered at run time: no file knows it, and nobody signs in to it."""
+    owner: Owner | None = None
+    """Keeps alive what serves it; leased for as long as it is used."""
+    metadata: RuntimeMetadata = NO_METADATA
 
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
@@ -195,7 +217,7 @@ class McpSettings:
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
-    """Read all servers, sorted by name.
+    """Read all servers, sorted by name; those that an administrator does not allow are disabled.
 
     Raises:
         ConfigError: a table has no transport, two, or a value that does not fit.
@@ -204,9 +226,10 @@ def read_mcp_settings(config: Config) -> McpSettings:
     grace_ms = view.integer("mcp_optional_startup_grace_ms")
     if grace_ms is None:
         grace_ms = DEFAULT_GRACE_MS
+    demanded = requirements_of(config).servers
     return McpSettings(
         {
-            name: _read_server(name, table)
+            name: _read_server(name, table, demanded)
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
@@ -215,7 +238,21 @@ def read_mcp_settings(config: Config) -> McpSettings:
     )
 
 
-def _read_server(name: str, view: ConfigView) -> ServerConfig:
+def parse_server(name: str, table: Mapping[str, Json]) -> ServerConfig:
+    """Read the table of one server that stands in no file.
+
+    Raises:
+        ConfigError: see `read_mcp_settings`.
+    """
+    servers = Config({"mcp_servers": {name: dict(table)}}).view().at("mcp_servers")
+    return _read_server(name, servers.at(name), None)
+
+
+def _read_server(
+    name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
+) -> ServerConfig:
+    transport = _read_transport(view)
+    allowed = may_run(name, demanded, command=view.string("command"), url=view.string("url"))
     startup_ms = view.integer("startup_timeout_ms")
     startup_s = view.seconds("startup_timeout_sec")
     if startup_s is None:
@@ -233,8 +270,9 @@ def _read_server(name: str, view: ConfigView) -> ServerConfig:
     }
     return ServerConfig(
         name=name,
-        transport=_read_transport(view),
-        enabled=view.boolean("enabled", default=True),
+        transport=transport,
+        enabled=view.boolean("enabled", default=True) and allowed,
+        allowed=allowed,
         required=view.boolean("required", default=False),
         environment_id=view.string("environment_id") or LOCAL,
         startup_timeout_s=startup_s,
@@ -287,10 +325,20 @@ def _read_transport(view: ConfigView) -> Transport:
             bearer_token_env_var=view.string("bearer_token_env_var"),
             http_headers=view.string_map("http_headers") or {},
             env_http_headers=view.string_map("env_http_headers") or {},
+            header_command=_read_header_command(view),
             auth=view.choice("auth", AUTH_FLOWS) or "oauth",
             oauth=_read_oauth(view),
         )
     raise view.error("invalid transport")
+
+
+def _read_header_command(view: ConfigView) -> str | None:
+    command = view.string("http_headers_helper")
+    if command is not None and not command.strip():
+        raise view.error("http_headers_helper must not be empty")
+    if command is not None and (view.string("environment_id") or LOCAL) != LOCAL:
+        raise view.error("http_headers_helper is only supported for local MCP servers")
+    return command
 
 
 def _read_oauth(view: ConfigView) -> OAuthSettings:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import anyio
 import anyio.abc
 
+from app_server.extension.metadata import ToolMetadata
 from app_server.mcp.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import (
@@ -23,6 +24,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import load_connector
+from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import Peer, ProgressCallback
 from app_server.mcp.server import McpServer, StatusCallback
@@ -41,6 +43,11 @@ class Tool:
     definition: JsonObject
     """As the server listed it."""
     config: ServerConfig
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What whoever registered the server says of the tool."""
+        return self.config.metadata.of_tool(self.raw.tool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +109,30 @@ class ServerSet:
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         for server in (*self.servers.values(), *self._retired):
             server.stop.set()
             server.cancel_start()
+        for server in self.servers.values():
+            server.leave()
 
     def reconcile(self, settings: McpSettings) -> None:
-        """Make the set what these settings ask for; never waits.
+        """Make the set what these settings ask for, after a reload; never waits.
 
-        Servers that run or start with equal values go on. Others are stopped, once their calls
+        Servers that run or start with equal values go on, and say so. Others are stopped, once
+        their calls
         have ended, or started; dead and failed ones are started again. A set that stops stays as
         it is.
         """
+        self._take_over(settings, reload=True)
+
+    def update(self, settings: McpSettings) -> None:
+        """Do the same between two model requests: servers with equal settings stay as they are."""
+        self._take_over(settings, reload=False)
+
+    def _take_over(self, settings: McpSettings, *, reload: bool) -> None:
         if self._stopping.is_set():
             return
         before, self.servers = self.servers, {}
@@ -123,9 +142,11 @@ class ServerSet:
         fresh = []
         for name, config in settings.servers.items():
             server = before.get(name)
-            if server is not None and config.startable and server.fits(config, self._cwd):
+            if server is not None and not reload and server.config == config:
                 del before[name]
-                server.reuse(config)
+            elif server is not None and config.startable and server.fits(config, self._cwd):
+                del before[name]
+                server.reuse(config, tell=reload)
             else:
                 server = self._make(config)
                 fresh.append(server)
@@ -136,6 +157,7 @@ class ServerSet:
             self._launch(server)
 
     def _retire(self, server: McpServer) -> None:
+        server.leave()
         server.cancel_start()
         if self._tasks is not None:
             self._retired.add(server)
@@ -166,6 +188,7 @@ class ServerSet:
         if self._stopping.is_set():
             return
         server = self.servers[ended.config.name] = self._make(ended.config)
+        ended.leave()
         server.listing = ended.listing
         self._launch(server)
 
@@ -287,7 +310,8 @@ class ServerSet:
             params: JsonObject = {"name": raw.tool, "_meta": meta}
             if arguments is not None:
                 params["arguments"] = arguments
-            with server.calls.run(caller, config.tool_timeout_s) as call, call.scope:
+            running = server.calls.run(caller, config.tool_timeout_s)
+            with measured_call(config, raw.tool), running as call, call.scope:
                 return await peer.request("tools/call", params, on_progress=on_progress)
         raise RequestTimedOut("tools/call", config.tool_timeout_s)
 

@@ -55,13 +55,21 @@ def _describe(table: ToolTable, namespace: str) -> str:
 
 def _function(tool: Tool) -> JsonObject:
     description = tool.definition.get("description")
+    texts = description if isinstance(description, str) else "", _membership(tool)
     return {
         "type": "function",
         "name": tool.visible.name,
-        "description": description if isinstance(description, str) else "",
+        "description": "\n\n".join(filter(None, texts)),
         "strict": False,
         "parameters": tool_parameters(tool.definition.get("inputSchema")),
     }
+
+
+def _membership(tool: Tool) -> str:
+    names = [f"`{name}`" for name in tool.config.metadata.plugin_display_names]
+    if not names:
+        return ""
+    return f"Part of the plugin{'s' if len(names) > 1 else ''} {', '.join(names)}."
 
 
 SEARCH_FUNCTION: JsonObject = {

@@ -46,6 +46,13 @@ class OAuthUnavailable(OAuthFailed):
     """A server did not answer, or is not well; this may pass by itself."""
 
 
+class HeaderCommandFailed(McpError):
+    """The command that prints a server's headers failed; the text holds nothing that it wrote."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"MCP HTTP headers helper {reason}")
+
+
 class RequiredServersFailed(McpError):
     """A thread cannot start without servers that did not start."""
 

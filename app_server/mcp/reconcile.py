@@ -7,6 +7,7 @@ Source: docs/mcp.md, "Reload".
 
 from dataclasses import dataclass, field
 
+from app_server.extension.registration import Owner
 from app_server.mcp.config import ServerConfig, ServerUnavailable, StdioTransport, Transport
 
 
@@ -19,6 +20,8 @@ class Ingredients:
     """Variables of the process, or headers, with their secrets; None: they could not be found."""
     cwd: str | None
     """Where the process works; None for a URL."""
+    owner: Owner | None = None
+    """What serves it, if it was registered at run time."""
 
 
 def ingredients(config: ServerConfig, cwd: str) -> Ingredients:
@@ -27,6 +30,6 @@ def ingredients(config: ServerConfig, cwd: str) -> Ingredients:
     if isinstance(transport, StdioTransport):
         return Ingredients(transport, transport.environment(), transport.cwd or cwd)
     try:
-        return Ingredients(transport, transport.headers(config.name), None)
+        return Ingredients(transport, transport.headers(config.name), None, config.owner)
     except ServerUnavailable:
-        return Ingredients(transport, None, None)
+        return Ingredients(transport, None, None, config.owner)

@@ -43,9 +43,9 @@ def search_tools(table: ToolTable, query: str, limit: int) -> Sequence[Tool]:
 
 
 def _text_of(tool: Tool) -> str:
-    texts = tool.raw.server, tool.raw.tool, tool.definition.get("title")
-    described = tool.definition.get("description")
-    return " ".join(_spaced(text) for text in (*texts, described) if isinstance(text, str))
+    names = tool.raw.server, tool.raw.tool, *tool.metadata.search_aliases
+    described = tool.definition.get("title"), tool.definition.get("description")
+    return " ".join(_spaced(text) for text in (*names, *described) if isinstance(text, str))
 
 
 def _spaced(text: str) -> str:

@@ -7,12 +7,13 @@ Source: docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Literal, TypeAlias
 
 import anyio
 
+from app_server.extension.registration import Owner
 from app_server.mcp.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.elicitation import (
     CANCELLED,
@@ -31,6 +32,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import Connector
+from app_server.mcp.measurements import measured_list
 from app_server.mcp.peer import Peer, list_all
 from app_server.mcp.reconcile import Ingredients, ingredients
 from protocol.model import JsonObject
@@ -91,6 +93,7 @@ class McpServer:
         self._list_is_old = False
         self._may_retry = False
         self._running = anyio.CancelScope()
+        self._holding = _Holding(config.owner)
         if not config.startable:
             self.settled.set()
 
@@ -101,7 +104,7 @@ class McpServer:
         self._status = "starting"
         self._made_of = ingredients(self.config, cwd)
         self._told(self.config.name, "starting", None)
-        with self._running:
+        with self._holding.while_running(), self._running:
             if VALID_NAME.fullmatch(self.config.name) is None:
                 pattern = f"^{VALID_NAME.pattern}$"
                 reason = (
@@ -157,7 +160,8 @@ class McpServer:
             return
         try:
             async with self.lease() as peer:
-                tools, meta = await list_all(peer, "tools/list", "tools")
+                with measured_list(self.config):
+                    tools, meta = await list_all(peer, "tools/list", "tools")
         except McpError as exc:
             logger.info("MCP server %s: its tools cannot be listed: %s", self.config.name, exc)
         else:
@@ -182,10 +186,10 @@ class McpServer:
         lives = self.status in ("starting", "connected")
         return lives and self._made_of == ingredients(config, cwd)
 
-    def reuse(self, config: ServerConfig) -> None:
-        """Go on with new filters and bounds; a server that runs tells again that it is ready."""
+    def reuse(self, config: ServerConfig, *, tell: bool) -> None:
+        """Go on with new filters and bounds; with `tell` a server that runs says it is ready."""
         self.config = config
-        if self._status == "connected":
+        if tell and self._status == "connected":
             self._told(config.name, "ready", None)
 
     @property
@@ -208,6 +212,10 @@ class McpServer:
         """Whether it is a process that was ready, has died, and was not asked to."""
         is_process = isinstance(self.config.transport, StdioTransport)
         return is_process and self.has_died and not self.stop.is_set()
+
+    def leave(self) -> None:
+        """Hear that the set has this server no more; what owns it is let go with the connection."""
+        self._holding.leave()
 
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""
@@ -254,6 +262,27 @@ class McpServer:
         finally:
             self._calls -= 1
             self._call_ended.set()
+
+
+class _Holding:
+    """A lease of what owns a server: until it has left its set and its connection has ended."""
+
+    def __init__(self, owner: Owner | None) -> None:
+        self._lease = None if owner is None else owner.lease()
+        self._holders = 1
+
+    @contextmanager
+    def while_running(self) -> Iterator[None]:
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        self._holders -= 1
+        if not self._holders and self._lease is not None:
+            self._lease.release()
 
 
 def _for_people(name: str, failure: StartupFailed) -> str:

@@ -69,7 +69,7 @@ class Announcer:
         )
 
     def warning(self, text: str) -> None:
-        """Tell what is doubtful about the thread's MCP servers."""
+        """Tell what is doubtful about the thread's settings or MCP servers."""
         self._tell_of_servers(WarningNotification(thread_id=self._thread.id, message=text))
 
     def _tell_of_servers(self, event: WireModel) -> None:

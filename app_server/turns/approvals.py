@@ -1,22 +1,22 @@
-"""Whether a tool of an MCP server may run: policy first, then the user.
+"""Whether a tool of an MCP server may run: policy first, then the user or the reviewer.
 
 Source: docs/mcp.md, "Approval".
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
 from enum import Enum
 
 from app_server.mcp.connections import Tool
-from app_server.mcp.naming import RawName
-from app_server.turns.ports import ApprovalRecords, ClientPort, NotRecorded
-from protocol.elicitation import (
-    FormElicitation,
-    McpElicitationSchema,
-    McpServerElicitationRequestResponse,
+from app_server.turns.approval_question import (
+    ApprovalRequest,
+    approval_key,
+    approval_question,
+    may_persist,
 )
+from app_server.turns.ports import ApprovalRecords, ClientPort, NotRecorded
+from protocol.elicitation import McpServerElicitationRequestResponse
 from protocol.lifecycle import WarningNotification
-from protocol.model import Json, JsonObject
+from protocol.model import Json
 from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
 from protocol.rollout import Settings
 
@@ -39,23 +39,13 @@ class Denied(Exception):
     """The call must not run; the text goes to the item and to the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
-    """A call that may need the user's word."""
-
-    thread_id: str
-    turn_id: str
-    tool: Tool
-    arguments: Json
-
-
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
     def __init__(self, clients: ClientPort, records: ApprovalRecords) -> None:
         self._clients = clients
         self._records = records
-        self._remembered: set[RawName] = set()
+        self._remembered: set[Hashable] = set()
 
     def verdict(self, tool: Tool, settings: Settings) -> Verdict:
         """Apply policy to a call."""
@@ -64,7 +54,7 @@ class ApprovalGate:
             return Verdict.RUN
         if settings.approval_policy == "never" and writes_freely(settings):
             return Verdict.RUN
-        if tool.raw in self._remembered:
+        if approval_key(tool) in self._remembered:
             return Verdict.RUN
         return Verdict.FORBID if settings.approval_policy == "never" else Verdict.ASK
 
@@ -76,7 +66,8 @@ class ApprovalGate:
         Raises:
             Denied: the user said no, or what the client sent was no answer.
         """
-        answer = await self._clients.ask(request.thread_id, ELICITATION, _question(request))
+        question = approval_question(request)
+        answer = await self._clients.ask(request.thread_id, ELICITATION, question)
         if not isinstance(answer, McpServerElicitationRequestResponse):
             raise Denied(REJECTED)
         match answer.action:
@@ -89,13 +80,13 @@ class ApprovalGate:
 
     async def _remember(self, request: ApprovalRequest, meta: Json) -> None:
         persist = meta.get("persist") if isinstance(meta, dict) else None
-        if persist not in ("session", "always") or not _may_persist(request.tool):
+        if persist not in ("session", "always") or not may_persist(request.tool):
             return
         raw = request.tool.raw
-        self._remembered.add(raw)
+        self._remembered.add(approval_key(request.tool))
         if persist == "always":
             try:
-                await self._records.approve(raw)
+                await self._records.approve(raw, request.tool.metadata.approval_persistence)
             except NotRecorded as exc:
                 message = (
                     f"the approval of {raw.server}/{raw.tool} holds for this session only, "
@@ -122,36 +113,4 @@ def writes_freely(settings: Settings) -> bool:
     """Whether nothing that a turn does is confined."""
     return isinstance(
         settings.sandbox_policy, DangerFullAccessSandboxPolicy | ExternalSandboxPolicy
-    )
-
-
-def _may_persist(tool: Tool) -> bool:
-    return tool.config.approval_mode_of(tool.raw.tool) == "auto"
-
-
-def _question(request: ApprovalRequest) -> FormElicitation:
-    tool = request.tool
-    meta: JsonObject = {"codex_approval_kind": "mcp_tool_call"}
-    if _may_persist(tool):
-        meta["persist"] = ["session", "always"]
-    meta["tool_name"] = tool.raw.tool
-    for key, member in (
-        ("tool_title", "title"),
-        ("tool_annotations", "annotations"),
-        ("tool_description", "description"),
-    ):
-        if (value := tool.definition.get(member)) is not None:
-            meta[key] = value
-    arguments = request.arguments if isinstance(request.arguments, dict) else {}
-    meta["tool_params"] = arguments
-    meta["tool_params_display"] = [
-        {"name": name, "value": arguments[name], "display_name": name} for name in sorted(arguments)
-    ]
-    return FormElicitation(
-        thread_id=request.thread_id,
-        turn_id=request.turn_id,
-        server_name=tool.raw.server,
-        meta=meta,
-        message=f'Allow the {tool.raw.server} MCP server to run tool "{tool.raw.tool}"?',
-        requested_schema=McpElicitationSchema(type="object", properties={}),
     )

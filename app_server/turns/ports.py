@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from app_server.extension.metadata import ApprovalPersistence
 from app_server.mcp.naming import RawName
 from protocol.model import WireModel
 
@@ -35,10 +36,11 @@ class NotRecorded(Exception):
 class ApprovalRecords(Protocol):
     """Where approvals that outlive their thread are written down."""
 
-    async def approve(self, tool: RawName) -> None:
+    async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
         """Let a tool run without asking, in threads to come.
 
-        A server that is not configured in a place that lasts is left out, silently.
+        `where` is what whoever registered the server says; None means the configuration. A server
+        that is not configured in a place that lasts is left out, silently.
 
         Raises:
             NotRecorded

@@ -8,13 +8,15 @@ Source: docs/wire.md, "Turns".
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 import anyio.abc
 
 from app_server.clock import Clock
 from app_server.config import Config, ConfigError
+from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.server import StartupStep
@@ -96,6 +98,7 @@ class SessionPorts:
     clients: ClientPort
     clock: Clock
     approvals: ApprovalRecords
+    extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
 
 
 class ThreadSession:
@@ -113,10 +116,12 @@ class ThreadSession:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
         self.announcer = Announcer(thread, ports.clients, ports.clock)
-        self._layers = config.layers
+        self._config = config
+        self._mcp = mcp
+        self._catalog = ServerCatalog(ports.extensions, thread.id)
         self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
         self.servers = ServerSet(
-            mcp, thread.state.settings.cwd, self._server_step, self._elicitations
+            self._resolved(), thread.state.settings.cwd, self._server_step, self._elicitations
         )
         self._model = ports.model
         self._clients = ports.clients
@@ -184,12 +189,17 @@ class ThreadSession:
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
         together make no sense, the servers stay as they are and the listeners are told.
         """
+        config = base.with_layers(self._config.layers)
         try:
-            mcp = read_mcp_settings(base.with_layers(self._layers))
+            mcp = read_mcp_settings(config)
         except ConfigError as exc:
             self.announcer.warning(f"failed to refresh MCP servers: {exc}")
         else:
-            self.servers.reconcile(mcp)
+            self._config, self._mcp = config, mcp
+            self.servers.reconcile(self._resolved())
+
+    def _resolved(self) -> McpSettings:
+        return self._catalog.resolve(self._mcp, self._config, "discover")
 
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self.servers.servers.get(name)
@@ -197,7 +207,13 @@ class ThreadSession:
         self.announcer.server_step(name, step, error, sign_in_again=again)
 
     async def wait_for_servers(self) -> None:
-        """Start MCP servers that have died again, and give those that start their grace."""
+        """Bring the MCP servers up to date before a model request.
+
+        What extensions register now is taken over, and what has died is started again; servers that
+        start get their grace.
+        """
+        if not self._catalog.is_current:
+            self.servers.update(self._resolved())
         self.servers.revive()
         await self.servers.wait_for_grace()
         await self.servers.refresh_lists()

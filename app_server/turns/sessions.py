@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 
 from app_server.config import Config
+from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
 from app_server.threads.state import ThreadState
@@ -148,6 +149,10 @@ class Sessions:
             await self._put_away(session)
             raise
         return session
+
+    async def refresh_extensions(self, base: Config) -> None:
+        """Let extensions look anew at what they register; bounded, and a failure is only logged."""
+        await self._ports.extensions.refresh(ContributionContext("discover", base.document))
 
     def reload_servers(self, base: Config) -> None:
         """Reconcile the MCP servers of every thread with a configuration; never waits."""

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.mcp.calls import (
     BYTES_PER_TOKEN,
+    INPUT_CAPABILITY,
     SANDBOX_CAPABILITIES,
     CallOrigin,
     bounded_result,
@@ -24,6 +25,7 @@ from app_server.mcp.calls import (
     failure_text,
     model_output,
     request_meta,
+    without_effective_input,
 )
 from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.declare import (
@@ -38,7 +40,8 @@ from app_server.mcp.listing import read_only_hint
 from app_server.mcp.naming import VisibleName
 from app_server.mcp.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
-from app_server.turns.approvals import FORBIDDEN, ApprovalGate, ApprovalRequest, Denied, Verdict
+from app_server.turns.approval_question import ApprovalRequest
+from app_server.turns.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.prompt import call_output, search_output
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.sandbox_state import sandbox_state
@@ -180,7 +183,7 @@ class ToolRouter:
         recorder = self._tools.recorder
         recorder.started(item)
         try:
-            await self._approve(tool, arguments)
+            await self._approve(call, tool, arguments)
         except Denied as exc:
             return await self._failed(item, str(exc), 0.0)
         started = time.perf_counter()
@@ -190,6 +193,9 @@ class ToolRouter:
             wall_s = time.perf_counter() - started
             return await self._failed(item, failure_text(tool.raw, exc), wall_s)
         wall_s = time.perf_counter() - started
+        result, effective = without_effective_input(result)
+        if effective is not None and self._trusts_effective_input(tool):
+            item.arguments = effective
         bounded = bounded_result(result)
         item.status = "failed" if result.get("isError") is True else "completed"
         item.result = McpToolCallResult(
@@ -201,15 +207,14 @@ class ToolRouter:
         await recorder.completed(item)
         return model_output(result, wall_s, self._limit_bytes(tool))
 
-    async def _approve(self, tool: Tool, arguments: Json) -> None:
+    async def _approve(self, call: FunctionCall, tool: Tool, arguments: Json) -> None:
         tools = self._tools
         match tools.approvals.verdict(tool, tools.recorder.thread.state.settings):
             case Verdict.FORBID:
                 raise Denied(FORBIDDEN)
             case Verdict.ASK:
-                request = ApprovalRequest(
-                    tools.recorder.thread.id, tools.recorder.turn_id, tool, arguments
-                )
+                thread_id, turn_id = tools.recorder.thread.id, tools.recorder.turn_id
+                request = ApprovalRequest(thread_id, turn_id, call.call_id, tool, arguments)
                 with tools.waiting_on_approval():
                     await tools.approvals.ask(request)
 
@@ -226,7 +231,7 @@ class ToolRouter:
             turn_metadata=self._tools.turn_metadata(),
             sandbox_state=self._sandbox_state(tool),
         )
-        meta = request_meta(origin, self._tools.mcp_meta.get(tool.raw.server, {}))
+        meta = request_meta(origin, self._client_meta(tool))
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             if message is not None:
@@ -242,6 +247,19 @@ class ToolRouter:
         return await self._tools.servers.call_tool(
             tool.raw, arguments, meta, on_progress, recorder.turn_id
         )
+
+    def _client_meta(self, tool: Tool) -> JsonObject:
+        others = tool.config.metadata.client_meta_names
+        names = [name for name in others if name != tool.raw.server]
+        merged: JsonObject = {}
+        for name in (*names, tool.raw.server):
+            merged |= self._tools.mcp_meta.get(name, {})
+        return merged
+
+    def _trusts_effective_input(self, tool: Tool) -> bool:
+        listing = self._tools.servers.server(tool.raw.server).listing
+        opted_in = listing is not None and listing.opts_into(INPUT_CAPABILITY)
+        return opted_in and tool.config.metadata.trusts_effective_input
 
     def _sandbox_state(self, tool: Tool) -> JsonObject | None:
         listing = self._tools.servers.server(tool.raw.server).listing

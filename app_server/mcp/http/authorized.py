@@ -1,8 +1,9 @@
-"""Bearer tokens of a sign-in, on the way of every request to one origin.
+"""Credentials that are had at the time: a sign-in's tokens, headers that a command prints.
 
-Source: docs/mcp.md, "Sign-in".
+Source: docs/mcp.md, "Sign-in"; docs/config.md, "MCP servers".
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from app_server.mcp.http.redirects import Origin, origin_of
 
 
 class Tokens(Protocol):
-    """Where bearer tokens come from."""
+    """Where tokens come from, or other texts that show who we are."""
 
     async def current(self) -> str | None:
         """Return the token to send, None without one."""
@@ -22,6 +23,9 @@ class Tokens(Protocol):
 
     def stored(self) -> str | None:
         """Return the token that was used last, without renewing it."""
+
+    def headers(self, credential: str) -> Mapping[str, str]:
+        """Return the headers of a request that a token makes, names in lower case."""
 
 
 class AuthorizedSender:
@@ -61,6 +65,6 @@ class AuthorizedSender:
 
     async def _send(self, request: HttpRequest, token: str | None) -> HttpResponse:
         if token is not None:
-            bearer = {"authorization": f"Bearer {token}"}
-            request = replace(request, headers={**request.headers, **bearer})
+            headers = {**request.headers, **self._tokens.headers(token)}
+            request = replace(request, headers=headers)
         return await self._inner.send(request)

@@ -7,7 +7,7 @@ Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -183,17 +183,17 @@ def _cancelled_by(message: JSONRPCNotification) -> RequestId | None:
 
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], tokens: Tokens | None = None
+    url: str, headers: Mapping[str, str], *credentials: Tokens
 ) -> AsyncIterator[Streams]:
     """Open the streams to a server; leaving ends everything under way, then the session.
 
-    With `tokens` requests carry a bearer token.
+    Requests carry what `credentials` give; of those with one header the first wins.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL or a header makes no sense.
     """
     session = Session(url, headers)
-    async with _open_sender(session, tokens) as sender:
+    async with _open_sender(session, credentials) as sender:
         inbox = Inbox()
         async with asyncio.TaskGroup() as tasks:
             transport = HttpTransport(sender, session, inbox, tasks)
@@ -206,10 +206,12 @@ async def open_http(
 
 
 @asynccontextmanager
-async def _open_sender(session: Session, tokens: Tokens | None) -> AsyncIterator[HttpSender]:
+async def _open_sender(
+    session: Session, credentials: Sequence[Tokens]
+) -> AsyncIterator[HttpSender]:
     opened = open_loopback if is_loopback(session.url) else open_remote
     async with opened(session.url) as sender:
-        if tokens is None:
-            yield sender
-        else:
-            yield AuthorizedSender(sender, origin_of(session.url), tokens)
+        chain: HttpSender = sender
+        for tokens in credentials:
+            chain = AuthorizedSender(chain, origin_of(session.url), tokens)
+        yield chain

@@ -87,6 +87,10 @@ class TokenSource:
         """Return the token that was used last, without renewing it."""
         return None if self._credential is None else self._credential.access_token
 
+    def headers(self, credential: str) -> dict[str, str]:
+        """Return the header that a token is sent in."""
+        return {"authorization": f"Bearer {credential}"}
+
     async def replace(self, refused: str | None) -> str | None:
         """Return another token than the one that was refused; None when there is none.
 

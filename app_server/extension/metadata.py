@@ -1,0 +1,164 @@
+"""What a registration says of its server and its tools, beside how to reach it: a closed list.
+
+Every field has one consumer that knows no extension. A new one needs a consumer, a bound, value
+equality, and a line in docs/extensions.md.
+Source: docs/extensions.md, "Metadata".
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import to_json
+
+from protocol.model import JsonObject
+
+MAX_IDENTITY_BYTES = 256
+MAX_FORM_META_BYTES = 4096
+MAX_FORM_META_KEYS = 8
+MAX_LABELS = 8
+MAX_LABEL_CHARS = 256
+
+_LABEL_KEY = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+ShortText: TypeAlias = Annotated[Text, StringConstraints(max_length=64)]
+
+
+def _sorted_set(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))
+
+
+def _one_question_mark(question: str) -> str:
+    if question.count("?") != 1 or not question.endswith("?"):
+        raise ValueError("a question ends with its only question mark")
+    return question
+
+
+def _bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    fitting = {
+        key: value
+        for key, value in labels.items()
+        if _LABEL_KEY.fullmatch(key) and len(value) <= MAX_LABEL_CHARS
+    }
+    return dict(list(fitting.items())[:MAX_LABELS])
+
+
+def _bounded_form(meta: JsonObject) -> JsonObject:
+    if len(meta) > MAX_FORM_META_KEYS or len(to_json(meta)) > MAX_FORM_META_BYTES:
+        raise ValueError(f"more than {MAX_FORM_META_KEYS} keys or {MAX_FORM_META_BYTES} bytes")
+    return meta
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ApprovalIdentity(_Closed):
+    """What a tool is called in approvals, however its server and its name change."""
+
+    server: str
+    source: str
+    tool: str
+
+    @property
+    def key(self) -> tuple[tuple[bool, str], ...]:
+        """What is remembered: exact texts; one above 256 bytes as its hash, marked as such."""
+        return tuple(_bounded_part(part) for part in (self.server, self.source, self.tool))
+
+
+def _bounded_part(text: str) -> tuple[bool, str]:
+    encoded = text.encode()
+    if len(encoded) <= MAX_IDENTITY_BYTES:
+        return False, text
+    return True, f"sha256:{hashlib.sha256(encoded).hexdigest()}"
+
+
+class ApprovalSource(_Closed):
+    """Whom a tool belongs to, for the user who is asked."""
+
+    id: Text
+    name: Text
+    description: Annotated[str, StringConstraints(strip_whitespace=True)] | None = None
+
+
+class ParameterLabel(_Closed):
+    """What one argument is called in a question."""
+
+    name: Text
+    label: ShortText
+
+
+class ApprovalPresentation(_Closed):
+    """How a question for approval is put."""
+
+    question: Annotated[Text, StringConstraints(max_length=512), AfterValidator(_one_question_mark)]
+    labels: Annotated[tuple[ParameterLabel, ...], Field(max_length=32)] = ()
+    """Of arguments that come first, in this order; the others follow under their own names."""
+
+
+class ApprovalPersistence(_Closed):
+    """Where a lasting approval is written down, by the extension that registered `target`."""
+
+    target: Text
+    path: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
+
+
+class ToolMetadata(_Closed):
+    """Of one tool."""
+
+    approval_identity: ApprovalIdentity | None = None
+    """None: the raw name."""
+    approval_source: ApprovalSource | None = None
+    approval_presentation: ApprovalPresentation | None = None
+    approval_header: ShortText | None = None
+    approval_form_meta: Annotated[JsonObject, AfterValidator(_bounded_form)] = {}
+    """Goes into `_meta` of the question, below the keys that the server itself writes there."""
+    approval_persistence: ApprovalPersistence | None = None
+    """None: config.toml, if the server is defined there."""
+    metric_labels: Annotated[Mapping[str, str], AfterValidator(_bounded_labels)] = {}
+    """At most 8, of 256 characters; what is above is dropped."""
+    search_aliases: Annotated[
+        tuple[ShortText, ...], AfterValidator(_sorted_set), Field(max_length=32)
+    ] = ()
+    """Words by which the tool is found besides its own."""
+
+
+class Telemetry(_Closed):
+    """How a server appears in measurements and lists."""
+
+    origin: Annotated[Text, StringConstraints(max_length=256)]
+    """Scheme, host and port of what stands behind it."""
+    count_list: bool = True
+    """Whether listing its tools is measured."""
+
+
+class RuntimeMetadata(_Closed):
+    """Of one server, and of its tools by raw name."""
+
+    telemetry: Telemetry | None = None
+    plugin_display_names: Annotated[
+        tuple[Text, ...], AfterValidator(_sorted_set), Field(max_length=64)
+    ] = ()
+    """The plugins that it belongs to; the model is told with each tool."""
+    client_meta_names: Annotated[tuple[Text, ...], Field(max_length=4)] = ()
+    """Whose `mcpMetaByServer` entries apply as well, weakest first; its own comes last."""
+    trusts_effective_input: bool = False
+    """Whether `codex/toolInput` of a result is what the tool really got."""
+    trusts_approval_context: bool = False
+    """Whether `codex/approvalContext` of its tools is shown to the reviewer."""
+    sandbox_state_source: Literal["own", "primary"] = "own"
+    """Which environment the sandbox state describes: the server's, or the thread's."""
+    approvals_reviewer: Literal["user", "auto_review"] | None = None
+    """Who is asked; None: as the thread has it."""
+    tools: Mapping[str, ToolMetadata] = {}
+
+    def of_tool(self, name: str) -> ToolMetadata:
+        """Return what is said of a tool, by raw name; nothing is the default."""
+        return self.tools.get(name, _NOTHING)
+
+
+_NOTHING = ToolMetadata()
+NO_METADATA = RuntimeMetadata()

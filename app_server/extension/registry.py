@@ -1,0 +1,106 @@
+"""The contributors of a process: made once, asked at every safe boundary.
+
+A contributor that fails contributes nothing and hurts nobody else.
+Source: docs/extensions.md, "Contributors".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+import anyio
+
+from app_server.extension.metadata import ApprovalPersistence
+from app_server.extension.registration import ContributionContext, Contributor, Registration
+
+logger = logging.getLogger(__name__)
+
+MAX_REGISTRATIONS = 1024
+"""Of one contributor; those behind them are dropped."""
+
+REFRESH_S = 45.0
+"""For all contributors to look anew; what they have then is what counts."""
+
+PersistApproval: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
+"""Writes down that the tool at a path may run without asking; raises OSError if it cannot."""
+
+
+class UnknownTarget(Exception):
+    """Nobody writes down approvals there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """What all contributors said, and of which revisions."""
+
+    revisions: tuple[int, ...]
+    registrations: Sequence[Registration]
+    """In the order of the contributors; of two in one tier with one name the later one counts."""
+
+
+class ExtensionRegistry:
+    """Contributors in their order, and who writes down lasting approvals, by target."""
+
+    def __init__(
+        self,
+        contributors: Sequence[Contributor] = (),
+        persisters: Mapping[str, PersistApproval] = MappingProxyType({}),
+    ) -> None:
+        """Freeze both; ids must differ."""
+        if len({contributor.id for contributor in contributors}) != len(contributors):
+            raise ValueError("two contributors have one id")
+        self._contributors = tuple(contributors)
+        self._persisters = dict(persisters)
+
+    def revisions(self) -> tuple[int, ...]:
+        """Return the revision of each contributor."""
+        return tuple(contributor.revision() for contributor in self._contributors)
+
+    def contributions(self, context: ContributionContext) -> Contributions:
+        """Ask every contributor; never waits.
+
+        Revisions are taken first: whoever publishes meanwhile is asked again at the next boundary.
+        """
+        revisions = self.revisions()
+        registrations: list[Registration] = []
+        for contributor in self._contributors:
+            try:
+                contributed = list(contributor.contribute(context))
+            except Exception:
+                logger.exception("contributor %s failed", contributor.id)
+                continue
+            if len(contributed) > MAX_REGISTRATIONS:
+                dropped = len(contributed) - MAX_REGISTRATIONS
+                logger.warning("contributor %s: %d servers too many", contributor.id, dropped)
+            registrations += contributed[:MAX_REGISTRATIONS]
+        return Contributions(revisions, registrations)
+
+    async def refresh(self, context: ContributionContext) -> None:
+        """Let every contributor look anew, side by side, for at most `REFRESH_S`."""
+        with anyio.move_on_after(REFRESH_S) as limit:
+            async with anyio.create_task_group() as tasks:
+                for contributor in self._contributors:
+                    tasks.start_soon(_refresh, contributor, context)
+        if limit.cancelled_caught:
+            logger.warning("contributors did not look anew within %g s", REFRESH_S)
+
+    async def persist_approval(self, where: ApprovalPersistence) -> None:
+        """Write down that a tool may run without asking.
+
+        Raises:
+            UnknownTarget: nobody has registered for it.
+            OSError: it cannot be written.
+        """
+        persist = self._persisters.get(where.target)
+        if persist is None:
+            raise UnknownTarget(where.target)
+        await persist(where.path)
+
+
+async def _refresh(contributor: Contributor, context: ContributionContext) -> None:
+    try:
+        await contributor.refresh(context)
+    except Exception:
+        logger.exception("contributor %s could not look anew", contributor.id)

@@ -1,0 +1,107 @@
+"""Which servers a thread has: what is configured and what extensions register, resolved by name.
+
+Tiers, low to high: plugins, plugins chosen for the thread, config.toml, registered at run time. The
+highest tier that has a name wins it; in the plugin tiers the first, at run time the last. What is
+switched off in config.toml, or by an installed plugin that config.toml says nothing about, stays
+off: nothing registered at run time takes its name.
+Source: docs/extensions.md, "Which server wins".
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from app_server.config import Config, ConfigError
+from app_server.extension.registration import ContributionContext, Mode, Registration, Tier
+from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.config import HttpTransport, McpSettings, ServerConfig, parse_server
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two servers of one tier wanted one name."""
+
+    name: str
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The servers in force, sorted by name, and the names that were wanted twice."""
+
+    servers: Mapping[str, ServerConfig]
+    conflicts: Sequence[Conflict] = ()
+
+
+def resolve_servers(
+    configured: Mapping[str, ServerConfig], registrations: Sequence[Registration]
+) -> Resolution:
+    """Choose one server for each name; a registration without sense is left out, and logged."""
+    tiers: dict[str, dict[Tier, ServerConfig]] = {
+        name: {Tier.CONFIGURED: config} for name, config in configured.items()
+    }
+    conflicts: list[Conflict] = []
+    for registration in registrations:
+        try:
+            config = _effective(registration)
+        except ConfigError as exc:
+            logger.warning("a registration of %r makes no sense: %s", registration.name, exc)
+            continue
+        of_name = tiers.setdefault(config.name, {})
+        taken = registration.tier in of_name
+        if taken:
+            conflicts.append(Conflict(config.name, registration.tier))
+        if not taken or registration.tier is Tier.RUNTIME:
+            of_name[registration.tier] = config
+    return Resolution({name: _winner(tiers[name]) for name in sorted(tiers)}, conflicts)
+
+
+def _effective(registration: Registration) -> ServerConfig:
+    config = parse_server(registration.name, registration.config)
+    transport = config.transport
+    if registration.bearer is not None and isinstance(transport, HttpTransport):
+        transport = replace(transport, bearer=registration.bearer)
+    return replace(
+        config,
+        transport=transport,
+        owner=registration.owner,
+        metadata=registration.metadata,
+        is_registered=registration.tier is Tier.RUNTIME,
+    )
+
+
+def _winner(tiers: Mapping[Tier, ServerConfig]) -> ServerConfig:
+    below = max((tier for tier in tiers if tier is not Tier.RUNTIME), default=None)
+    if below is not None and Tier.RUNTIME in tiers:
+        config = tiers[below]
+        vetoes = not config.enabled and below is not Tier.SELECTED_PLUGIN
+        return config if vetoes else tiers[Tier.RUNTIME]
+    return tiers[max(tiers)]
+
+
+class ServerCatalog:
+    """The servers of one thread, or of one question, as they are resolved time and again."""
+
+    def __init__(self, registry: ExtensionRegistry, thread_id: str | None = None) -> None:
+        self._registry = registry
+        self._thread_id = thread_id
+        self._revisions: tuple[int, ...] | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no contributor has published anything since the last `resolve`."""
+        return self._revisions == self._registry.revisions()
+
+    def resolve(self, configured: McpSettings, config: Config, mode: Mode) -> McpSettings:
+        """Put what extensions register now over what `config` says; never waits."""
+        context = ContributionContext(mode, config.document, self._thread_id)
+        contributions = self._registry.contributions(context)
+        self._revisions = contributions.revisions
+        resolution = resolve_servers(configured.servers, contributions.registrations)
+        for conflict in resolution.conflicts:
+            logger.warning(
+                "MCP server %s: registered twice (%s)", conflict.name, conflict.tier.name.lower()
+            )
+        return replace(configured, servers=resolution.servers)

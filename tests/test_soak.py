@@ -1,0 +1,15 @@
+"""Threads with MCP servers that come and go leave nothing behind; `tests/soak.py` at length."""
+
+from pathlib import Path
+
+from tests.harness import claim
+from tests.soak import soak
+
+
+@claim("mcp:soak")
+async def test_threads_that_were_closed_leave_no_process_descriptor_or_task(
+    tmp_path: Path,
+) -> None:
+    before, after = await soak(tmp_path, 30, 3)
+    assert after == before
+    assert (after.children, after.threads) == (0, 0)
