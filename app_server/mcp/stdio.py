@@ -36,7 +36,7 @@ TERMINATE_S = 2.0
 
 
 class ServerProcess:
-    """A running server and its pipes; both ends of the SDK's stream contract."""
+    """A running server and its pipes; both ends of a transport."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Messages of a server on their way to the SDK's dispatcher.
+"""Messages of a server on their way to the dispatcher.
 
 Source: docs/mcp.md, "Connections".
 """
@@ -15,7 +15,7 @@ MAX_UNHEARD = 64
 
 
 class Inbox:
-    """The reading end of the SDK's stream contract. It does not end by itself: HTTP does not."""
+    """The reading end of a transport. It does not end by itself: HTTP does not."""
 
     def __init__(self) -> None:
         self._messages: asyncio.Queue[SessionMessage] = asyncio.Queue(MAX_UNHEARD)

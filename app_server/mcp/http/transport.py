@@ -1,4 +1,4 @@
-"""Streamable HTTP: the two streams that the SDK's dispatcher reads and writes, over HTTP requests.
+"""Streamable HTTP: the two streams that the dispatcher reads and writes, over HTTP requests.
 
 Every message of ours is a POST of its own, in a task of its own. What goes wrong with one of them
 is the answer to that request, and nobody else's affair.
@@ -29,7 +29,7 @@ from app_server.mcp.http.session import SESSION_HEADER, VERSION_HEADER, Session
 logger = logging.getLogger(__name__)
 
 Streams: TypeAlias = tuple[Any, Any]
-"""What the SDK's transports give: a stream of messages in, and one out."""
+"""A stream of messages in, and one out, as the SDK's transports give them."""
 
 MAX_CALLS = 95
 """Requests under way at a time, a connection each; one above that waits for another to end."""
@@ -50,7 +50,7 @@ GOODBYE_S = 2.0
 
 
 class HttpTransport:
-    """The writing end of the SDK's stream contract; what comes back goes to an inbox."""
+    """The writing end of a transport; what comes back goes to an inbox."""
 
     def __init__(
         self, sender: HttpSender, session: Session, inbox: Inbox, tasks: asyncio.TaskGroup
