@@ -32,7 +32,7 @@ LAST_WORDS_S = 0.5
 
 
 class ServerProcess:
-    """A running server and its pipes; both ends of the SDK's stream contract."""
+    """A running server and its pipes; both ends of a transport."""
 
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
