@@ -43,11 +43,11 @@ from app_server.mcp.config import (
 from app_server.mcp.connections import Tool, ToolTable
 from app_server.mcp.declare import declare
 from app_server.mcp.elicitation import MAX_OPEN_QUESTIONS, RunningCalls
-from app_server.mcp.http import listener, remote
 from app_server.mcp.listing import Listing, read_only_hint
 from app_server.mcp.naming import MAX_LENGTH, RawName, VisibleName, assign_names
 from app_server.mcp.schema import reduce_schema, tool_parameters
 from app_server.mcp.search import search_tools
+from app_server.mcp_wire.http import listener, remote
 from app_server.turns.prompt import ABORTED_OUTPUT, outputs_for_open_calls
 from app_server.turns.sandbox_state import sandbox_state
 from app_server.turns.scheduling import run_calls
@@ -2054,7 +2054,7 @@ async def http_peer(*, json_response: bool, status: int | None = None) -> AsyncI
 async def test_a_server_behind_a_url_is_called_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json_response: bool
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_BODY_BYTES", 100_000)
+    monkeypatch.setattr(listener, "MAX_MESSAGE_BYTES", 100_000)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("X_TEST", "from the environment")
     async with http_peer(json_response=json_response) as (url, requests):

@@ -13,9 +13,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
 
-from app_server.mcp import dispatcher as dispatcher_module
-from app_server.mcp.dispatcher import Dispatcher, Refused
-from app_server.mcp.errors import PeerError, RequestTimedOut, TransportClosed
+from app_server.mcp_wire import dispatcher as dispatcher_module
+from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
 
 
 @dataclass

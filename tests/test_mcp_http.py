@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.mcp.http import transport
+from app_server.mcp_wire.http import transport
 from tests.harness import WireClient, claim, serve
 from tests.test_mcp import steps_until_settled
 from tests.web_peer import EVENTS, JSON, Answer, WebPeer

@@ -15,12 +15,12 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from app_server.mcp.http import listener, remote, transport
-from app_server.mcp.http.exchange import BodyBroken, HttpRequest, Unreachable
-from app_server.mcp.http.inbox import Inbox
-from app_server.mcp.http.remote import RemoteSender
-from app_server.mcp.http.session import Session
-from app_server.mcp.http.transport import HttpTransport, open_http
+from app_server.mcp_wire.http import listener, remote, transport
+from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
+from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.remote import RemoteSender
+from app_server.mcp_wire.http.session import Session
+from app_server.mcp_wire.http.transport import HttpTransport, open_http
 from tests.web_peer import EVENTS, JSON, Answer, WebPeer
 
 
@@ -133,7 +133,7 @@ NOTE = b'{"jsonrpc": "2.0", "method": "notifications/progress"}'
 async def test_every_response_becomes_an_answer(
     monkeypatch: pytest.MonkeyPatch, answer: Answer, heard: Any
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(listener, "MAX_MESSAGE_BYTES", 1000)
     peer = WebPeer(answers={"tools/call": [answer]})
     async with opened(peer) as ends:
         expected = json.loads(json.dumps(heard).replace("{url}", peer.url))
@@ -333,7 +333,7 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
 async def test_messages_that_nobody_takes_let_their_bringer_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.http.inbox.MAX_UNHEARD", 1)
+    monkeypatch.setattr("app_server.mcp_wire.http.inbox.MAX_UNHEARD", 1)
     inbox = Inbox()
     note = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
     await inbox.put(note)

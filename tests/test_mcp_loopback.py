@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.mcp.http import connection as connection_module
-from app_server.mcp.http import loopback
-from app_server.mcp.http.connection import MAX_HEAD_BYTES, LoopbackConnection
-from app_server.mcp.http.exchange import BodyBroken, HttpRequest, Unreachable, read_body
-from app_server.mcp.http.loopback import LoopbackSender, is_loopback
+from app_server.mcp_wire.http import connection as connection_module
+from app_server.mcp_wire.http import loopback
+from app_server.mcp_wire.http.connection import MAX_HEAD_BYTES, LoopbackConnection
+from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable, read_body
+from app_server.mcp_wire.http.loopback import LoopbackSender, is_loopback
 
 LIMIT = 1000
 

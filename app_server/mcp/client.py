@@ -21,29 +21,22 @@ from app_server.mcp.config import (
     ServerUnavailable,
     StdioTransport,
 )
-from app_server.mcp.dispatcher import Dispatcher, Refused
 from app_server.mcp.elicitation import BadQuestion
-from app_server.mcp.errors import (
-    HeaderCommandFailed,
-    NotLoggedIn,
-    PeerError,
-    RequestTimedOut,
-    StartupFailed,
-    StartupTimedOut,
-    TransportClosed,
-)
+from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
 from app_server.mcp.header_command import HeaderCommand
-from app_server.mcp.http.authorized import Tokens
-from app_server.mcp.http.refusals import SESSION_ENDED, UNREACHABLE
-from app_server.mcp.http.session import VERSION_HEADER
-from app_server.mcp.http.transport import Streams, open_http
 from app_server.mcp.listing import Listing
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
-from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
+from app_server.mcp.peer import ConnectionOwner, list_all
 from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
+from app_server.mcp_wire.http.session import VERSION_HEADER
+from app_server.mcp_wire.http.transport import Streams, open_http
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 

@@ -37,11 +37,12 @@ from app_server.mcp.declare import (
     declare_found,
     deferred_note,
 )
-from app_server.mcp.errors import BadArguments, McpError
+from app_server.mcp.errors import BadArguments
 from app_server.mcp.listing import read_only_hint
 from app_server.mcp.naming import VisibleName
 from app_server.mcp.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
+from app_server.mcp_wire.errors import McpError
 from app_server.turns.approval_question import ApprovalRequest
 from app_server.turns.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.prompt import call_output, search_output

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import httpx2
 
-from app_server.mcp.http.exchange import HttpRequest, HttpResponse, HttpSender, leave
-from app_server.mcp.http.loopback import is_loopback
+from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender, leave
+from app_server.mcp_wire.http.loopback import is_loopback
 
 MAX_REDIRECTS = 5
 """Of one request."""

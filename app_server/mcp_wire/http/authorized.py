@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from app_server.mcp.errors import OAuthFailed
-from app_server.mcp.http.exchange import HttpRequest, HttpResponse, HttpSender, Unreachable
-from app_server.mcp.http.redirects import Origin, origin_of
+from app_server.mcp_wire.errors import NoCredential
+from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender, Unreachable
+from app_server.mcp_wire.http.redirects import Origin, origin_of
 
 
 class Tokens(Protocol):
@@ -49,7 +49,7 @@ class AuthorizedSender:
             if response.status != 401:
                 return response
             other = await self._token_after(response, token)
-        except OAuthFailed as exc:
+        except NoCredential as exc:
             raise Unreachable(str(exc)) from None
         if other is None or other == token:
             return response

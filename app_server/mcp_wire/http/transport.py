@@ -16,15 +16,15 @@ import anyio
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, RequestId
 
-from app_server.mcp.http.authorized import AuthorizedSender, Tokens
-from app_server.mcp.http.exchange import HttpSender, Unreachable, leave
-from app_server.mcp.http.inbox import Inbox
-from app_server.mcp.http.listener import Listener
-from app_server.mcp.http.loopback import is_loopback, open_loopback
-from app_server.mcp.http.redirects import follow, origin_of, shown
-from app_server.mcp.http.refusals import stand_in
-from app_server.mcp.http.remote import open_remote
-from app_server.mcp.http.session import SESSION_HEADER, VERSION_HEADER, Session
+from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
+from app_server.mcp_wire.http.exchange import HttpSender, Unreachable, leave
+from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.listener import Listener
+from app_server.mcp_wire.http.loopback import is_loopback, open_loopback
+from app_server.mcp_wire.http.redirects import follow, origin_of, shown
+from app_server.mcp_wire.http.refusals import stand_in
+from app_server.mcp_wire.http.remote import open_remote
+from app_server.mcp_wire.http.session import SESSION_HEADER, VERSION_HEADER, Session
 
 logger = logging.getLogger(__name__)
 

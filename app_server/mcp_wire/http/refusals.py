@@ -9,12 +9,11 @@ from mcp_types import (
     METHOD_NOT_FOUND,
     ErrorData,
     JSONRPCError,
-    jsonrpc_message_adapter,
 )
-from pydantic import ValidationError
 
-from app_server.mcp.http.exchange import BodyBroken, HttpResponse, leave, media_type, read_body
-from app_server.mcp.http.redirects import shown
+from app_server.mcp_wire.http.exchange import BodyBroken, HttpResponse, leave, media_type, read_body
+from app_server.mcp_wire.http.redirects import shown
+from app_server.mcp_wire.messages import NoMessage, parse_message
 
 UNREACHABLE = -32000
 """Code of the error that stands for a response we did not get."""
@@ -69,7 +68,7 @@ def encoding(response: HttpResponse) -> str:
 
 def _error_in(content: bytes) -> ErrorData | None:
     try:
-        message = jsonrpc_message_adapter.validate_json(content, by_name=False)
-    except ValidationError:
+        message = parse_message(content)
+    except NoMessage:
         return None
     return message.error if isinstance(message, JSONRPCError) else None

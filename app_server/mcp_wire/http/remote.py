@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 import anyio.to_thread
 import httpx2
 
-from app_server.mcp.http.exchange import BodyBroken, HttpRequest, Unreachable
+from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
 
 CONNECT_S = 15.0
 

@@ -11,7 +11,7 @@ from typing import cast
 
 import httptools
 
-from app_server.mcp.http.exchange import BodyBroken, Unreachable
+from app_server.mcp_wire.http.exchange import BodyBroken, Unreachable
 
 MAX_HEAD_BYTES = 64 * 1024
 """Of a response's head with what came before it (1xx), and of anything else that is no body."""

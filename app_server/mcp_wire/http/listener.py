@@ -15,12 +15,11 @@ from mcp_types import (
     JSONRPCError,
     JSONRPCResponse,
     RequestId,
-    jsonrpc_message_adapter,
 )
-from pydantic import ValidationError
 
 from app_server.event_stream import EventParser, EventTooLarge, SseEvent
-from app_server.mcp.http.exchange import (
+from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
+from app_server.mcp_wire.http.exchange import (
     BodyBroken,
     HttpRequest,
     HttpResponse,
@@ -30,15 +29,14 @@ from app_server.mcp.http.exchange import (
     media_type,
     read_body,
 )
-from app_server.mcp.http.inbox import Inbox
-from app_server.mcp.http.redirects import follow, redirect_of, shown
-from app_server.mcp.http.refusals import encoding, not_followed, refusal, stand_in
-from app_server.mcp.http.session import SESSION_HEADER, Session
+from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
+from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
+from app_server.mcp_wire.http.session import SESSION_HEADER, Session
+from app_server.mcp_wire.messages import NoMessage, parse_message
 
 logger = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Bytes of one response to a POST, and of one event; the request it answers fails above it."""
 
 RETRY_S = 1.0
 """Before a stream is asked for again, where the server does not say how long."""
@@ -71,9 +69,9 @@ class EventStream:
         """Pass on what comes, until the answer (true) or the end of the response (false).
 
         Raises:
-            EventTooLarge: one event is larger than MAX_BODY_BYTES.
+            EventTooLarge: one event is larger than MAX_MESSAGE_BYTES.
         """
-        parser = EventParser(MAX_BODY_BYTES)
+        parser = EventParser(MAX_MESSAGE_BYTES)
         try:
             while piece := await response.receive():
                 events = parser.feed(piece)
@@ -96,12 +94,12 @@ class EventStream:
         if event.name != b"message" or not event.data:
             return False
         try:
-            message = jsonrpc_message_adapter.validate_json(event.data, by_name=False)
-        except ValidationError as exc:
+            message = parse_message(event.data)
+        except NoMessage as exc:
             if self._answer_to is None:
-                logger.debug("an event is no message: %s", first_fault(exc))
+                logger.debug("an event is no message: %s", exc)
                 return False
-            text = f"Failed to parse SSE message: {first_fault(exc)}"
+            text = f"Failed to parse SSE message: {exc}"
             await self._inbox.fail(self._answer_to, ErrorData(code=PARSE_ERROR, message=text))
             return True
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -145,12 +143,10 @@ class Listener:
 
     async def _hear_json(self, request_id: RequestId, response: HttpResponse) -> None:
         try:
-            content = await read_body(response, MAX_BODY_BYTES)
-            message = jsonrpc_message_adapter.validate_json(content, by_name=False)
-        except BodyBroken as exc:
+            content = await read_body(response, MAX_MESSAGE_BYTES)
+            message = parse_message(content)
+        except (BodyBroken, NoMessage) as exc:
             reason = str(exc)
-        except ValidationError as exc:
-            reason = first_fault(exc)
         else:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if message.id != request_id:
@@ -180,7 +176,7 @@ class Listener:
         except NotOffered:
             reason = "SSE stream ended, and the server does not go on with it"
         except EventTooLarge:
-            reason = f"SSE stream failed: an event is larger than {MAX_BODY_BYTES} bytes"
+            reason = f"SSE stream failed: an event is larger than {MAX_MESSAGE_BYTES} bytes"
         await self._inbox.fail(request_id, ErrorData(code=CONNECTION_CLOSED, message=reason))
 
     async def hear_session(self) -> None:
@@ -194,7 +190,7 @@ class Listener:
         except NotOffered:
             logger.debug("the server offers no stream of events")
         except EventTooLarge:
-            logger.warning("an event of a session is larger than %d bytes", MAX_BODY_BYTES)
+            logger.warning("an event of a session is larger than %d bytes", MAX_MESSAGE_BYTES)
 
     async def _take_up(self, stream: EventStream) -> HttpResponse | None:
         for _ in range(MAX_TRIES):
@@ -230,7 +226,7 @@ async def _relay(stream: EventStream, response: HttpResponse) -> bool:
 async def _error_for(request: HttpRequest, response: HttpResponse) -> ErrorData:
     if response.status >= 400:
         in_session = SESSION_HEADER in request.headers
-        return await refusal(response, request.url, in_session=in_session, limit=MAX_BODY_BYTES)
+        return await refusal(response, request.url, in_session=in_session, limit=MAX_MESSAGE_BYTES)
     await leave(response)
     if response.status == 202:
         text = "the server answered a request with 202 Accepted"
@@ -239,8 +235,3 @@ async def _error_for(request: HttpRequest, response: HttpResponse) -> ErrorData:
     word = encoding(response)
     text = f"content-encoding {word} from {shown(request.url)}, which was not asked for"
     return stand_in(502, text)
-
-
-def first_fault(error: ValidationError) -> str:
-    """Say what is wrong with a message, without quoting it."""
-    return error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]

@@ -26,8 +26,7 @@ from mcp_types import (
     RequestId,
 )
 
-from app_server.mcp.errors import PeerError, RequestTimedOut, TransportClosed
-from app_server.mcp.peer import ProgressCallback
+from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

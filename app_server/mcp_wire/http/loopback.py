@@ -15,8 +15,12 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from app_server.mcp.http.connection import ConnectionReset, LoopbackConnection, LoopbackResponse
-from app_server.mcp.http.exchange import HttpRequest, Unreachable
+from app_server.mcp_wire.http.connection import (
+    ConnectionReset,
+    LoopbackConnection,
+    LoopbackResponse,
+)
+from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 
 CONNECT_S = 15.0
 
