@@ -20,6 +20,7 @@ from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
+EXEC_SERVER = "exec-server"
 
 DESCRIPTION = """\
 An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio."""
@@ -31,6 +32,7 @@ examples:
   app-server --listen ws://127.0.0.1:0 --listen unix://
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
+  app-server exec-server --help                     run processes here for a server elsewhere
   app-server generate-json-schema --out DIR         the wire for client authors: one file a type
   app-server generate-ts --out DIR                  the same for TypeScript
 
@@ -48,6 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command in words:
             words.remove(command)
             return generate.main(command, [word for word in words if word != "app-server"])
+    if EXEC_SERVER in words:
+        words.remove(EXEC_SERVER)
+        quiet_libraries()
+        # Imported late: a server has no use for it.
+        status: int = importlib.import_module("app_server.exec_cli").main(words)
+        return status
     parser = make_parser()
     options = parser.parse_args(_without_program_words(words))
     logging.basicConfig(

@@ -2,7 +2,8 @@
 
 It says of itself that it is one. It repeats the user's last message, and what it was told from
 outside since it spoke last; `/tool SERVER.TOOL {json}` makes it call that tool and repeat what came
-back. Knows the Responses API and nothing of ours, so turns reach it through the same client as any
+back. Asked for a review of an approval it denies, as it cannot judge. Knows the Responses API, the
+name of a review's schema and nothing else of ours, so turns reach it through the same client as any
 model. Importing this module imports starlette and uvicorn: server.py does it when the model is
 needed.
 Source: docs/config.md, "The offline model".
@@ -25,6 +26,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."
+REVIEW_SCHEMA = "approval_review"
+REVIEW_ANSWER = {
+    "risk_level": "high",
+    "user_authorization": "unknown",
+    "outcome": "deny",
+    "rationale": "The offline model cannot judge what is safe.",
+}
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
 
 Item = dict[str, Any]
@@ -34,6 +42,8 @@ def reply(body: Item) -> Item:
     """Choose the one output item that answers a request."""
     items = [item for item in body.get("input", []) if isinstance(item, dict)]
     identity = hashlib.sha256(to_json(items)).hexdigest()[:24]
+    if _schema_name(body) == REVIEW_SCHEMA:
+        return _message(identity, to_json(REVIEW_ANSWER).decode())
     last = items[-1] if items else {}
     if last.get("type") == "function_call_output":
         return _message(identity, f"The tool answered: {_text_of(last.get('output'))}")
@@ -44,6 +54,13 @@ def reply(body: Item) -> Item:
         return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
     news = "".join(f" I was also told: {text}" for text in _told_since_last_answer(items))
     return _message(identity, f"{INTRODUCTION} You said: {said}{news}")
+
+
+def _schema_name(body: Item) -> Any:
+    match body:
+        case {"text": {"format": {"type": "json_schema", "name": name}}}:
+            return name
+    return None
 
 
 def _told_since_last_answer(items: list[Item]) -> list[str]:

@@ -30,6 +30,7 @@ from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
+from app_server.host.environments import Environments
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_connector
 from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
@@ -141,16 +142,19 @@ class AppServer:
         self, work: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
     ) -> None:
         assert self._background is not None
+        environments = Environments(self._background)
         ports = SessionPorts(
             self._store,
             self._model,
             self._hub,
             self._clock,
             LastingApprovals(ConfigFile(self._settings.home), self._extensions),
+            environments,
             self._extensions,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
-        self._requests = self._make_dispatcher(sessions)
+        environments.on_connection = partial(_tell_of_environment, sessions)
+        self._requests = self._make_dispatcher(sessions, environments)
         self._background.start_soon(sessions.run)
         try:
             async with AsyncExitStack() as stack:
@@ -169,6 +173,7 @@ class AppServer:
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                 await sessions.aclose()
+                await environments.aclose()
 
     async def _drain(self, sessions: Sessions) -> None:
         async with anyio.create_task_group() as tasks:
@@ -220,7 +225,7 @@ class AppServer:
             self.stop()
             self.stop()
 
-    def _make_dispatcher(self, sessions: Sessions) -> LateDispatcher:
+    def _make_dispatcher(self, sessions: Sessions, environments: Environments) -> LateDispatcher:
         configuration = self._configuration
         assert self._background is not None
         areas = (
@@ -229,7 +234,7 @@ class AppServer:
                 ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
-            McpHandlers(McpPorts(sessions, configuration, self._extensions)),
+            McpHandlers(McpPorts(sessions, configuration, self._extensions, environments)),
             McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.oauth",
@@ -244,6 +249,12 @@ class AppServer:
                     self._background,
                     partial(_start_signed_in, sessions),
                 ),
+            ),
+            LateHandlers(
+                "app_server.handlers.environments",
+                "EnvironmentHandlers",
+                ("environment/add", "environment/info", "environment/status"),
+                environments,
             ),
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
@@ -279,7 +290,7 @@ class AppServer:
         await self._lazy_model.prepare()
         try:
             mcp = read_mcp_settings(await self._configuration.read())
-            if any(server.startable for server in mcp.servers.values()):
+            if any(server.enabled for server in mcp.servers.values()):
                 await load_connector()
         except ConfigError:
             # Whoever starts a thread will be told.
@@ -305,6 +316,11 @@ class AppServer:
 def _start_signed_in(sessions: Sessions, name: str) -> None:
     for session in sessions:
         session.servers.signed_in(name)
+
+
+def _tell_of_environment(sessions: Sessions, environment_id: str, connected: bool) -> None:
+    for session in sessions:
+        session.environment_changed(environment_id, connected)
 
 
 def _only_member(error: BaseException) -> BaseException:

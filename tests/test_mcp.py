@@ -103,7 +103,7 @@ def test_both_transports_are_read_with_every_key() -> None:
     stdio = settings.servers["b"]
     assert stdio == ServerConfig(
         name="b",
-        transport=StdioTransport("run", ["-x"], {"A": "1"}, ["PASSED", "ALSO"], "/w"),
+        transport=StdioTransport("run", ["-x"], {"A": "1"}, ["PASSED", "ALSO"], "/w", ["FAR"]),
         enabled=False,
         required=True,
         startup_timeout_s=1.5,
@@ -116,7 +116,8 @@ def test_both_transports_are_read_with_every_key() -> None:
     assert [stdio.allows(tool) for tool in ("a", "b", "c")] == [True, False, False]
     assert [stdio.approval_mode_of(tool) for tool in ("a", "c")] == ["approve", "prompt"]
     http = settings.servers["a"]
-    assert (http.startable, stdio.startable) == (False, False)
+    assert (http.enabled, stdio.enabled) == (True, False)
+    assert (http.environment_id, stdio.environment_id) == ("far", "local")
     assert http.startup_timeout_s == 0.5
     assert isinstance(http.transport, HttpTransport)
     assert http.transport.origin == "http://127.0.0.1:1"
@@ -220,9 +221,8 @@ async def test_a_table_in_the_file_is_named_with_its_line(tmp_path: Path) -> Non
 def test_a_process_gets_what_it_is_given_and_little_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PATH", "HTTP_PROXY", "PYTHONPATH", "AWS_KEY", "PASSED", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, f"our {name}")
-    environment = StdioTransport(
-        "x", env={"PATH": "/mine"}, env_vars=["PASSED", "NONE"]
-    ).environment()
+    transport = StdioTransport("x", env={"PATH": "/mine"}, env_vars=["PASSED", "NONE"])
+    environment = transport.launch("local", "/work").environment(os.environ)
     assert environment["PATH"] == "/mine"
     assert environment["PASSED"] == "our PASSED"
     assert environment["SSL_CERT_FILE"] == "our SSL_CERT_FILE"
@@ -835,6 +835,7 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
                 "turn_id": turn["turn_id"],
                 "turn_started_at_unix_ms": turn["turn_started_at_unix_ms"],
                 "sandbox_mode": "read-only",
+                "auto_review_enabled": False,
                 "codex_version": "0.169.0",
             },
             "threadId": thread_id,
@@ -2158,7 +2159,7 @@ async def test_a_server_that_listens_to_nothing_is_killed(tmp_path: Path) -> Non
     )
     config = f"[mcp_servers.raw]\ncommand = {json.dumps(sys.executable)}\nargs = ['{script}']\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app_server.mcp.stdio.TERMINATE_S", 0.05)
+        patch.setattr("app_server.host.processes.TERMINATE_S", 0.05)
         async with serve(tmp_path, config=config) as served, served.client() as client:
             await client.start_thread()
             await steps_until_settled(client, "raw")

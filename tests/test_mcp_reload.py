@@ -33,6 +33,7 @@ from tests.harness import (
     stdio_server,
     write_config,
 )
+from tests.no_processes import NoProcesses
 from tests.test_mcp import http_peer, raw_call, steps_until_settled
 from tests.test_threads import NoModel, created
 
@@ -392,7 +393,9 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
     def settings(command: str) -> McpSettings:
         return McpSettings({"s": ServerConfig("s", StdioTransport(command))})
 
-    servers = ServerSet(settings("/no/a"), "/", lambda name, step, _: steps.append((name, step)))
+    servers = ServerSet(
+        settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
+    )
     old = servers.servers["s"]
     servers.reconcile(settings("/no/b"))
     assert old.settled.is_set()
@@ -407,7 +410,9 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
     assert await servers.decided("s") is server
     with pytest.raises(UnknownServer):
         await servers.decided("t")
-    stopped = ServerSet(settings("/no/a"), "/", lambda name, step, _: steps.append((name, step)))
+    stopped = ServerSet(
+        settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
+    )
     stopped.stop()
     await stopped.run()
     assert len(steps) == 2
@@ -426,7 +431,8 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
 
     async with anyio.create_task_group() as tasks:
         hub, file = Hub(clock.now_ms), approvals_in(tmp_path)
-        sessions = Sessions(SessionPorts(store, NoModel(), hub, clock, file), tasks, 0.0)
+        ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
+        sessions = Sessions(ports, tasks, 0.0)
         first = await sessions.start(created(), Config({}))
         await sessions.unload(first.thread.id)
         second = await sessions.load(first.thread.id, configure)

@@ -37,6 +37,7 @@ from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.oauth.web import Web, open_web
 from app_server.mcp.server import McpServer
 from tests.harness import Gate, Served, WireClient, claim, serve
+from tests.no_processes import NoProcesses
 from tests.oauth_peer import MARK, PRM, OAuthPeer, query_of
 
 
@@ -933,7 +934,7 @@ class Idle:
 
 def fresh_server(peer: OAuthPeer, home: Path | None, **more: Any) -> McpServer:
     transport = HttpTransport(peer.url, oauth=OAuthSettings(home=home), **more)
-    return McpServer(ServerConfig("web", transport), lambda *_: None)
+    return McpServer(ServerConfig("web", transport), NoProcesses(), lambda *_: None)
 
 
 def server_of(peer: OAuthPeer, home: Path | None, failure: bool = True, **more: Any) -> McpServer:

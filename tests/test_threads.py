@@ -48,6 +48,7 @@ from protocol.rollout import (
 )
 from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
 from tests.harness import Gate, approvals_in, claim, serve
+from tests.no_processes import NoProcesses
 
 CLOCK = SystemClock()
 SETTINGS = Settings(
@@ -938,7 +939,8 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
         return Config({}), state.settings
 
     async with anyio.create_task_group() as tasks:
-        ports = SessionPorts(store, NoModel(), hub, clock, approvals_in(tmp_path))
+        file = approvals_in(tmp_path)
+        ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
         sessions = Sessions(ports, tasks, 0.0)
         first = await sessions.start(created(), Config({}))
         async with anyio.create_task_group() as at_once:

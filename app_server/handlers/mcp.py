@@ -20,9 +20,11 @@ from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import McpError
 from app_server.mcp.measurements import origin
 from app_server.mcp.naming import RawName
+from app_server.mcp.processes import Processes
 from app_server.mcp.status import ServerReport, report
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.ports import ClientPort
+from app_server.turns.review_evidence import without_account
 from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from protocol.errors import internal_error, invalid_request
@@ -55,6 +57,7 @@ class McpPorts:
     sessions: Sessions
     configuration: Configuration
     extensions: ExtensionRegistry
+    processes: Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class McpHandlers:
         self._sessions = ports.sessions
         self._configuration = ports.configuration
         self._extensions = ports.extensions
+        self._processes = ports.processes
         self._probe = AuthProbe()
 
     @property
@@ -195,7 +199,8 @@ class McpHandlers:
         self, settings: McpSettings, question: Callable[[ServerSet], Awaitable[Answer]]
     ) -> Answer:
         """Run servers for as long as one question takes."""
-        servers = ServerSet(settings, self._configuration.resolve(None), lambda *_: None)
+        cwd = self._configuration.resolve(None)
+        servers = ServerSet(settings, cwd, self._processes, lambda *_: None)
         answers: list[Answer] = []
         failure: McpError | None = None
         async with anyio.create_task_group() as tasks:
@@ -265,7 +270,7 @@ def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
             "serverInfo": _server_info(entry.listing.server_info),
             "serverCapabilities": entry.listing.capabilities,
             "toolListMeta": entry.listing.tools_meta,
-            "tools": entry.tools,
+            "tools": {name: without_account(tool) for name, tool in entry.tools.items()},
             "toolsError": entry.tools_error,
             "resources": list(entry.resources),
             "resourceTemplates": list(entry.resource_templates),

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import anyio.to_thread
 
-from app_server.mcp.config import HttpTransport
+from app_server.mcp.config import LOCAL, HttpTransport
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.server import McpServer
 
@@ -52,7 +52,7 @@ class AuthProbe:
             return "unsupported"
         if transport.has_credentials:
             return "bearerToken"
-        if not (config.startable and transport.signs_in):
+        if config.environment_id != LOCAL or not transport.signs_in:
             return "unsupported"
         try:
             if await self._stored(config.name, transport):

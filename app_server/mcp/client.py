@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from app_server.mcp.config import (
+    LOCAL,
     HttpTransport,
     ServerConfig,
     ServerUnavailable,
@@ -41,6 +42,7 @@ from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
+from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess, run_server
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
@@ -170,7 +172,9 @@ def _has_ended_session(error: PeerError) -> bool:
     return (error.code, error.message, error.data) == (UNREACHABLE, SESSION_ENDED, {"status": 404})
 
 
-async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwner) -> None:
+async def serve_connection(
+    config: ServerConfig, cwd: str, owner: ConnectionOwner, processes: Processes
+) -> None:
     """Hold a connection to a server from start to end; returns when it is over.
 
     The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when
@@ -178,14 +182,15 @@ async def serve_connection(config: ServerConfig, cwd: str, owner: ConnectionOwne
     """
     tokens = _tokens(config)
     try:
-        async with _open(config, cwd, tokens) as (streams, process):
+        async with _open(config, cwd, tokens, processes) as (streams, process):
             client = McpClient(Dispatcher(*streams), owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, tokens, owner)
                 tasks.cancel_scope.cancel()
     except OSError as exc:
-        owner.failed(StartupFailed(f"{exc.strerror} (os error {exc.errno})"))
+        reason = str(exc) if exc.errno is None else f"{exc.strerror} (os error {exc.errno})"
+        owner.failed(StartupFailed(reason, transient=isinstance(exc, ConnectionError)))
     except (ServerUnavailable, HeaderCommandFailed, ValueError) as exc:
         owner.failed(StartupFailed(str(exc)))
 
@@ -210,7 +215,7 @@ async def _start(
     except (TimeoutError, RequestTimedOut):
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
-        words = process.last_words if process is not None else ""
+        words = await process.last_words() if process is not None else ""
         owner.failed(StartupFailed(": ".join(filter(None, ("the server ended too early", words)))))
     except PeerError as exc:
         again = tokens is not None and tokens.had_credential
@@ -240,16 +245,19 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 @asynccontextmanager
 async def _open(
-    config: ServerConfig, cwd: str, tokens: TokenSource | None
+    config: ServerConfig, cwd: str, tokens: TokenSource | None, processes: Processes
 ) -> AsyncIterator[tuple[Streams, ServerProcess | None]]:
     match config.transport:
         case StdioTransport() as stdio:
-            directory = stdio.cwd or cwd
-            async with run_server(
-                stdio.command, stdio.args, stdio.environment(), directory
-            ) as process:
+            where = config.environment_id
+            async with run_server(processes, where, stdio.launch(where, cwd)) as process:
                 yield (process, process), process
         case HttpTransport() as http:
+            if config.environment_id != LOCAL:
+                raise ServerUnavailable(
+                    f"a server behind a URL is reached from here, not from environment "
+                    f"`{config.environment_id}`: only processes run elsewhere"
+                )
             headers = http.headers(config.name)
             credentials: list[Tokens] = [] if tokens is None else [tokens]
             if http.header_command is not None:

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from app_server.config import Config, ConfigView
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registration import Owner
+from app_server.launch import Launch
 from app_server.mcp.allowed import may_run
 from app_server.requirements import ServerIdentity, requirements_of
 from protocol.model import Json
@@ -24,6 +25,9 @@ DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
 DEFAULT_GRACE_MS = 1000
 LOCAL = "local"
+REMOTE = "remote"
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Bytes of one line from a process; a longer one ends the connection."""
 
 VALID_NAME = re.compile(r"[a-zA-Z0-9_:@/.-]+")
 
@@ -39,7 +43,7 @@ INHERITED_VARIABLES = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     *("PIP_CERT", "GIT_SSL_CAINFO"),
 )
-"""All that a server's process gets of our environment, unless it is configured to get more."""
+"""All that a process gets of its parent's environment, unless it is configured to get more."""
 
 _HTTP_ONLY = (
     *("bearer_token_env_var", "bearer_token", "http_headers", "env_http_headers"),
@@ -62,13 +66,22 @@ class StdioTransport:
     env_vars: Sequence[str] = ()
     """Variables of ours that the process gets too."""
     cwd: str | None = None
-    """None: where the thread works."""
+    """None: where the thread works; in another environment where its exec server works."""
+    remote_env_vars: Sequence[str] = ()
+    """Variables of the exec server that the process gets too, in another environment."""
 
-    def environment(self) -> dict[str, str]:
-        """Assemble the environment of the process."""
-        names = (*INHERITED_VARIABLES, *self.env_vars)
-        inherited = {name: os.environ[name] for name in names if name in os.environ}
-        return {**inherited, **self.env}
+    def launch(self, environment_id: str, cwd: str) -> Launch:
+        """Say what is to be started there; `cwd` is where the thread works, which is here."""
+        is_local = environment_id == LOCAL
+        ours = {name: os.environ[name] for name in self.env_vars if name in os.environ}
+        return Launch(
+            command=self.command,
+            args=self.args,
+            env={**ours, **self.env},
+            inherited=(*INHERITED_VARIABLES, *(() if is_local else self.remote_env_vars)),
+            cwd=self.cwd or (cwd if is_local else None),
+            read_limit_bytes=MAX_MESSAGE_BYTES,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +210,6 @@ class ServerConfig:
         """Whether the model sees the tools there: `direct` or `deferred`."""
         return surface not in self.omit_from
 
-    @property
-    def startable(self) -> bool:
-        """Whether a start may be tried."""
-        return self.enabled and self.environment_id == LOCAL
-
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
@@ -315,8 +323,9 @@ def _read_transport(view: ConfigView) -> Transport:
             command=command,
             args=view.strings("args") or (),
             env=view.string_map("env") or {},
-            env_vars=_read_env_vars(view),
+            env_vars=_read_env_vars(view, LOCAL),
             cwd=view.string("cwd"),
+            remote_env_vars=_read_env_vars(view, REMOTE),
         )
     if url is not None:
         _refuse(view, _STDIO_ONLY, "streamable_http")
@@ -369,19 +378,20 @@ def _refuse(view: ConfigView, keys: Sequence[str], transport: str) -> None:
             raise view.error(f"{key} is not supported for {transport}")
 
 
-def _read_env_vars(view: ConfigView) -> list[str]:
+def _read_env_vars(view: ConfigView, wanted: str) -> list[str]:
     names = []
     for entry in view.items("env_vars"):
         if isinstance(entry, str):
-            names.append(entry)
+            if wanted == LOCAL:
+                names.append(entry)
             continue
         name, source = entry.string("name"), entry.string("source") or LOCAL
-        if source not in (LOCAL, "remote"):
+        if source not in (LOCAL, REMOTE):
             raise entry.error(
                 f"unsupported env_vars source `{source}`; expected `local` or `remote`"
             )
         if name is None:
             raise entry.error("missing field `name`")
-        if source == LOCAL:
+        if source == wanted:
             names.append(name)
     return names

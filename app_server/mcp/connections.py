@@ -27,6 +27,7 @@ from app_server.mcp.loading import load_connector
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import Peer, ProgressCallback
+from app_server.mcp.processes import Processes
 from app_server.mcp.server import McpServer, StatusCallback
 from protocol.model import Json, JsonObject
 
@@ -71,6 +72,7 @@ class ServerSet:
         self,
         settings: McpSettings,
         cwd: str,
+        processes: Processes,
         told: StatusCallback,
         asks: ElicitationPort | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class ServerSet:
 
         `told` hears of every step of every start. Without `asks` servers cannot ask the user.
         """
+        self._processes = processes
         self._told = told
         self._asks = asks
         self.surface = settings.surface
@@ -91,7 +94,7 @@ class ServerSet:
         self._table: tuple[Sequence[object], ToolTable] | None = None
 
     def _make(self, config: ServerConfig) -> McpServer:
-        return McpServer(config, self._told, self._asks)
+        return McpServer(config, self._processes, self._told, self._asks)
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
@@ -104,7 +107,7 @@ class ServerSet:
             self._tasks = None
 
     def _launch(self, server: McpServer) -> None:
-        if self._tasks is not None and server.config.startable:
+        if self._tasks is not None and server.startable:
             self._tasks.start_soon(server.run, load_connector, self._cwd)
 
     def stop(self) -> None:
@@ -144,7 +147,7 @@ class ServerSet:
             server = before.get(name)
             if server is not None and not reload and server.config == config:
                 del before[name]
-            elif server is not None and config.startable and server.fits(config, self._cwd):
+            elif server is not None and config.enabled and server.fits(config, self._cwd):
                 del before[name]
                 server.reuse(config, tell=reload)
             else:
@@ -203,7 +206,7 @@ class ServerSet:
         Raises:
             RequiredServersFailed: some did not.
         """
-        names = [n for n, s in self.servers.items() if s.config.required and s.config.startable]
+        names = [n for n, s in self.servers.items() if s.config.required and s.startable]
         for name in names:
             while (server := self.servers.get(name)) and not server.settled.is_set():
                 await server.settled.wait()

@@ -8,8 +8,9 @@ import anyio.to_thread
 
 from app_server.mcp.config import ServerConfig
 from app_server.mcp.peer import ConnectionOwner
+from app_server.mcp.processes import Processes
 
-Connector: TypeAlias = Callable[[ServerConfig, str, ConnectionOwner], Awaitable[None]]
+Connector: TypeAlias = Callable[[ServerConfig, str, ConnectionOwner, Processes], Awaitable[None]]
 """Holds one connection from start to end (`app_server.mcp.client.serve_connection`)."""
 
 

@@ -34,6 +34,7 @@ from app_server.mcp.listing import Listing
 from app_server.mcp.loading import Connector
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.peer import Peer, list_all
+from app_server.mcp.processes import Processes
 from app_server.mcp.reconcile import Ingredients, ingredients
 from protocol.model import JsonObject
 
@@ -67,12 +68,16 @@ class McpServer:
     def __init__(
         self,
         config: ServerConfig,
+        processes: Processes,
         told: StatusCallback,
         asks: ElicitationPort | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.config = config
-        self._status: Status = "notStarted" if config.startable else "disabled"
+        self._processes = processes
+        self.startable = config.enabled and processes.has(config.environment_id)
+        """Whether a start may be tried."""
+        self._status: Status = "notStarted" if self.startable else "disabled"
         self.listing: Listing | None = None
         """What the server said of itself; that of the start before, when it is revived."""
         self.failure: StartupFailed | None = None
@@ -94,7 +99,7 @@ class McpServer:
         self._may_retry = False
         self._running = anyio.CancelScope()
         self._holding = _Holding(config.owner)
-        if not config.startable:
+        if not self.startable:
             self.settled.set()
 
     async def run(self, load_connector: Callable[[], Awaitable[Connector]], cwd: str) -> None:
@@ -122,7 +127,7 @@ class McpServer:
 
     async def _connect_once(self, connect: Connector, cwd: str) -> None:
         try:
-            await connect(self.config, cwd, self)
+            await connect(self.config, cwd, self, self._processes)
         except Exception:
             # The SDK's tasks may raise anything; it must not reach other servers or the thread.
             logger.exception("MCP server %s: its connection broke", self.config.name)

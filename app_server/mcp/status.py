@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from app_server.mcp.auth_status import AuthProbe, AuthStatus
-from app_server.mcp.config import LOCAL, ServerConfig
+from app_server.mcp.config import ServerConfig
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import McpError, UnknownServer
 from app_server.mcp.listing import Listing
@@ -87,7 +87,7 @@ async def _list_or_nothing(server: McpServer, method: str, member: str) -> list[
 
 
 def _tools_error(server: McpServer, listing: Listing) -> str | None:
-    if server.config.enabled and server.config.environment_id != LOCAL:
+    if server.config.enabled and not server.startable:
         return f"unknown environment `{server.config.environment_id}`"
     # A server that died later still has the list it gave.
     return str(server.failure) if server.failure is not None and not listing.tools else None

@@ -1,15 +1,11 @@
-"""An MCP server as a child process: one JSON-RPC message a line on its pipes.
+"""An MCP server as a process, here or elsewhere: one JSON-RPC message a line on its pipes.
 
 The SDK's own stdio transport assembles lines without a bound and hides the process; this one bounds
-a message, keeps the end of stderr for error texts, and stops the whole process group at once.
+a message and keeps the end of stderr for error texts.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 
-import asyncio
-import contextlib
-import os
-import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -19,10 +15,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from app_server.launch import Launch
 from app_server.mcp.errors import ServerDeaf
-
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Bytes of one line from a server; a longer one ends the connection."""
+from app_server.mcp.processes import ChildProcess, Processes
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Waiting to be read by a server; a request that comes then fails."""
@@ -31,31 +26,28 @@ SEND_S = 30.0
 """For a server to read a message; a request fails above it."""
 
 STDERR_TAIL_BYTES = 4096
-TERMINATE_S = 2.0
-"""Between SIGTERM and SIGKILL."""
+
+LAST_WORDS_S = 0.5
+"""For the exit status and the end of stderr, once stdout has ended."""
 
 
 class ServerProcess:
     """A running server and its pipes; both ends of a transport."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
+    def __init__(self, process: ChildProcess) -> None:
         self._process = process
-        self._stdin = process.stdin
         self._stdout = process.stdout
-        self._stderr = process.stderr
         self._stderr_tail = b""
+        self._stderr_ended = anyio.Event()
 
-    @property
-    def pid(self) -> int:
-        """The id of the process, which leads a process group of its own."""
-        return self._process.pid
+    async def last_words(self) -> str:
+        """Return how the process ended, as far as it is known, and its last line on stderr.
 
-    @property
-    def last_words(self) -> str:
-        """How the process ended, as far as it is known, and its last line on stderr."""
+        Waits a moment for both, as the end of stdout may be seen before them.
+        """
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._process.ended.wait()
+            await self._stderr_ended.wait()
         code = self._process.returncode
         ending = "" if code is None else f"exit status {code}"
         lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
@@ -98,11 +90,11 @@ class ServerProcess:
             raise anyio.BrokenResourceError from exc
 
     async def _send(self, line: str) -> None:
-        if self._stdin.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+        if self._process.unsent_bytes > MAX_UNSENT_BYTES:
             raise ServerDeaf(f"more than {MAX_UNSENT_BYTES} bytes wait for the server to read them")
-        self._stdin.write(line.encode() + b"\n")
+        self._process.write(line.encode() + b"\n")
         with anyio.move_on_after(SEND_S) as limit:
-            await self._stdin.drain()
+            await self._process.drain()
         if limit.cancelled_caught:
             raise ServerDeaf("the server does not read its input")
 
@@ -131,51 +123,25 @@ class ServerProcess:
 
     async def drain_stderr(self) -> None:
         """Read stderr to its end, so that the server never blocks on it; keep the tail."""
-        while chunk := await self._stderr.read(65536):
+        while chunk := await self._process.stderr.read(65536):
             self._stderr_tail = (self._stderr_tail + chunk)[-STDERR_TAIL_BYTES:]
-
-    async def stop(self) -> None:
-        """End the process group: SIGTERM now, SIGKILL a little later, and wait for its end."""
-        self._stdin.close()
-        self._signal(signal.SIGTERM)
-        with anyio.move_on_after(TERMINATE_S):
-            await self._process.wait()
-        self._signal(signal.SIGKILL)
-        await self._process.wait()
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+        self._stderr_ended.set()
 
 
 @asynccontextmanager
 async def run_server(
-    command: str, args: Sequence[str], env: Mapping[str, str], cwd: str
+    processes: Processes, environment_id: str, launch: Launch
 ) -> AsyncIterator[ServerProcess]:
     """Run a server for as long as the context lasts; leaving stops it, within a bound.
 
     Raises:
-        OSError: the command cannot be run.
+        OSError: the command cannot be run; see Processes.run.
     """
-    child = await asyncio.create_subprocess_exec(
-        command,
-        *args,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=env,
-        cwd=cwd,
-        limit=MAX_MESSAGE_BYTES,
-        start_new_session=True,
-    )
-    process = ServerProcess(child)
-    try:
+    async with processes.run(environment_id, launch) as child:
+        process = ServerProcess(child)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(process.drain_stderr)
             try:
                 yield process
             finally:
                 tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await process.stop()

@@ -122,9 +122,9 @@ class Hub:
             for peer in peers
         )
 
-    def emit(self, thread_id: ThreadId, event: WireModel) -> None:
-        """Tell the listeners of a thread."""
-        self._send(self._listeners.get(thread_id, ()), event)
+    def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
+        """Tell the listeners of a thread; `method` is for types that serve several."""
+        self._send(self._listeners.get(thread_id, ()), event, method)
 
     def broadcast(self, event: WireModel) -> None:
         """Tell every client that has initialized."""
@@ -134,8 +134,13 @@ class Hub:
         """Tell one client, if it is still there."""
         self._send((connection_id,), event)
 
-    def _send(self, connection_ids: Iterable[ConnectionId], event: WireModel) -> None:
-        method = METHOD_OF[type(event).__name__]
+    def _send(
+        self,
+        connection_ids: Iterable[ConnectionId],
+        event: WireModel,
+        method: str | None = None,
+    ) -> None:
+        method = method or METHOD_OF[type(event).__name__]
         at_ms = self._now_ms()
         texts: dict[tuple[bool, bool], str] = {}
         for connection_id in connection_ids:

@@ -12,6 +12,7 @@ from app_server.threads.live import LiveThread
 from app_server.threads.state import TurnState
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
+from protocol.environments import EnvironmentConnectionNotification
 from protocol.items import AgentMessageThreadItem, UserMessageThreadItem
 from protocol.lifecycle import WarningNotification
 from protocol.mcp import McpServerStatusUpdatedNotification
@@ -35,7 +36,7 @@ class Announcer:
         self._thread = thread
         self._clients = clients
         self._clock = clock
-        self._waiting: list[WireModel] | None = []
+        self._waiting: list[tuple[WireModel, str | None]] | None = []
 
     @property
     def began(self) -> bool:
@@ -45,8 +46,8 @@ class Announcer:
     def begin(self) -> None:
         """Let events of MCP servers out, from now on and those so far."""
         waiting, self._waiting = self._waiting or [], None
-        for event in waiting:
-            self._clients.emit(self._thread.id, event)
+        for event, method in waiting:
+            self._clients.emit(self._thread.id, event, method)
 
     def status(self, status: ThreadStatus) -> None:
         """Tell every client how the thread is."""
@@ -72,11 +73,20 @@ class Announcer:
         """Tell what is doubtful about the thread's settings or MCP servers."""
         self._tell_of_servers(WarningNotification(thread_id=self._thread.id, message=text))
 
-    def _tell_of_servers(self, event: WireModel) -> None:
+    def environment(self, environment_id: str, *, connected: bool) -> None:
+        """Tell that an environment of the thread's MCP servers came or went."""
+        self._tell_of_servers(
+            EnvironmentConnectionNotification(
+                thread_id=self._thread.id, environment_id=environment_id
+            ),
+            f"thread/environment/{'connected' if connected else 'disconnected'}",
+        )
+
+    def _tell_of_servers(self, event: WireModel, method: str | None = None) -> None:
         if self._waiting is None:
-            self._clients.emit(self._thread.id, event)
+            self._clients.emit(self._thread.id, event, method)
         else:
-            self._waiting.append(event)
+            self._waiting.append((event, method))
 
     def turn_started(self, turn_id: str, started_at_ms: int) -> None:
         """Tell that a turn runs."""

@@ -1,4 +1,4 @@
-"""How the user is asked whether a tool may run. No I/O.
+"""How the user or the reviewer is asked whether a tool may run. No I/O.
 
 What whoever registered the server says of the tool shapes the question; what the server itself
 writes into `_meta` cannot be replaced by it.
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from app_server.extension.metadata import ApprovalPresentation
 from app_server.mcp.connections import Tool
+from app_server.turns.review_evidence import connected_account, planned_call
+from app_server.turns.reviewer import PlannedAction
 from protocol.elicitation import FormElicitation, McpElicitationSchema
+from protocol.items import McpToolCallGuardianApprovalReviewAction
 from protocol.model import Json, JsonObject
 
 RESERVED_KEYS = frozenset(
@@ -80,6 +83,26 @@ def approval_question(request: ApprovalRequest) -> FormElicitation:
         meta=meta,
         message=_message(tool, presented=display is not None),
         requested_schema=McpElicitationSchema(type="object", properties={}),
+    )
+
+
+def planned_action(request: ApprovalRequest) -> PlannedAction:
+    """Put the question to the reviewer."""
+    tool = request.tool
+    source, title = tool.metadata.approval_source, tool.definition.get("title")
+    action = McpToolCallGuardianApprovalReviewAction(
+        server=tool.raw.server,
+        tool_name=tool.raw.tool,
+        connector_id=None if source is None else source.id,
+        connector_name=None if source is None else source.name,
+        tool_title=title if isinstance(title, str) else None,
+    )
+    return PlannedAction(
+        turn_id=request.turn_id,
+        target_item_id=request.item_id,
+        action=action,
+        evidence=planned_call(tool, request.arguments),
+        private=connected_account(tool),
     )
 
 

@@ -12,8 +12,10 @@ from app_server.turns.approval_question import (
     approval_key,
     approval_question,
     may_persist,
+    planned_action,
 )
 from app_server.turns.ports import ApprovalRecords, ClientPort, NotRecorded
+from app_server.turns.reviewer import Refused, Reviewer, is_reviewed
 from protocol.elicitation import McpServerElicitationRequestResponse
 from protocol.lifecycle import WarningNotification
 from protocol.model import Json
@@ -32,6 +34,7 @@ class Verdict(Enum):
 
     RUN = "run"
     ASK = "ask"
+    REVIEW = "review"
     FORBID = "forbid"
 
 
@@ -42,9 +45,10 @@ class Denied(Exception):
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
-    def __init__(self, clients: ClientPort, records: ApprovalRecords) -> None:
+    def __init__(self, clients: ClientPort, records: ApprovalRecords, reviewer: Reviewer) -> None:
         self._clients = clients
         self._records = records
+        self._reviewer = reviewer
         self._remembered: set[Hashable] = set()
 
     def verdict(self, tool: Tool, settings: Settings) -> Verdict:
@@ -56,7 +60,9 @@ class ApprovalGate:
             return Verdict.RUN
         if approval_key(tool) in self._remembered:
             return Verdict.RUN
-        return Verdict.FORBID if settings.approval_policy == "never" else Verdict.ASK
+        if settings.approval_policy == "never":
+            return Verdict.FORBID
+        return Verdict.REVIEW if is_reviewed(tool.config.metadata, settings) else Verdict.ASK
 
     async def ask(self, request: ApprovalRequest) -> None:
         """Ask the user; returns when the call may run.
@@ -77,6 +83,17 @@ class ApprovalGate:
                 raise Denied(CANCELLED)
             case "decline":
                 raise Denied(REJECTED)
+
+    async def review(self, request: ApprovalRequest) -> None:
+        """Ask the reviewer; returns when the call may run, this once.
+
+        Raises:
+            Denied: the reviewer said no, or came to no verdict in time.
+        """
+        try:
+            await self._reviewer.review(planned_action(request))
+        except Refused as exc:
+            raise Denied(str(exc)) from exc
 
     async def _remember(self, request: ApprovalRequest, meta: Json) -> None:
         persist = meta.get("persist") if isinstance(meta, dict) else None

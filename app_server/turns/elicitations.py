@@ -1,4 +1,4 @@
-"""What MCP servers ask the user: policy first, then the clients.
+"""What MCP servers ask the user: policy first, then the clients, or for approvals the reviewer.
 
 Source: docs/mcp.md, "Questions of servers".
 """
@@ -10,10 +10,18 @@ from typing import TypeAlias
 import anyio
 from pydantic import ValidationError
 
+from app_server.extension.metadata import RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, BadQuestion, ServerQuestion
 from app_server.threads.live import LiveThread
+from app_server.turns.approval_forms import (
+    accepted,
+    asks_for_approval,
+    declined,
+    planned_by_server,
+)
 from app_server.turns.approvals import ELICITATION, writes_freely
 from app_server.turns.ports import ClientPort
+from app_server.turns.reviewer import Refused, Reviewer, is_reviewed
 from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
@@ -32,9 +40,21 @@ WaitingOnUser: TypeAlias = Callable[[], AbstractContextManager[None]]
 class ElicitationGate:
     """The questions of one thread's servers."""
 
-    def __init__(self, thread: LiveThread, clients: ClientPort, waiting: WaitingOnUser) -> None:
-        """Take `waiting`, which shows in the thread's status that the user is asked."""
+    def __init__(
+        self,
+        thread: LiveThread,
+        clients: ClientPort,
+        waiting: WaitingOnUser,
+        reviewer: Reviewer,
+        metadata_of: Callable[[str], RuntimeMetadata],
+    ) -> None:
+        """Take `waiting`, which shows in the thread's status that the user is asked.
+
+        `metadata_of` gives what is said of a server, by its name.
+        """
         self._thread = thread
+        self._reviewer = reviewer
+        self._metadata_of = metadata_of
         self._clients = clients
         self._waiting = waiting
         self._open: dict[anyio.CancelScope, str | None] = {}
@@ -47,6 +67,8 @@ class ElicitationGate:
             return {"action": "accept", "content": {}}
         if _may_not_ask(settings):
             return DECLINED
+        if question.caller is not None and self._is_for_reviewer(wire, settings):
+            return await self._review(question.caller, wire)
         if wire.needs_extension and not self._clients.can_ask(self._thread.id, ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
         with self._withdrawable(question.caller) as scope, self._waiting():
@@ -57,6 +79,22 @@ class ElicitationGate:
             return DECLINED
         members = {"action": answer.action, "content": answer.content, "_meta": answer.meta}
         return {name: value for name, value in members.items() if value is not None}
+
+    def _is_for_reviewer(self, wire: Wire, settings: Settings) -> bool:
+        metadata = self._metadata_of(wire.server_name)
+        return asks_for_approval(wire.meta) and is_reviewed(metadata, settings)
+
+    async def _review(self, turn_id: str, wire: Wire) -> JsonObject:
+        planned = planned_by_server(turn_id, wire) if isinstance(wire, FormElicitation) else None
+        if planned is None:
+            return declined()
+        with self._withdrawable(turn_id):
+            try:
+                await self._reviewer.review(planned)
+            except Refused as exc:
+                return declined(str(exc))
+            return accepted()
+        return CANCELLED
 
     def turn_over(self, turn_id: str) -> None:
         """Withdraw what was asked for a turn; its servers are told that the user cancelled."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 
 from app_server.turns.model import Model, ModelFailure, ModelRequest
-from app_server.turns.prompt import outputs_for_open_calls, request_body
+from app_server.turns.prompt import INTERRUPTED, outputs_for_open_calls, request_body
 from app_server.turns.providers import Provider
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import ResponseReader
@@ -96,6 +96,8 @@ class TurnRun:
         self.options = options
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
+        self.interruption = INTERRUPTED
+        """What the model is told of an interrupt."""
         self.last_message: AgentMessageThreadItem | None = None
         self.user_was_asked = False
         """Whether a question was put to the user in this turn."""
@@ -166,7 +168,7 @@ class TurnRun:
             self._router.declarations(),
             self.options.output_schema,
             self.options.client_metadata,
-            self._router.note(),
+            self._router.notes(),
         )
         reader = ResponseReader(self._recorder)
         async with self._model.stream(ModelRequest(provider, body)) as batches:

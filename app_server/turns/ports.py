@@ -10,8 +10,8 @@ from protocol.model import WireModel
 class ClientPort(Protocol):
     """The clients of all threads."""
 
-    def emit(self, thread_id: str, event: WireModel) -> None:
-        """Tell the listeners of a thread; never waits."""
+    def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
+        """Tell the listeners of a thread; `method` is for types that serve several. Never waits."""
 
     def broadcast(self, event: WireModel) -> None:
         """Tell every client; never waits."""

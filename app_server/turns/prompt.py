@@ -18,6 +18,11 @@ INTERRUPTED = (
     "The user stopped the turn before it was finished. Work that had begun may be half done."
 )
 
+STOPPED_BY_REVIEWER = (
+    "The automatic reviewer refused several actions of the turn, so it was stopped before it was "
+    "finished. Work that had begun may be half done. Ask the user how to go on."
+)
+
 ABORTED_OUTPUT = "aborted before there was a result"
 
 
@@ -26,17 +31,20 @@ def request_body(
     tools: Sequence[JsonObject],
     output_schema: Json,
     client_metadata: dict[str, str] | None,
-    note: str | None = None,
+    notes: Sequence[str] = (),
 ) -> JsonObject:
     """Assemble the body of one call of the Responses API.
 
-    `note` is told the model before the history, and is not part of it.
+    `notes` are told the model before the history, and are not part of it.
     """
     settings = state.settings
     body: JsonObject = {
         "model": settings.model,
         "instructions": _instructions(state),
-        "input": [*_developer_messages(state.created.developer_instructions, note), *state.history],
+        "input": [
+            *_developer_messages(state.created.developer_instructions, *notes),
+            *state.history,
+        ],
         "tools": list(tools),
         "tool_choice": "auto",
         "parallel_tool_calls": True,

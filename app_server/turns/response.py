@@ -105,15 +105,15 @@ class ResponseReader:
         match item["type"]:
             case "message":
                 message = self._message(item_id)
-                message.text = "".join(_texts(item.get("content")))
+                message.text = "".join(texts_of(item.get("content")))
                 phase = item.get("phase")
                 message.phase = cast(MessagePhase, phase) if phase in PHASES else None
                 await self._recorder.completed(message, [item])
                 self.last_message = message
             case "reasoning":
                 reasoning = self._reasoning(item_id)
-                reasoning.summary = _texts(item.get("summary"))
-                reasoning.content = _texts(item.get("content"))
+                reasoning.summary = texts_of(item.get("summary"))
+                reasoning.content = texts_of(item.get("content"))
                 await self._recorder.completed(reasoning, [item])
             case "function_call" | "tool_search_call":
                 await self._recorder.remember(item)
@@ -146,7 +146,8 @@ def _id_of(item: JsonObject) -> str | None:
     return item_id if isinstance(item_id, str) and item_id else None
 
 
-def _texts(parts: Json) -> list[str]:
+def texts_of(parts: Json) -> list[str]:
+    """Return the texts of a content, in order; parts of other kinds are left out."""
     if not isinstance(parts, list):
         return []
     texts = [part.get("text") for part in parts if isinstance(part, dict)]

@@ -15,10 +15,13 @@ import anyio.abc
 
 from app_server.clock import Clock
 from app_server.config import Config, ConfigError
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
+from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
 from app_server.threads.store import ThreadStore
@@ -28,8 +31,9 @@ from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
+from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.reviewer import Reviewer
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
 from protocol.items import UserInput, UserMessageThreadItem
@@ -98,6 +102,7 @@ class SessionPorts:
     clients: ClientPort
     clock: Clock
     approvals: ApprovalRecords
+    processes: Processes
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
 
 
@@ -118,17 +123,27 @@ class ThreadSession:
         self.announcer = Announcer(thread, ports.clients, ports.clock)
         self._config = config
         self._mcp = mcp
+        self._hooks = ports.extensions.hooks
         self._catalog = ServerCatalog(ports.extensions, thread.id)
-        self._elicitations = ElicitationGate(thread, ports.clients, self._shown_as_waiting)
+        reviewer = Reviewer(
+            self, thread, ports.model, settings.providers, ports.clients, ports.clock
+        )
+        self._elicitations = ElicitationGate(
+            thread, ports.clients, self._shown_as_waiting, reviewer, self._metadata_of
+        )
         self.servers = ServerSet(
-            self._resolved(), thread.state.settings.cwd, self._server_step, self._elicitations
+            self._resolved(),
+            thread.state.settings.cwd,
+            ports.processes,
+            self._server_step,
+            self._elicitations,
         )
         self._model = ports.model
         self._clients = ports.clients
         self._clock = ports.clock
         self._tasks = tasks
         self._settings = settings
-        self._approvals = ApprovalGate(ports.clients, ports.approvals)
+        self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
@@ -201,10 +216,22 @@ class ThreadSession:
     def _resolved(self) -> McpSettings:
         return self._catalog.resolve(self._mcp, self._config, "discover")
 
+    def _metadata_of(self, name: str) -> RuntimeMetadata:
+        server = self.servers.servers.get(name)
+        return NO_METADATA if server is None else server.config.metadata
+
     def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self.servers.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self.announcer.server_step(name, step, error, sign_in_again=again)
+
+    def environment_changed(self, environment_id: str, connected: bool) -> None:
+        """Tell the listeners, if one of the MCP servers belongs there."""
+        if any(
+            server.config.environment_id == environment_id and server.config.enabled
+            for server in self.servers.servers.values()
+        ):
+            self.announcer.environment(environment_id, connected=connected)
 
     async def wait_for_servers(self) -> None:
         """Bring the MCP servers up to date before a model request.
@@ -256,6 +283,7 @@ class ThreadSession:
             records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
         await self.thread.append(*records)
         run = self._run = self._make_run(turn_id, options)
+        self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
         self.idle = anyio.Event()
 
         def begin() -> None:
@@ -284,6 +312,8 @@ class ThreadSession:
             mcp_meta=options.mcp_meta,
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
+            hooks=self._hooks,
+            context=self._context,
         )
         return TurnRun(
             self,
@@ -293,6 +323,9 @@ class ThreadSession:
             options,
             self._settings,
         )
+
+    def _context(self) -> ContributionContext:
+        return ContributionContext("current", self._config.document, self.thread.id)
 
     def _turn_metadata(self) -> JsonObject:
         assert self._run is not None, "only a turn makes calls"
@@ -326,6 +359,7 @@ class ThreadSession:
                     message=self._user_message(user_input, at_ms),
                 )
             )
+        self._hooks.input_taken(self.thread.id, self._run.id, user_input.content)
         self._run.options.mcp_meta.update(mcp_meta)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:
@@ -364,6 +398,12 @@ class ThreadSession:
             NoActiveTurn, TurnIdMismatch
         """
         self.require_active(turn_id).scope.cancel()
+
+    def stop_denied_turn(self, turn_id: str) -> None:
+        """Interrupt the running turn for the reviewer, if it is the one that is meant."""
+        if self._run is not None and self._run.id == turn_id:
+            self._run.interruption = STOPPED_BY_REVIEWER
+            self._run.scope.cancel()
 
     # The running turn.
 
@@ -416,7 +456,7 @@ class ThreadSession:
         records: list[Record] = []
         remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
         if end == "interrupted":
-            remembered.append(message("developer", INTERRUPTED))
+            remembered.append(message("developer", run.interruption))
         if remembered:
             records.append(HistoryAppended(at_ms=at_ms, items=remembered))
         records.append(
@@ -442,6 +482,7 @@ class ThreadSession:
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
         self._elicitations.turn_over(run.id)
+        self._hooks.turn_ended(self.thread.id, run.id)
         self.idle.set()
 
     # Closing.

@@ -29,6 +29,7 @@ from protocol.values import Personality, ReasoningSummary
 
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
 SUMMARIES = ("auto", "concise", "detailed", "none")
+REVIEWERS = ("user", "auto_review", "guardian_subagent")
 APPROVAL_POLICIES = ("untrusted", "on-failure", "on-request", "granular", "never")
 
 
@@ -66,6 +67,7 @@ def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings
         model_provider=provider_id,
         cwd=cwd,
         approval_policy=configured_approval_policy(view),
+        approvals_reviewer=configured_reviewer(view),
         sandbox_policy=sandbox_policy(mode, view),
         effort=view.string("model_reasoning_effort"),
         summary=cast(ReasoningSummary | None, view.choice("model_reasoning_summary", SUMMARIES)),
@@ -84,7 +86,7 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
         "model_provider": overrides.model_provider,
         "cwd": overrides.cwd,
         "approval_policy": overrides.approval_policy,
-        "approvals_reviewer": overrides.approvals_reviewer,
+        "approvals_reviewer": _todays_name(overrides.approvals_reviewer),
         "sandbox_policy": policy,
         "effort": overrides.effort,
         "summary": overrides.summary,
@@ -109,6 +111,20 @@ def sandbox_policy(mode: SandboxMode, view: ConfigView) -> SandboxPolicy:
         exclude_tmpdir_env_var=table.boolean("exclude_tmpdir_env_var", default=False),
         exclude_slash_tmp=table.boolean("exclude_slash_tmp", default=False),
     )
+
+
+def configured_reviewer(view: ConfigView) -> ApprovalsReviewer:
+    """Read `approvals_reviewer`: who decides on approvals.
+
+    Raises:
+        ConfigError: it is none of the reviewers.
+    """
+    chosen = cast(ApprovalsReviewer | None, view.choice("approvals_reviewer", REVIEWERS))
+    return _todays_name(chosen) or "user"
+
+
+def _todays_name(reviewer: ApprovalsReviewer | None) -> ApprovalsReviewer | None:
+    return "auto_review" if reviewer == "guardian_subagent" else reviewer
 
 
 def configured_approval_policy(view: ConfigView) -> AskForApproval:

@@ -14,7 +14,7 @@ from protocol.policy import (
 
 
 def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
-    """Describe the running turn: ids, model, and how far its tools may go."""
+    """Describe the running turn: ids, model, how far its tools may go, and who lets them."""
     turn = state.turns[-1]
     metadata: JsonObject = {
         "session_id": state.id,
@@ -29,8 +29,14 @@ def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
         "turn_id": turn.id,
         "turn_started_at_unix_ms": turn.started_at_ms,
         "sandbox_mode": _sandbox_mode(state),
+        "auto_review_enabled": _auto_review_enabled(state),
         "codex_version": PROTOCOL_VERSION,
     }
+
+
+def _auto_review_enabled(state: ThreadState) -> bool:
+    settings = state.settings
+    return settings.approvals_reviewer != "user" and settings.approval_policy != "never"
 
 
 def _sandbox_mode(state: ThreadState) -> str:

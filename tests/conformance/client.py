@@ -19,6 +19,7 @@ from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.errors import McpError
 from protocol.model import JsonObject
 from tests.conformance import sign_in
+from tests.no_processes import NoProcesses
 
 SERVER = "conformance"
 TOTAL_S = 25.0
@@ -48,7 +49,7 @@ async def run_scenario(url: str) -> list[str]:
         if error is not None:
             problems.append(error)
 
-    servers = ServerSet(McpSettings({SERVER: config}), ".", told, Defaults())
+    servers = ServerSet(McpSettings({SERVER: config}), ".", NoProcesses(), told, Defaults())
     with anyio.fail_after(TOTAL_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(servers.run)

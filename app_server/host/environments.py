@@ -1,0 +1,154 @@
+"""The table of environments: this machine, and those that clients have added.
+
+Adding an environment anew ends the connection to the old one, and what ran over it.
+Source: docs/environments.md.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+import anyio
+import anyio.abc
+
+from app_server.host.processes import LocalProcess, LocalProcesses
+from app_server.host.remote_process import RemoteProcess
+from app_server.host.shell import default_shell
+from app_server.launch import Launch
+from protocol.environments import EnvironmentShellInfo
+
+LOCAL = "local"
+
+MAX_ENVIRONMENTS = 64
+"""Besides this machine."""
+MAX_ID_CHARS = 1024
+
+Status: TypeAlias = Literal["ready", "pending", "disconnected", "unknown"]
+
+ConnectionCallback: TypeAlias = Callable[[str, bool], None]
+"""Hears the id of an environment, and whether it is connected now."""
+
+
+class UnknownEnvironment(Exception):
+    """No environment has this id."""
+
+    def __init__(self, environment_id: str) -> None:
+        super().__init__(f"unknown environment id `{environment_id}`")
+
+
+class NotAdded(Exception):
+    """An environment cannot be added; the text says why."""
+
+
+class RemotePlace(Protocol):
+    """An environment elsewhere."""
+
+    status: Status
+    error: str | None
+    """Why it is disconnected."""
+
+    async def connect(self) -> None:
+        """Connect, and leave it at that if it does not work."""
+
+    async def info(self) -> tuple[EnvironmentShellInfo, str]:
+        """Ask for shell and working folder; connects if need be.
+
+        Raises:
+            OSError: it is out of reach.
+        """
+
+    def run(self, launch: Launch) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Run a process there, see Environments.run; connects if need be."""
+
+    def replace(self) -> None:
+        """End the connection, and with it whatever runs there."""
+
+
+MakePlace: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[bool], None]], RemotePlace]
+"""Takes who owns its connection, and who hears when there is one and when not any more."""
+
+
+class Environments:
+    """All environments of one server."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+        """`tasks` owns the connections."""
+        self._tasks = tasks
+        self._local = LocalProcesses()
+        self._remote: dict[str, RemotePlace] = {}
+        self.on_connection: ConnectionCallback = lambda environment_id, connected: None
+
+    def add(self, environment_id: str, make: MakePlace) -> None:
+        """Make an environment known, in place of the one that had this id; never waits.
+
+        Raises:
+            NotAdded: the id is empty, too long, or that of this machine; or there are too many.
+        """
+        if not environment_id:
+            raise NotAdded("environment id cannot be empty")
+        if environment_id == LOCAL:
+            raise NotAdded("environment id `local` is reserved for EnvironmentManager")
+        if len(environment_id) > MAX_ID_CHARS:
+            raise NotAdded(f"environment id must have at most {MAX_ID_CHARS} characters")
+        before = self._remote.get(environment_id)
+        if before is None and len(self._remote) >= MAX_ENVIRONMENTS:
+            raise NotAdded(f"there are {MAX_ENVIRONMENTS} environments already")
+        if before is not None:
+            before.replace()
+        place = make(self._tasks, lambda connected: self.on_connection(environment_id, connected))
+        self._remote[environment_id] = place
+        self._tasks.start_soon(place.connect)
+
+    def has(self, environment_id: str) -> bool:
+        """Whether this environment is known."""
+        return environment_id == LOCAL or environment_id in self._remote
+
+    def status(self, environment_id: str) -> tuple[Status, str | None]:
+        """Say how an environment is, and why it is no better; does not connect."""
+        if environment_id == LOCAL:
+            return "ready", None
+        if environment_id not in self._remote:
+            return "unknown", str(UnknownEnvironment(environment_id))
+        place = self._remote[environment_id]
+        return place.status, place.error
+
+    async def info(self, environment_id: str) -> tuple[EnvironmentShellInfo, str]:
+        """Ask an environment for its shell and its working folder; connects if need be.
+
+        Raises:
+            UnknownEnvironment: there is none of this id.
+            OSError: it is out of reach.
+        """
+        if environment_id == LOCAL:
+            return default_shell(), str(Path.cwd())
+        return await self._find(environment_id).info()
+
+    @asynccontextmanager
+    async def run(
+        self, environment_id: str, launch: Launch
+    ) -> AsyncIterator[LocalProcess | RemoteProcess]:
+        """Run a process there for as long as the context lasts; leaving ends it within a bound.
+
+        Raises:
+            ConnectionError: the environment is out of reach; this may pass by itself.
+            OSError: the process cannot be started.
+        """
+        if environment_id == LOCAL:
+            async with self._local.run(launch) as local:
+                yield local
+        else:
+            async with self._find(environment_id).run(launch) as remote:
+                yield remote
+
+    async def aclose(self) -> None:
+        """Let everything go, once all processes have been stopped."""
+        for place in self._remote.values():
+            place.replace()
+        await self._local.aclose()
+
+    def _find(self, environment_id: str) -> RemotePlace:
+        try:
+            return self._remote[environment_id]
+        except KeyError:
+            raise UnknownEnvironment(environment_id) from None

@@ -1,0 +1,90 @@
+"""Sees to it that children end when this process dies, also by kill -9.
+
+A watchdog (app_server/host/watchdog.py) is told which process groups live. It is started with the
+first child, and again with the next child if it has died.
+Source: docs/environments.md, "Children".
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import anyio
+
+logger = logging.getLogger(__name__)
+
+WATCHDOG = Path(__file__).with_name("watchdog.py")
+
+CLOSE_S = 5.0
+"""For the watchdog to end by itself; it has nothing left to do by then."""
+
+
+class Reaper:
+    """The watchdog of this process, and what it has been told."""
+
+    def __init__(self) -> None:
+        self.groups: set[int] = set()
+        """Process groups that must not outlive this process."""
+        self._watchdog: asyncio.subprocess.Process | None = None
+        self._starting = anyio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The watchdog's process id; None while there is none."""
+        return self._watchdog.pid if self._watchdog is not None and self._hears else None
+
+    async def ready(self) -> None:
+        """Make sure that the watchdog runs; without one children are started all the same."""
+        async with self._starting:
+            if self._hears:
+                return
+            try:
+                self._watchdog = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *("-I", "-S", str(WATCHDOG)),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as exc:
+                logger.warning("children may outlive a crash: no watchdog: %s", exc)
+                return
+            for group in self.groups:
+                self._tell("+", group)
+
+    def add(self, group: int) -> None:
+        """Take a new group into care; never waits."""
+        self.groups.add(group)
+        self._tell("+", group)
+
+    def discard(self, group: int) -> None:
+        """Forget a group that has ended, before its id is given to another."""
+        if group in self.groups:
+            self.groups.remove(group)
+            self._tell("-", group)
+
+    async def aclose(self) -> None:
+        """Let the watchdog go; groups that it still knows are ended by it."""
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is None:
+            return
+        assert watchdog.stdin is not None
+        watchdog.stdin.close()
+        with anyio.move_on_after(CLOSE_S):
+            await watchdog.wait()
+
+    @property
+    def _hears(self) -> bool:
+        watchdog = self._watchdog
+        if watchdog is None or watchdog.stdin is None:
+            return False
+        return watchdog.returncode is None and not watchdog.stdin.is_closing()
+
+    def _tell(self, sign: str, group: int) -> None:
+        if self._hears:
+            assert self._watchdog is not None
+            assert self._watchdog.stdin is not None
+            self._watchdog.stdin.write(f"{sign}{group}\n".encode())

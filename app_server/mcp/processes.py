@@ -1,0 +1,58 @@
+"""What this room needs of processes; app_server/host has it, server.py joins them."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import anyio
+
+from app_server.launch import Launch
+
+
+class ChildProcess(Protocol):
+    """A process with pipes, on this machine or on another."""
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """What it prints; ends when the process does, or is out of reach."""
+
+    @property
+    def stderr(self) -> asyncio.StreamReader:
+        """What it complains about."""
+
+    @property
+    def ended(self) -> anyio.Event:
+        """Set when the process has ended, or is out of reach."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, or the negative number of a signal; None while that is not known."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of what was written has not been handed on yet."""
+
+    def write(self, data: bytes, /) -> None:
+        """Queue input, as a whole; never waits."""
+
+    async def drain(self) -> None:
+        """Wait until most of the input has been handed on; cancelling takes nothing back.
+
+        Raises:
+            OSError: the process takes no more.
+        """
+
+
+class Processes(Protocol):
+    """Where processes can be started."""
+
+    def has(self, environment_id: str) -> bool:
+        """Whether this environment is known."""
+
+    def run(self, environment_id: str, launch: Launch) -> AbstractAsyncContextManager[ChildProcess]:
+        """Run a process there for as long as the context lasts; leaving ends it.
+
+        Raises:
+            ConnectionError: the environment is out of reach; this may pass by itself.
+            OSError: the process cannot be started.
+        """

@@ -1,0 +1,76 @@
+"""Approvals that an MCP server asks for by itself, marked so that a reviewer may answer. No I/O.
+
+A form without fields whose `_meta` says `codex_request_type: approval_request` names a tool call
+that the server holds back. Other questions are the user's alone.
+Source: docs/mcp.md, "Questions of servers".
+"""
+
+from app_server.mcp.calls import cut_middle
+from app_server.turns.review_evidence import (
+    MAX_ARGUMENTS_BYTES,
+    MAX_DESCRIPTION_BYTES,
+    MAX_DETAIL_BYTES,
+    bounded,
+)
+from app_server.turns.reviewer import PlannedAction
+from protocol.elicitation import FormElicitation
+from protocol.items import McpToolCallGuardianApprovalReviewAction
+from protocol.model import Json, JsonObject
+
+_LIMITS = {
+    "tool_title": MAX_DETAIL_BYTES,
+    "tool_description": MAX_DESCRIPTION_BYTES,
+    "connector_id": MAX_DETAIL_BYTES,
+    "connector_name": MAX_DETAIL_BYTES,
+    "connector_description": MAX_DESCRIPTION_BYTES,
+}
+
+
+def asks_for_approval(meta: Json) -> bool:
+    """Whether a question, by its `_meta`, wants somebody's approval."""
+    return isinstance(meta, dict) and meta.get("codex_request_type") == "approval_request"
+
+
+def planned_by_server(turn_id: str, form: FormElicitation) -> PlannedAction | None:
+    """Put the form to the reviewer; None if it does not name a call, or wants more than a word."""
+    meta = form.meta
+    if not isinstance(meta, dict) or form.requested_schema.properties:
+        return None
+    name, arguments = meta.get("tool_name"), meta.get("tool_params", {})
+    if meta.get("codex_approval_kind") != "mcp_tool_call" or not isinstance(arguments, dict):
+        return None
+    if not isinstance(name, str) or not name.strip():
+        return None
+    name = cut_middle(name, MAX_DETAIL_BYTES)
+    told = {
+        key: cut_middle(text, limit_bytes)
+        for key, limit_bytes in _LIMITS.items()
+        if isinstance(text := meta.get(key), str)
+    }
+    evidence: JsonObject = {
+        "kind": "request_of_mcp_server",
+        "server": form.server_name,
+        "tool": name,
+        **told,
+        "message": bounded(form.message, MAX_DESCRIPTION_BYTES),
+        "arguments": bounded(arguments, MAX_ARGUMENTS_BYTES),
+    }
+    action = McpToolCallGuardianApprovalReviewAction(
+        server=form.server_name,
+        tool_name=name,
+        connector_id=told.get("connector_id"),
+        connector_name=told.get("connector_name"),
+        tool_title=told.get("tool_title"),
+    )
+    return PlannedAction(turn_id, None, action, evidence)
+
+
+def accepted() -> JsonObject:
+    """Answer a server whose call was approved."""
+    return {"action": "accept", "content": {}, "_meta": {"approvals_reviewer": "auto_review"}}
+
+
+def declined(reason: str | None = None) -> JsonObject:
+    """Answer a server whose call was not."""
+    why = {} if reason is None else {"message": reason}
+    return {"action": "decline", "_meta": {**why, "approvals_reviewer": "auto_review"}}

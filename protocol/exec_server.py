@@ -1,0 +1,91 @@
+"""The exec protocol: what an exec server and its client tell each other.
+
+Not part of the app-server's own wire, and not in its schema.
+Source: docs/environments.md, "The exec protocol".
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from protocol.environments import EnvironmentShellInfo
+from protocol.errors import ErrorObject
+from protocol.model import Json, JsonObject, UInt32, WireModel
+
+ProcessNumber: TypeAlias = Annotated[int, Field(ge=1, lt=2**32)]
+"""Chosen by the client; never used twice on a connection."""
+
+StreamName: TypeAlias = Literal["stdin", "stdout", "stderr"]
+
+
+class ExecInitializeParams(WireModel):
+    """The first message of a client."""
+
+    protocol_version: int
+    client_name: str
+
+
+class ExecInitializeResponse(WireModel):
+    """The exec server speaks that version."""
+
+    protocol_version: int
+
+
+class ExecEnvironmentInfoResponse(WireModel):
+    """What an exec server says about its machine."""
+
+    shell: EnvironmentShellInfo
+    cwd: str
+    """Its working folder, as an absolute path."""
+
+
+class ProcessStartParams(WireModel):
+    """Start a process."""
+
+    process_id: ProcessNumber
+    command: str
+    args: list[str] = []
+    env: dict[str, str] = Field(default={}, repr=False)
+    inherit_env: list[str] = []
+    """Variables of the exec server that the process gets too, unless `env` has them."""
+    cwd: str | None = None
+    """Null means the exec server's working folder."""
+
+
+class ProcessStartResponse(WireModel):
+    """The process runs."""
+
+    pid: int
+
+
+class ProcessParams(WireModel):
+    """What `process/kill` and `process/closeStdin` concern."""
+
+    process_id: ProcessNumber
+
+
+class ProcessCreditParams(WireModel):
+    """Bytes of a stream have been taken: as many more may be sent."""
+
+    process_id: ProcessNumber
+    stream: StreamName
+    bytes: UInt32
+
+
+class ProcessExitedParams(WireModel):
+    """The process has ended, and all its output has been sent."""
+
+    process_id: ProcessNumber
+    exit_code: int | None
+    signal: int | None
+    """The signal that ended it; then there is no exit code."""
+
+
+class ExecMessage(WireModel):
+    """Any text frame: a request has `id` and `method`, a notification `method`, an answer `id`."""
+
+    id: int | None = None
+    method: str | None = None
+    params: JsonObject = {}
+    result: Json = None
+    error: ErrorObject | None = None

@@ -1,0 +1,22 @@
+"""Where no process can be started: for servers behind URLs, and for starts that must fail."""
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from app_server.launch import Launch
+from app_server.mcp.processes import ChildProcess
+
+
+class NoProcesses:
+    """Knows this machine, and starts nothing on it."""
+
+    def has(self, environment_id: str) -> bool:
+        """Whether it is this machine."""
+        return environment_id == "local"
+
+    @asynccontextmanager
+    async def run(self, environment_id: str, launch: Launch) -> AsyncIterator[ChildProcess]:
+        """Fail."""
+        raise FileNotFoundError(errno.ENOENT, "no processes here", launch.command)
+        yield
