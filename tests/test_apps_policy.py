@@ -17,6 +17,7 @@ from app_server.apps.presentation import (
     TEMPLATES_FILE,
     ApprovalTemplates,
     app_context,
+    present_tools,
 )
 from app_server.apps.settings import AppsSettings
 from app_server.config import ConfigError
@@ -268,7 +269,8 @@ def project(
     plugins: dict[str, list[str]] | None = None,
     templates: ApprovalTemplates = NO_TEMPLATES,
 ) -> dict[str, Registration]:
-    made = registrations(served, policy(config), plugins or {}, origin=ORIGIN, templates=templates)
+    presented = present_tools(served.routes, templates)
+    made = registrations(served, policy(config), plugins or {}, origin=ORIGIN, presented=presented)
     assert len({registration.name for registration in made}) == len(made)
     return {registration.name: registration for registration in made}
 
