@@ -74,6 +74,7 @@ def test_an_entry_is_read_in_either_spelling() -> None:
     )
     assert parse_directory([snake]) == [app]
     assert parse_directory([camel]) == [app]
+    assert parse_directory([app.model_dump(mode="json")]) == [app]
 
 
 def test_what_makes_no_sense_is_left_out() -> None:
