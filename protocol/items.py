@@ -131,7 +131,7 @@ class McpToolCallGuardianApprovalReviewAction(Variant):
 def reviewed_call(
     server: str, tool: str, title: str | None, source: tuple[str | None, str | None]
 ) -> McpToolCallGuardianApprovalReviewAction:
-    """Describe the call of a tool that is reviewed; `source` is id and name of whom it belongs to."""
+    """Describe the call of a tool that is reviewed; `source`: id and name of its owner."""
     return McpToolCallGuardianApprovalReviewAction(
         server=server,
         tool_name=tool,
