@@ -1,6 +1,7 @@
 """An ASGI application on a free loopback port, for those who serve parts of this process.
 
-Importing this module imports uvicorn and starlette, which takes a while: whoever needs it is imported late.
+Importing this module imports uvicorn and starlette, which takes a while: whoever needs it is
+imported late.
 Source: docs/architecture.md, "Life of a process".
 """
 
