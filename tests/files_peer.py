@@ -35,7 +35,8 @@ class FolderEnvironment:
     """Another one has its id now; this one is leased no more."""
     pinned: list[SandboxState] = field(default_factory=list)
     open_pins: int = 0
-    before_read: Callable[[Path], None] = lambda path: None
+    content_at_read: bytes | None = None
+    """What a file has when it is read, whatever it had when it was looked at."""
 
     @asynccontextmanager
     async def pin(self, state: SandboxState) -> AsyncIterator["FolderEnvironment"]:
@@ -59,7 +60,8 @@ class FolderEnvironment:
         return FileMetadata(stat.S_ISREG(found.st_mode), found.st_size)
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
-        self.before_read(Path(path))
+        if self.content_at_read is not None:
+            Path(path).write_bytes(self.content_at_read)
         descriptor = await anyio.to_thread.run_sync(self._open, path)
         try:
             while chunk := await anyio.to_thread.run_sync(os.read, descriptor, CHUNK_BYTES):

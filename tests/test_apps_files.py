@@ -323,10 +323,10 @@ async def test_a_file_has_a_bound_and_just_the_size_that_it_was_said_to_have(
         monkeypatch.setattr(files, "MAX_FILE_BYTES", 4)
         for now, changed in ((b"12345", "more"), (b"123", "fewer")):
             file.write_bytes(b"1234")
-            desk.environment.before_read = lambda path, now=now: path.write_bytes(now)
+            desk.environment.content_at_read = now
             refusal = await desk.refusal({"file": "a"})
             assert refusal == (-32602, f"{because}it has {changed} bytes than it had before")
-        desk.environment.before_read = lambda path: None
+        desk.environment.content_at_read = None
         file.write_bytes(b"1234")
         await desk.send({"file": "a"})
         assert len(desk.served.pool.exchanges) == 1
@@ -498,7 +498,7 @@ async def test_a_file_that_is_not_there_yet_is_asked_for_again(tmp_path: Path) -
         ),
         (
             "files",
-            JSONResponse({"file_id": "f", "upload_url": "https://[a"}),
+            JSONResponse({"file_id": "f", "upload_url": "https://a\x00"}),
             "the file store gave no address",
         ),
         ("files", Response(b"x" * (MAX_ANSWER_BYTES + 1)), "the file store said too much"),
