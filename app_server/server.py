@@ -31,7 +31,7 @@ from app_server.handlers.mcp_reload import McpReloadHandlers
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.mcp.config import read_mcp_settings
-from app_server.mcp.loading import load_connector
+from app_server.mcp.loading import load_sdk
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.late_dispatch import LateDispatcher
@@ -273,7 +273,7 @@ class AppServer:
         try:
             mcp = read_mcp_settings(await self._configuration.read())
             if any(server.startable for server in mcp.servers.values()):
-                await load_connector()
+                await load_sdk()
         except ConfigError:
             # Whoever starts a thread will be told.
             logger.debug("config.toml cannot be used yet")

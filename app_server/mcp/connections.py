@@ -23,7 +23,7 @@ from app_server.mcp.errors import (
     UnknownServer,
 )
 from app_server.mcp.listing import Listing
-from app_server.mcp.loading import load_connector
+from app_server.mcp.loading import load_sdk
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import Peer, ProgressCallback
@@ -105,7 +105,7 @@ class ServerSet:
 
     def _launch(self, server: McpServer) -> None:
         if self._tasks is not None and server.config.startable:
-            self._tasks.start_soon(server.run, load_connector, self._cwd)
+            self._tasks.start_soon(server.run, load_sdk, self._cwd)
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
