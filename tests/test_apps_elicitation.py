@@ -98,7 +98,7 @@ async def test_a_client_is_asked_only_as_it_said_that_it_can_be(
         served.client(capabilities=capabilities, asked=user) as client,
     ):
         said = {}
-        for mode in ("form", "url", "openai/form"):
+        for mode in ("form", "url", "openai/form", "of tomorrow"):
             served.pool.answer = asks({"mode": mode, "message": "?"})
             said[mode] = (await client.call("look"))["said"]["action"]
     assert [mode for mode, action in said.items() if action == "decline"] == modes

@@ -1,7 +1,7 @@
 """A generation, from its port to its end, and as a thread of a server uses it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from app_server.apps import session
 from app_server.apps.generation import Generation, open_generation
 from app_server.apps.inventory import build_inventory
 from app_server.apps.names import RESOURCES, allocate_routes
@@ -105,6 +106,25 @@ async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
         assert not await is_open(served.generation.port)
     assert refusals == [(-32603, "these app servers have been shut down", None)] * 3
     assert (hold.cancelled.is_set(), served.pool.sessions) == (True, set())
+
+
+async def test_an_endpoint_that_hangs_keeps_no_port_open(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "GOODBYE_S", 0)
+
+    class Hanging(FakePool):
+        async def close(self, key: Hashable) -> None:
+            await asyncio.Event().wait()
+
+    async with serve_tools([listed("look")], Hanging()) as served:
+        async with served.client() as client:
+            await client.call("look")
+            with anyio.fail_after(WAIT_S):
+                await served.generation.close()
+        assert not await is_open(served.generation.port)
+    said = [record.getMessage() for record in caplog.records if record.name == session.__name__]
+    assert said == ["a session with the endpoint did not end within 0 s"]
 
 
 async def test_a_task_group_that_is_cancelled_leaves_no_port_behind() -> None:

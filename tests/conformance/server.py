@@ -55,7 +55,9 @@ async def serve_routes(*, json_answers: bool) -> AsyncIterator[dict[str, str]]:
         f"/{kind}": Door(server.sdk, standing, json_answers=json_answers)
         for kind, server in servers.items()
     }
-    entrance = Entrance({path: (BEARER, door) for path, door in doors.items()}, guard)
+    entrance = Entrance(guard)
+    for path, door in doors.items():
+        entrance.add(path, BEARER, door)
 
     async def with_bearer(scope: Any, receive: Any, send: Any) -> None:
         given = (b"authorization", b"Bearer " + BEARER.get_secret_value().encode())
