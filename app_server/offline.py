@@ -9,21 +9,19 @@ needed.
 Source: docs/config.md, "The offline model".
 """
 
-import contextlib
 import hashlib
 import re
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
-import uvicorn
 from pydantic_core import from_json, to_json
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from app_server.loopback import HOST, serve_on_loopback
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."
 REVIEW_SCHEMA = "approval_review"
@@ -162,41 +160,9 @@ def _refused(status: int, message: str) -> Response:
     return JSONResponse({"error": {"message": message, "code": "bad_request"}}, status)
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process that we are part of."""
-        yield
-
-
 @asynccontextmanager
 async def serve_offline_model() -> AsyncIterator[str]:
     """Serve the model on a free loopback port while the context lasts; gives its base URL."""
-    # Without the explicit protocol asyncio leaves Nagle's algorithm on, at 40 ms a request.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    port = listener.getsockname()[1]
     app = Starlette(routes=[Route("/v1/responses", _responses, methods=["POST"])])
-    server = _Server(
-        uvicorn.Config(
-            app,
-            interface="asgi3",
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=1,
-        )
-    )
-    with contextlib.closing(listener):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
-            try:
-                yield f"http://127.0.0.1:{port}/v1"
-            finally:
-                server.should_exit = True
+    async with serve_on_loopback(app) as port:
+        yield f"http://{HOST}:{port}/v1"

@@ -1,0 +1,180 @@
+"""One inventory, served: a port, a server and a bearer for each route, until nobody needs it.
+
+Nothing of a generation changes; another inventory is another generation.
+Source: docs/apps.md, "Generations".
+"""
+
+import logging
+import secrets
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from pydantic import SecretStr
+
+from app_server.apps.connector import ConnectorServer
+from app_server.apps.files import FileSupport
+from app_server.apps.http import Door, Entrance
+from app_server.apps.inventory import Inventory
+from app_server.apps.local_server import LocalServer
+from app_server.apps.names import Route
+from app_server.apps.ports import AuthGuard, UpstreamPool
+from app_server.apps.resources import resource_server
+from app_server.apps.running import Running
+from app_server.apps.session import Backing
+from app_server.apps.sign_in import Refresh
+from app_server.apps.standing import StandingStreams
+from app_server.extension.registration import Lease, Owner
+from app_server.loopback import HOST, serve_on_loopback
+
+logger = logging.getLogger(__name__)
+
+BEARER_BYTES = 32
+"""Random ones, from the system; base64url makes 43 characters of them."""
+
+GOODBYE_S = 1.0
+"""For requests to get their last answer when a generation ends."""
+
+
+class Generation:
+    """An immutable set of local MCP servers.
+
+    Lives until its last lease is released, or until it is closed; before the first lease it waits.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        routes: tuple[Route, ...],
+        pool: UpstreamPool,
+        guard: AuthGuard,
+        files: FileSupport | None,
+        refresh: Refresh,
+    ) -> None:
+        """Make the servers; `open_generation` also opens the port."""
+        self.id = uuid4().hex
+        self.inventory = inventory
+        self.routes = routes
+        self.leases = 0
+        self.owner: Owner = _GenerationOwner(self)
+        self._running = Running()
+        standing = StandingStreams()
+        backing = Backing(self.id, pool, guard, standing, self._running)
+        servers: list[LocalServer] = [resource_server(backing)]
+        servers += [ConnectorServer(route, backing, files, refresh).server for route in routes]
+        self._doors = {server.name: Door(server.sdk, standing) for server in servers}
+        self._bearers = {
+            server.name: SecretStr(secrets.token_urlsafe(BEARER_BYTES)) for server in servers
+        }
+        self._entrance = Entrance(
+            {_path(name): (self._bearers[name], door) for name, door in self._doors.items()}, guard
+        )
+        self._closing = anyio.Event()
+        self._closed = anyio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1."""
+        return self._entrance.port
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._closing.is_set()
+
+    def url(self, server: str) -> str:
+        """Return the address of a route, by the name of its server; `codex_apps` is one."""
+        return f"http://{HOST}:{self.port}{_path(server)}"
+
+    def bearer(self, server: str) -> SecretStr:
+        """Return what opens a route, and no other."""
+        return self._bearers[server]
+
+    def lease(self) -> Lease:
+        """Keep everything served until the lease is released.
+
+        A lease of a generation that has ended is given too: whoever connects learns it there.
+        """
+        self.leases += 1
+        return _GenerationLease(self)
+
+    def _released(self) -> None:
+        self.leases -= 1
+        if not self.leases:
+            self._closing.set()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Serve until the end.
+
+        Raises:
+            OSError: no port can be opened; nothing was started.
+        """
+        try:
+            async with serve_on_loopback(self._entrance) as port, AsyncExitStack() as stack:
+                for door in self._doors.values():
+                    await stack.enter_async_context(door.sessions.run())
+                self._entrance.port = port
+                task_status.started()
+                await self._closing.wait()
+                await self._say_goodbye()
+        finally:
+            self._closing.set()
+            self._closed.set()
+
+    async def _say_goodbye(self) -> None:
+        self._entrance.close()
+        self._running.end()
+        with anyio.move_on_after(GOODBYE_S):
+            await self._entrance.wait_until_answered()
+
+    async def close(self) -> None:
+        """End everything, leased or not, and wait until the port is closed; any number of times."""
+        self._closing.set()
+        await self._closed.wait()
+
+
+class _GenerationOwner(Owner):
+    def __init__(self, generation: Generation) -> None:
+        super().__init__(generation.id)
+        self._generation = generation
+
+    def lease(self) -> Lease:
+        return self._generation.lease()
+
+
+class _GenerationLease:
+    def __init__(self, generation: Generation) -> None:
+        self._generation: Generation | None = generation
+
+    def release(self) -> None:
+        """Give it back; a second time changes nothing."""
+        generation, self._generation = self._generation, None
+        if generation is not None:
+            generation._released()
+
+
+def _path(server: str) -> str:
+    return f"/mcp/{server}"
+
+
+async def open_generation(
+    tasks: TaskGroup,
+    inventory: Inventory,
+    routes: tuple[Route, ...],
+    pool: UpstreamPool,
+    guard: AuthGuard,
+    files: FileSupport | None,
+    refresh: Refresh,
+) -> Generation:
+    """Serve an inventory on a port of its own; `tasks` is where it lives.
+
+    Without `files` tools are listed as they are, and arguments go upstream as they are. `refresh`
+    is called when a user has signed in.
+
+    Raises:
+        OSError: no port can be opened.
+    """
+    generation = Generation(inventory, routes, pool, guard, files, refresh)
+    await tasks.start(generation.run)
+    return generation

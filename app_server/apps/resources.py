@@ -1,0 +1,38 @@
+"""The server that has the resources of all apps, and no tool.
+
+Source: docs/apps.md, "Local routes".
+"""
+
+from app_server.apps.local_server import Context, LocalServer
+from app_server.apps.names import RESOURCES
+from app_server.apps.session import Backing
+from protocol.model import JsonObject
+
+_TITLE = "Apps"
+_INSTRUCTIONS = "Resources of the connected apps."
+
+
+def resource_server(backing: Backing) -> LocalServer:
+    """Make the server; its lists and reads are the endpoint's, cursors and errors included."""
+
+    async def forward(context: Context, params: JsonObject) -> JsonObject:
+        return await server.forward(context, params)
+
+    server = LocalServer(
+        RESOURCES,
+        backing,
+        title=_TITLE,
+        instructions=_INSTRUCTIONS,
+        capabilities={"resources": {}},
+        methods={
+            "tools/list": _no_tools,
+            "resources/list": forward,
+            "resources/templates/list": forward,
+            "resources/read": forward,
+        },
+    )
+    return server
+
+
+async def _no_tools(context: Context, params: JsonObject) -> JsonObject:
+    return {"tools": []}

@@ -1,0 +1,83 @@
+"""An ASGI application on a free loopback port, for those who serve parts of this process.
+
+Importing this module imports uvicorn and starlette, which takes a while: whoever needs it is
+imported late.
+Source: docs/architecture.md, "Life of a process".
+"""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+
+HOST = "127.0.0.1"
+
+GOODBYE_S = 1
+"""For requests that still run when serving ends."""
+
+KEEP_ALIVE_S = 60
+"""A connection without a request is closed after this long."""
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, app: ASGIApp) -> None:
+        # The interface is named because a bound method would be taken for an older one.
+        super().__init__(
+            uvicorn.Config(
+                app,
+                interface="asgi3",
+                lifespan="off",
+                ws="none",
+                proxy_headers=False,
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GOODBYE_S,
+            )
+        )
+        self.stop = anyio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process that we are part of."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait until serving ends, without looking ten times a second whether it has."""
+        await self.stop.wait()
+
+
+@asynccontextmanager
+async def serve_on_loopback(app: ASGIApp) -> AsyncIterator[int]:
+    """Serve an application while the context lasts; gives the port.
+
+    At its end the port is closed first; requests that run have `GOODBYE_S` to end, also when the
+    caller is cancelled.
+
+    Raises:
+        OSError: no port can be opened.
+    """
+    # Without the explicit protocol asyncio leaves Nagle's algorithm on, at 40 ms a request.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    with contextlib.closing(listener):
+        listener.bind((HOST, 0))
+        listener.listen()
+        server = _Server(app)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_serve, server, listener)
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.stop.set()
+
+
+async def _serve(server: _Server, listener: socket.socket) -> None:
+    # A cancelled server would leave its connections open.
+    with anyio.CancelScope(shield=True):
+        await server.serve([listener])
