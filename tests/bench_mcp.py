@@ -1,10 +1,11 @@
 """Figures of `mcpServer/tool/call`, of any number of app-servers side by side in one run.
 
-python -m tests.bench_mcp TARGET [TARGET…] [--rounds N]
+python -m tests.bench_mcp TARGET [TARGET…] [--rounds N] [--passes N]
 
-TARGETs are as in tests/bench.py; the first one is what the others are divided by. Each is given two
-MCP servers that answer at once: a process on pipes (tests/mcp_peer.py), and one behind a URL that
-answers in JSON (tests/web_peer.py), which runs beside the bench in a process of its own.
+TARGETs are as in tests/bench.py; the first one is what the others are divided by. Each is given
+three MCP servers that answer at once: a process on pipes (tests/mcp_peer.py), and two behind a URL,
+one of which answers in JSON and one in event streams (tests/web_peer.py). Those run beside the
+bench in a process of their own. Targets take turns; a figure is the median of its passes.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -54,29 +56,31 @@ async def until_connected(client: Client, thread_id: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def measure(target: Target, rounds: int) -> None:
-    """Fill in a target's figures."""
+async def measure(target: Target, rounds: int) -> dict[str, float]:
+    """Return a target's figures."""
+    figures: dict[str, float] = {}
     async with target.client() as client:
         thread_id = await target.thread(client)
         await until_connected(client, thread_id)
-        for name, tool in (("stdio", "plain"), ("http", "look")):
+        for name, tool in (("stdio", "plain"), ("http", "look"), ("events", "look")):
             params = {"threadId": thread_id, "server": name, "tool": tool, "arguments": {}}
 
             async def call(params: dict[str, Any] = params) -> None:
                 result = await client.call("mcpServer/tool/call", params)
                 assert result["content"], result
 
-            target.figures[f"{name}, one at a time, p50 ms"] = alone = await p50_ms(call, rounds)
-            target.figures[f"{name}, one at a time, calls/s"] = 1000 / alone
+            figures[f"{name}, one at a time, p50 ms"] = alone = await p50_ms(call, rounds)
+            figures[f"{name}, one at a time, calls/s"] = 1000 / alone
             per_second, p50 = await many(call, rounds * 4)
-            target.figures[f"{name}, {WIDTH} in flight, p50 ms"] = p50
-            target.figures[f"{name}, {WIDTH} in flight, calls/s"] = per_second
+            figures[f"{name}, {WIDTH} in flight, p50 ms"] = p50
+            figures[f"{name}, {WIDTH} in flight, calls/s"] = per_second
+    return figures
 
 
 async def serve_peer() -> None:
-    """Run the server behind a URL until killed; prints its URL."""
-    async with WebPeer().serve() as peer:
-        print(peer.url, flush=True)
+    """Run the servers behind a URL until killed; prints their URLs."""
+    async with WebPeer().serve() as peer, WebPeer(in_events=True).serve() as in_events:
+        print(peer.url, in_events.url, flush=True)
         await asyncio.get_running_loop().create_future()
 
 
@@ -87,24 +91,31 @@ async def main(options: argparse.Namespace) -> None:
     )
     assert peer.stdout is not None
     try:
+        http, events = peer.stdout.readline().split()
         config = {
             "model": "bench",
             "model_provider": "bench",
             "model_providers.bench": {"name": "bench", "base_url": "http://127.0.0.1:1/v1"},
             "mcp_servers.stdio": {"command": sys.executable, "args": [str(PEER)]},
-            "mcp_servers.http": {"url": peer.stdout.readline().strip()},
+            "mcp_servers.http": {"url": http},
+            "mcp_servers.events": {"url": events},
         }
-        measured = []
-        for text in options.targets:
-            print(f"measuring {text}", file=sys.stderr)
-            if "{port}" in text:
-                with started(text, config, starts=1) as target:
-                    await measure(target, options.rounds)
-            else:
-                target = Target(text, text, config, None)
-                await measure(target, options.rounds)
-            measured.append(target)
-        print_table(measured)
+        with ExitStack() as stack:
+            targets = [
+                stack.enter_context(started(text, config, starts=1))
+                if "{port}" in text
+                else Target(text, text, config, None)
+                for text in options.targets
+            ]
+            passes: list[list[dict[str, float]]] = [[] for _ in targets]
+            for number in range(options.passes):
+                print(f"pass {number + 1} of {options.passes}", file=sys.stderr)
+                for target, measured in zip(targets, passes, strict=True):
+                    measured.append(await measure(target, options.rounds))
+            for target, measured in zip(targets, passes, strict=True):
+                for name in measured[0]:
+                    target.figures[name] = statistics.median(each[name] for each in measured)
+        print_table(targets)
     finally:
         peer.kill()
         peer.wait()
@@ -117,6 +128,7 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--rounds", type=int, default=1000, help="calls a figure (default: 1000)")
+    parser.add_argument("--passes", type=int, default=5, help="turns of a target (default: 5)")
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 

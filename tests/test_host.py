@@ -21,7 +21,8 @@ from websockets.http11 import Request, Response
 from app_server import exec_cli
 from app_server.host import exec_client as client_module
 from app_server.host.exec_address import BadAddress, ExecAddress, parse_exec_address
-from app_server.host.exec_client import ExecConnection, open_exec_connection
+from app_server.host.exec_client import ExecConnection
+from app_server.host.exec_connect import open_exec_connection
 from app_server.host.exec_protocol import ProtocolBroken, unpack
 from app_server.host.exec_server import ExecLimits, ExecServer, ExecSettings
 from app_server.host.processes import LocalProcesses
@@ -324,6 +325,31 @@ async def test_who_breaks_the_protocol_is_disconnected_and_told_why(
         closed_with, said = await client.closed()
         assert closed_with == code
         assert said == reason or code == 1009
+
+
+async def test_what_a_process_left_behind_is_kept_until_it_is_credited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.host.exec_relay.DRAIN_S", 0.05)
+    much = HOLD + "os.write(1, b'x' * 1_100_000)"
+    held_open = "import os, signal\nif os.fork() == 0: signal.pause()"
+    async with (
+        Holders(tmp_path).watch() as holders,
+        listening() as url,
+        exec_client(url) as client,
+    ):
+        await start(client, 1, much, str(holders.path))
+        got = 0
+        while got < 1024 * 1024:
+            got += len((await client.receive())[2])
+        await holders.held(1)
+        await holders.ended()
+        # Its child holds its pipes: that it is told to have ended means that the wait is over.
+        await start(client, 2, held_open)
+        assert await collect(client, 2) == (b"", b"", {"exitCode": 0, "signal": None})
+        await client.send("process/credit", processId=1, stream="stdout", bytes=1024 * 1024)
+        rest, _, end = await collect(client, 1)
+        assert (got + len(rest), end) == (1_100_000, {"exitCode": 0, "signal": None})
 
 
 @pytest.mark.parametrize(
@@ -736,6 +762,42 @@ async def test_an_attempt_that_is_given_up_leaves_the_environment_disconnected()
             await place.connect()
         assert place.status == "ready"
         place.replace()
+
+
+@pytest.mark.parametrize(
+    ("broken", "said", "error"),
+    [
+        ("run", "the connection to its exec server broke", client_module.CLOSED),
+        (
+            "__init__",
+            "connecting to its exec server broke",
+            "exec-server connection attempt failed: it was given up",
+        ),
+    ],
+)
+async def test_a_fault_of_ours_in_one_environment_reaches_nobody_else(
+    broken: str,
+    said: str,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(ExecConnection, broken, fail)
+
+    async def play(socket: ServerConnection) -> None:
+        await welcome(socket)
+        await socket.wait_closed()
+
+    async with playing(play) as url:
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                place = RemoteEnvironment(address_of(url), tasks, lambda connected: None)
+                await place.connect()
+    assert said in caplog.text
+    assert (place.status, place.error) == ("disconnected", error)
 
 
 async def test_an_exec_server_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ from mcp.server.streamable_http_manager import (
 )
 
 from app_server.config import Config, ConfigError
-from app_server.mcp import http as mcp_http
 from app_server.mcp.calls import (
     MAX_MODEL_BLOCKS,
     MAX_RESULT_BYTES,
@@ -48,6 +47,7 @@ from app_server.mcp.listing import Listing, read_only_hint
 from app_server.mcp.naming import MAX_LENGTH, RawName, VisibleName, assign_names
 from app_server.mcp.schema import reduce_schema, tool_parameters
 from app_server.mcp.search import search_tools
+from app_server.mcp_wire.http import listener, remote
 from app_server.turns.prompt import ABORTED_OUTPUT, outputs_for_open_calls
 from app_server.turns.sandbox_state import sandbox_state
 from app_server.turns.scheduling import run_calls
@@ -567,9 +567,7 @@ async def test_servers_start_side_by_side_and_each_says_how_it_went(
             "x!": failed(
                 "x!", "Invalid MCP server name 'x!': must match pattern ^[a-zA-Z0-9_:@/.-]+$"
             ),
-            "web": failed(
-                "web", "cannot reach http://127.0.0.1:1/mcp: All connection attempts failed"
-            ),
+            "web": failed("web", "cannot reach http://127.0.0.1:1/mcp: Connection refused"),
             "strange": failed("strange", "its url is not an http URL"),
             "tokenless": failed(
                 "tokenless", "Environment variable NOPE for MCP server 'tokenless' is not set"
@@ -1935,7 +1933,7 @@ async def test_status_shows_every_server_as_it_is(
                     "name": "web",
                     "httpOrigin": "http://127.0.0.1:1",
                     "toolsError": "MCP startup failed: cannot reach http://127.0.0.1:1/mcp: "
-                    "All connection attempts failed",
+                    "Connection refused",
                     "authStatus": "bearerToken",
                 },
             ],
@@ -2056,7 +2054,7 @@ async def http_peer(*, json_response: bool, status: int | None = None) -> AsyncI
 async def test_a_server_behind_a_url_is_called_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json_response: bool
 ) -> None:
-    monkeypatch.setattr(mcp_http, "MAX_BODY_BYTES", 100_000)
+    monkeypatch.setattr(listener, "MAX_MESSAGE_BYTES", 100_000)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("X_TEST", "from the environment")
     async with http_peer(json_response=json_response) as (url, requests):
@@ -2119,35 +2117,13 @@ async def test_a_server_that_refuses_says_why(
             )
 
 
-async def test_a_json_error_of_a_peer_is_left_as_it_is() -> None:
-    content = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": -5, "message": "m"}})
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path == "/broken":
-            raise httpx2.ReadError("")
-        headers = {"content-type": "application/json; charset=utf-8"}
-        return httpx2.Response(400, headers=headers, content=content)
-
-    transport = mcp_http.GuardedTransport(httpx2.MockTransport(answer))
-    async with httpx2.AsyncClient(transport=transport) as client:
-        response = await client.post("http://x/y")
-        assert (response.status_code, response.text) == (400, content)
-        broken = await client.get("http://u:p@x/broken?key=secret")
-        assert broken.status_code == 503
-        assert broken.json()["error"] == {
-            "code": -32000,
-            "message": "cannot reach http://x/broken: ReadError",
-            "data": {"status": 503},
-        }
-
-
 def test_an_ambient_proxy_is_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:1")
     monkeypatch.setenv("NO_PROXY", "near.example")
-    choose = mcp_http.ambient_proxy
+    choose = remote.ambient_proxy
     assert choose(httpx2.URL("http://127.0.0.1:5/mcp")) is None
     assert choose(httpx2.URL("http://[::1]:5/mcp")) is None
     assert choose(httpx2.URL("http://near.example/mcp")) is None

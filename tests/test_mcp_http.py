@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import ssl
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,15 +10,21 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.mcp import http as mcp_http
+from app_server.mcp_wire.http import transport
 from tests.harness import WireClient, claim, serve
 from tests.test_mcp import steps_until_settled
-from tests.web_peer import JSON, Answer, WebPeer
+from tests.web_peer import EVENTS, JSON, Answer, WebPeer
 
-EVENTS = {"content-type": "text/event-stream"}
 RPC_ERROR = json.dumps(
     {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "refused in JSON-RPC"}}
 ).encode()
+
+
+@pytest.fixture(autouse=True, params=["loopback", "remote"])
+def sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send all requests over the one or the other; behaviour is the same."""
+    if request.param == "remote":
+        monkeypatch.setattr(transport, "is_loopback", lambda url: False)
 
 
 @asynccontextmanager
@@ -212,7 +216,7 @@ async def test_a_list_that_does_not_come_is_a_start_that_timed_out(
 async def test_a_notification_that_is_not_taken_holds_up_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_http, "ONE_WAY_S", 0.1)
+    monkeypatch.setattr(transport, "ONE_WAY_S", 0.1)
     peer = WebPeer(answers={"notifications/initialized": [None]})
     async with conversation(tmp_path, peer) as client:
         thread_id = await client.start_thread()
@@ -271,22 +275,3 @@ async def test_a_ping_on_the_open_stream_is_answered(tmp_path: Path) -> None:
         with anyio.fail_after(5):
             await peer.answered.wait()
     assert ("answer", "session-1") in peer.seen
-
-
-async def test_certificates_are_read_once_and_not_on_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read_by: list[threading.Thread] = []
-
-    def create() -> ssl.SSLContext:
-        read_by.append(threading.current_thread())
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-    monkeypatch.setattr("httpx2.create_ssl_context", create)
-    mcp_http._trusted.cache_clear()
-    try:
-        assert await mcp_http.trusted_certificates() is await mcp_http.trusted_certificates()
-    finally:
-        mcp_http._trusted.cache_clear()
-    (thread,) = read_by
-    assert thread is not threading.current_thread()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app_server import offline
 from app_server.config import Config, ConfigError, parse_override, read_config
-from app_server.turns.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.turns.prompt import INTERRUPTED
 from app_server.turns.response_items import first_problem
 from app_server.turns.settings import Overrides, initial_settings
@@ -918,6 +918,24 @@ def sse(text: str) -> list[SseEvent]:
 )
 def test_event_streams_are_read_by_the_standard(text: str, events: list[SseEvent]) -> None:
     assert sse(text) == events
+
+
+@pytest.mark.parametrize(
+    ("text", "last_id", "retry_ms"),
+    [
+        ("data: a\n\n", b"", None),
+        ("id: 5\nretry: 10\n\n", b"5", 10),
+        ("id: 5\ndata: a\n\nid\ndata: b\n\n", b"", None),
+        ("id: 5\n\nid: 6\n", b"5", None),
+        ("id: a\0b\nretry: 1.5\n\nretry: 9999999999\n\n", b"", None),
+    ],
+)
+def test_where_an_event_stream_can_be_taken_up_is_remembered(
+    text: str, last_id: bytes, retry_ms: int | None
+) -> None:
+    parser = EventParser(1000)
+    parser.feed(text.encode())
+    assert (parser.last_id, parser.retry_ms) == (last_id, retry_ms)
 
 
 @given(

@@ -27,6 +27,10 @@ class Answer:
 
 
 JSON = {"content-type": "application/json"}
+EVENTS = {"content-type": "text/event-stream"}
+
+LISTENING = Answer()
+"""The stream of a session, which stays open."""
 
 
 @dataclass
@@ -47,14 +51,20 @@ class WebPeer:
     """
     headers: list[dict[str, str]] = field(default_factory=list)
     """Of every request, names in lower case."""
+    paths: list[str] = field(default_factory=list)
+    """Of every request."""
     listening: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every GET."""
+    unheard: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has left the stream of a GET."""
     events: bytes = b""
     """What every GET is sent first."""
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client has left an answer that does not come, or does not end."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every answer to us."""
+    in_events: bool = False
+    """Whether results are sent as streams of one event, in chunks, instead of as JSON."""
     tools: list[dict[str, Any]] = field(
         default_factory=lambda: [{"name": "look", "inputSchema": {"type": "object"}}]
     )
@@ -108,6 +118,7 @@ class WebPeer:
         if message["method"] == "answer":
             self.answered.set()
         self.headers.append(headers)
+        self.paths.append(lines[0].split(" ")[1])
         if message["method"] == "tools/call":
             self.holding.set()
             if self.hold is not None:
@@ -117,12 +128,13 @@ class WebPeer:
             await reader.read()
             self.hung_up.set()
             return False
-        if message["method"] == "GET" and answer.status == 200:
+        if message["method"] == "GET" and answer is LISTENING:
             self.listening.set()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
             writer.write(self.events)
             await writer.drain()
             await reader.read()
+            self.unheard.set()
             return False
         if answer.stays_open:
             head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
@@ -130,6 +142,9 @@ class WebPeer:
             await reader.read()
             self.hung_up.set()
             return False
+        if self.in_events and answer.headers.get("content-type") == JSON["content-type"]:
+            writer.write(_in_events(answer))
+            return True
         length = len(answer.body) + (100 if answer.cut else 0)
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         status = f"HTTP/1.1 {answer.status} Scripted\r\n{head}content-length: {length}\r\n\r\n"
@@ -163,7 +178,17 @@ class WebPeer:
             error = {"code": -32601, "message": f"no {method}"}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
             return Answer(200, body, JSON)
-        return Answer(200 if method in ("GET", "DELETE") else 202)
+        if method == "GET":
+            return LISTENING
+        return Answer(200 if method == "DELETE" else 202)
+
+
+def _in_events(answer: Answer) -> bytes:
+    headers = {**answer.headers, "content-type": "text/event-stream"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    event = b"event: message\r\ndata: " + answer.body + b"\r\n\r\n"
+    status = f"HTTP/1.1 {answer.status} Scripted\r\n{head}transfer-encoding: chunked\r\n\r\n"
+    return status.encode() + f"{len(event):x}\r\n".encode() + event + b"\r\n0\r\n\r\n"
 
 
 def _result(message: Any, result: Any, headers: Mapping[str, str] | None = None) -> Answer:

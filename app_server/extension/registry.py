@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import anyio
 
+from app_server.extension.hooks import Hooks, TurnHooks
 from app_server.extension.metadata import ApprovalPersistence
 from app_server.extension.registration import ContributionContext, Contributor, Registration
 
@@ -41,18 +42,21 @@ class Contributions:
 
 
 class ExtensionRegistry:
-    """Contributors in their order, and who writes down lasting approvals, by target."""
+    """Contributors and hooks in their order, and who writes down lasting approvals, by target."""
 
     def __init__(
         self,
         contributors: Sequence[Contributor] = (),
         persisters: Mapping[str, PersistApproval] = MappingProxyType({}),
+        hooks: Sequence[TurnHooks] = (),
     ) -> None:
-        """Freeze both; ids must differ."""
+        """Freeze all of them; ids must differ."""
         if len({contributor.id for contributor in contributors}) != len(contributors):
             raise ValueError("two contributors have one id")
         self._contributors = tuple(contributors)
         self._persisters = dict(persisters)
+        self.hooks = Hooks(hooks)
+        """What extensions add to turns."""
 
     def revisions(self) -> tuple[int, ...]:
         """Return the revision of each contributor."""

@@ -7,14 +7,11 @@ from app_server.config import ConfigError
 from app_server.mcp.errors import (
     BadArguments,
     ClientUnavailable,
-    McpError,
-    PeerError,
-    RequestTimedOut,
     RequiredServersFailed,
     ToolDisabled,
-    TransportClosed,
     UnknownServer,
 )
+from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound

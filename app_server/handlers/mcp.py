@@ -17,11 +17,11 @@ from app_server.mcp.calls import blocks_of, bounded_result, without_effective_in
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.errors import McpError
 from app_server.mcp.measurements import origin
 from app_server.mcp.naming import RawName
 from app_server.mcp.processes import Processes
 from app_server.mcp.status import ServerReport, report
+from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.ports import ClientPort
 from app_server.turns.review_evidence import without_account

@@ -35,6 +35,9 @@ class _Outlet:
 
     def __init__(self) -> None:
         self.credit = WINDOW_BYTES
+        self.reads = 0
+        self.is_reading = False
+        """Whether the pipe is waited for, and not the client."""
         self.more = anyio.Event()
         self.ended = anyio.Event()
 
@@ -43,6 +46,18 @@ class _Outlet:
         if self.credit > WINDOW_BYTES:
             raise ProtocolBroken("credit for more than was sent")
         self.more.set()
+
+    async def ended_or_silent(self) -> None:
+        """Wait for the end of the stream, or until nothing has come through the pipe for a while.
+
+        Time in which the client was waited for does not count: nothing of the process is lost.
+        """
+        while not self.ended.is_set():
+            reads, was_reading = self.reads, self.is_reading
+            with anyio.move_on_after(DRAIN_S):
+                await self.ended.wait()
+            if was_reading and self.is_reading and self.reads == reads:
+                return
 
 
 class Relay:
@@ -110,9 +125,8 @@ class Relay:
 
     async def _until_over(self, child: LocalProcess) -> None:
         await child.ended.wait()
-        with anyio.move_on_after(DRAIN_S):
-            for outlet in self._outlets.values():
-                await outlet.ended.wait()
+        for outlet in self._outlets.values():
+            await outlet.ended_or_silent()
         self.killed.set()
 
     async def _pump(
@@ -123,7 +137,10 @@ class Relay:
             while not outlet.credit:
                 outlet.more = anyio.Event()
                 await outlet.more.wait()
+            outlet.is_reading = True
             chunk = await reader.read(min(CHUNK_BYTES, outlet.credit))
+            outlet.is_reading = False
+            outlet.reads += 1
             if not chunk:
                 break
             outlet.credit -= len(chunk)

@@ -14,7 +14,8 @@ import anyio.abc
 
 from app_server.host.environments import Status
 from app_server.host.exec_address import ExecAddress
-from app_server.host.exec_client import ExecConnection, open_exec_connection
+from app_server.host.exec_client import ExecConnection
+from app_server.host.exec_connect import open_exec_connection
 from app_server.host.remote_process import RemoteProcess
 from app_server.launch import Launch
 from protocol.environments import EnvironmentShellInfo
@@ -49,6 +50,9 @@ class RemoteEnvironment:
             await self._connected()
         except OSError as exc:
             logger.info("environment: %s", exc)
+        except Exception:
+            # Nobody waits for this attempt who could be told.
+            logger.exception("environment: connecting to its exec server broke")
 
     async def info(self) -> tuple[EnvironmentShellInfo, str]:
         """Ask for shell and working folder; see RemotePlace."""
@@ -107,6 +111,9 @@ class RemoteEnvironment:
             self._told(True)
             try:
                 await connection.run()
+            except Exception:
+                # One environment must not take the others, and the server, along.
+                logger.exception("environment: the connection to its exec server broke")
             finally:
                 self._disconnected(connection.loss)
                 self._told(False)

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app_server.mcp.errors import McpError, PeerError
 from app_server.mcp.naming import RawName
+from app_server.mcp_wire.errors import McpError, PeerError
 from protocol.model import Json, JsonObject
 
 RESERVED_KEYS = frozenset(

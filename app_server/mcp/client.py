@@ -1,23 +1,18 @@
 """One connection to one MCP server, from the handshake to the last answer.
 
 Importing this module imports the MCP SDK, which takes a while: app_server/mcp/loading.py does it in
-a worker thread when the first server starts. Requests travel as plain dictionaries through the
-SDK's dispatcher, which owns ids, progress and cancellation; its typed session would refuse tools
-and results that a host must pass on as they are.
+a worker thread when the first server starts. Requests travel as plain dictionaries: the SDK's typed
+session would refuse tools and results that a host must pass on as they are.
 Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
-from mcp.shared.exceptions import MCPError
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from app_server.mcp.config import (
     LOCAL,
@@ -27,31 +22,21 @@ from app_server.mcp.config import (
     StdioTransport,
 )
 from app_server.mcp.elicitation import BadQuestion
-from app_server.mcp.errors import (
-    HeaderCommandFailed,
-    NotLoggedIn,
-    PeerError,
-    RequestTimedOut,
-    StartupFailed,
-    StartupTimedOut,
-    TransportClosed,
-)
+from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
 from app_server.mcp.header_command import HeaderCommand
-from app_server.mcp.http import (
-    SESSION_ENDED,
-    SESSION_HEADER,
-    UNREACHABLE,
-    Streams,
-    Tokens,
-    open_http,
-)
 from app_server.mcp.listing import Listing
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
-from app_server.mcp.peer import ConnectionOwner, ProgressCallback, list_all
+from app_server.mcp.peer import ConnectionOwner, list_all
 from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
+from app_server.mcp_wire.http.session import VERSION_HEADER
+from app_server.mcp_wire.http.transport import Streams, open_http
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -62,21 +47,17 @@ OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
 """What a server may answer with instead."""
 
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
-VERSION_HEADER = "mcp-protocol-version"
-
-CLOSED_MESSAGE = "Connection closed"
-"""What the SDK says when the transport has ended; other texts with its code are the peer's."""
 
 
 class McpClient:
-    """A Peer over the SDK's dispatcher.
+    """A Peer over a conversation.
 
     When the server has ended the session, the request that met this begins a new one, and is made
     again, once: the server has not accepted it.
     """
 
     def __init__(
-        self, dispatcher: JSONRPCDispatcher, owner: ConnectionOwner, introduction_s: float
+        self, dispatcher: Dispatcher, owner: ConnectionOwner, introduction_s: float
     ) -> None:
         """Make a client that has not been introduced; that may take `introduction_s`."""
         self._dispatcher = dispatcher
@@ -104,19 +85,32 @@ class McpClient:
     ) -> JsonObject:
         """Call a method of the server; see Peer."""
         session = self._sessions
-        options: CallOptions = {"headers": {VERSION_HEADER: self._version}}
-        if timeout_s is not None:
-            options["timeout"] = timeout_s
-        if on_progress is not None:
-            options["on_progress"] = cast(ProgressFnT, on_progress)
         try:
-            return await self._send(method, params, options)
+            return await self._call(method, params, timeout_s, on_progress)
         except PeerError as exc:
             if not _has_ended_session(exc):
                 raise
         await self._begin_anew(session)
-        options["headers"] = {VERSION_HEADER: self._version}
-        return await self._send(method, params, options)
+        return await self._call(method, params, timeout_s, on_progress)
+
+    async def _call(
+        self,
+        method: str,
+        params: JsonObject,
+        timeout_s: float | None,
+        on_progress: ProgressCallback | None,
+    ) -> JsonObject:
+        try:
+            return await self._dispatcher.call(
+                method,
+                params,
+                headers={VERSION_HEADER: self._version},
+                timeout_s=timeout_s,
+                on_progress=on_progress,
+            )
+        except TransportClosed:
+            self.closed.set()
+            raise
 
     async def introduce(self) -> JsonObject:
         """Shake hands, in a new session; returns the server's introduction.
@@ -125,18 +119,15 @@ class McpClient:
             PeerError, TransportClosed, RequestTimedOut
         """
         can_elicit = self._owner.can_elicit
-        hello = await self._send(
+        hello = await self._dispatcher.call(
             "initialize",
             {
                 "protocolVersion": MCP_VERSION,
                 "capabilities": {"elicitation": {"form": {}, "url": {}}} if can_elicit else {},
                 "clientInfo": CLIENT_INFO,
             },
-            {
-                "headers": {SESSION_HEADER: ""},
-                "timeout": self._introduction_s,
-                "cancel_on_abandon": False,
-            },
+            timeout_s=self._introduction_s,
+            may_cancel=False,
         )
         answered = hello.get("protocolVersion")
         self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
@@ -149,43 +140,25 @@ class McpClient:
             if self._sessions == ended:
                 await self.introduce()
 
-    async def _send(self, method: str, params: JsonObject, options: CallOptions) -> JsonObject:
-        try:
-            return await self._dispatcher.send_raw_request(method, params, options)
-        except MCPError as exc:
-            timeout_s = options.get("timeout")
-            if exc.code == CONNECTION_CLOSED and exc.message == CLOSED_MESSAGE:
-                self.closed.set()
-                raise TransportClosed from exc
-            # Servers use the same code for failures of their own.
-            timed_out = f"Request {method!r} timed out"
-            if exc.code == REQUEST_TIMEOUT and exc.message == timed_out and timeout_s is not None:
-                raise RequestTimedOut(method, timeout_s) from exc
-            raise PeerError(exc.code, exc.message, exc.data) from exc
-
-    async def _answer(
-        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def _answer(self, method: str, params: JsonObject) -> JsonObject:
         """Answer a request of the server."""
         if method == "ping":
             return {}
         if method == "elicitation/create" and self._owner.can_elicit:
             try:
-                return await self._owner.elicit(dict(params or {}))
+                return await self._owner.elicit(params)
             except BadQuestion as exc:
-                raise MCPError(code=INVALID_PARAMS, message=str(exc)) from exc
-        raise MCPError(code=METHOD_NOT_FOUND, message=f"Method not found: {method}")
+                raise Refused(INVALID_PARAMS, str(exc)) from exc
+        raise Refused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
-    async def _hear(
-        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-    ) -> None:
+    def _hear(self, method: str) -> None:
         """Take a notification of the server; all but one are nothing to us."""
         if method == "notifications/tools/list_changed":
             self._owner.tools_changed()
 
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters."""
-        await self._dispatcher.notify(method, None, {"headers": {VERSION_HEADER: self._version}})
+        await self._dispatcher.notify(method, {VERSION_HEADER: self._version})
 
 
 def _has_ended_session(error: PeerError) -> bool:
@@ -203,7 +176,7 @@ async def serve_connection(
     tokens = _tokens(config)
     try:
         async with _open(config, cwd, tokens, processes) as (streams, process):
-            client = McpClient(JSONRPCDispatcher(*streams), owner, config.startup_timeout_s)
+            client = McpClient(Dispatcher(*streams), owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, tokens, owner)

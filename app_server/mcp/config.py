@@ -18,6 +18,7 @@ from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registration import Owner
 from app_server.launch import Launch
 from app_server.mcp.allowed import may_run
+from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.requirements import ServerIdentity, requirements_of
 from protocol.model import Json
 
@@ -26,8 +27,6 @@ DEFAULT_CALL_S = 300.0
 DEFAULT_GRACE_MS = 1000
 LOCAL = "local"
 REMOTE = "remote"
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Bytes of one line from a process; a longer one ends the connection."""
 
 VALID_NAME = re.compile(r"[a-zA-Z0-9_:@/.-]+")
 

@@ -15,20 +15,15 @@ import anyio.abc
 from app_server.extension.metadata import ToolMetadata
 from app_server.mcp.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
-from app_server.mcp.errors import (
-    BadArguments,
-    RequestTimedOut,
-    RequiredServersFailed,
-    ToolDisabled,
-    UnknownServer,
-)
+from app_server.mcp.errors import BadArguments, RequiredServersFailed, ToolDisabled, UnknownServer
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import load_connector
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
-from app_server.mcp.peer import Peer, ProgressCallback
+from app_server.mcp.peer import Peer
 from app_server.mcp.processes import Processes
 from app_server.mcp.server import McpServer, StatusCallback
+from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
 from protocol.model import Json, JsonObject
 
 REFRESH_S = 10.0

@@ -1,10 +1,6 @@
 """What can go wrong with an MCP server, in words."""
 
-from protocol.model import Json
-
-
-class McpError(Exception):
-    """A server or a call failed."""
+from app_server.mcp_wire.errors import McpError, NoCredential
 
 
 class UnknownServer(McpError):
@@ -38,7 +34,7 @@ class NotLoggedIn(StartupFailed):
         self.again = again
 
 
-class OAuthFailed(McpError):
+class OAuthFailed(NoCredential):
     """A sign-in, or the renewal of a token, did not work out; the text holds no secret."""
 
 
@@ -46,7 +42,7 @@ class OAuthUnavailable(OAuthFailed):
     """A server did not answer, or is not well; this may pass by itself."""
 
 
-class HeaderCommandFailed(McpError):
+class HeaderCommandFailed(NoCredential):
     """The command that prints a server's headers failed; the text holds nothing that it wrote."""
 
     def __init__(self, reason: str) -> None:
@@ -59,34 +55,6 @@ class RequiredServersFailed(McpError):
 
 class ClientUnavailable(McpError):
     """A call reached a server that is not connected; the text says why."""
-
-
-class TransportClosed(McpError):
-    """The server ended while, or before, it was called."""
-
-    def __init__(self) -> None:
-        super().__init__("Transport closed")
-
-
-class ServerDeaf(McpError):
-    """The server runs, but does not read what it is sent."""
-
-
-class RequestTimedOut(McpError):
-    """The server did not answer in time."""
-
-    def __init__(self, method: str, timeout_s: float) -> None:
-        super().__init__(f"timed out awaiting {method} after {timeout_s:g}s")
-
-
-class PeerError(McpError):
-    """The server answered with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Json = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
 
 
 class ToolDisabled(McpError):

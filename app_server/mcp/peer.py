@@ -1,12 +1,12 @@
 """A connected MCP server, as the rest of this room sees it. Light: no SDK."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import anyio
 
 from app_server.mcp.errors import StartupFailed
 from app_server.mcp.listing import Listing
+from app_server.mcp_wire.errors import ProgressCallback
 from protocol.model import JsonObject
 
 MAX_PAGES = 64
@@ -14,9 +14,6 @@ MAX_PAGES = 64
 
 PAGE_S = 30.0
 """For one page of a list."""
-
-ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]
-"""Progress so far, its total if known, a message if there is one."""
 
 
 class Peer(Protocol):

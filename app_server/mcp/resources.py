@@ -6,8 +6,9 @@ Source: docs/mcp.md, "Tools and the model".
 from pydantic_core import to_json
 
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.errors import BadArguments, McpError
+from app_server.mcp.errors import BadArguments
 from app_server.mcp.peer import list_all
+from app_server.mcp_wire.errors import McpError
 from protocol.model import Json, JsonObject
 
 _LISTS = {

@@ -23,11 +23,9 @@ from app_server.mcp.elicitation import (
 )
 from app_server.mcp.errors import (
     ClientUnavailable,
-    McpError,
     NotLoggedIn,
     StartupFailed,
     StartupTimedOut,
-    TransportClosed,
     UnknownServer,
 )
 from app_server.mcp.listing import Listing
@@ -36,6 +34,7 @@ from app_server.mcp.measurements import measured_list
 from app_server.mcp.peer import Peer, list_all
 from app_server.mcp.processes import Processes
 from app_server.mcp.reconcile import Ingredients, ingredients
+from app_server.mcp_wire.errors import McpError, TransportClosed
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from typing import Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp_types import JSONRPCRequest
 
 from app_server.launch import Launch
-from app_server.mcp.errors import ServerDeaf
 from app_server.mcp.processes import ChildProcess, Processes
+from app_server.mcp_wire.errors import ServerDeaf
+from app_server.mcp_wire.messages import NoMessage, parse_message
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Waiting to be read by a server; a request that comes then fails."""
@@ -32,7 +32,7 @@ LAST_WORDS_S = 0.5
 
 
 class ServerProcess:
-    """A running server and its pipes; both ends of the SDK's stream contract."""
+    """A running server and its pipes; both ends of a transport."""
 
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
@@ -69,8 +69,8 @@ class ServerProcess:
             if not line.strip():
                 continue
             try:
-                return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-            except ValidationError as exc:
+                return SessionMessage(parse_message(line))
+            except NoMessage as exc:
                 return exc
 
     async def send(self, item: SessionMessage, /) -> None:

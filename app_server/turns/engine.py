@@ -168,7 +168,7 @@ class TurnRun:
             self._router.declarations(),
             self.options.output_schema,
             self.options.client_metadata,
-            self._router.note(),
+            self._router.notes(),
         )
         reader = ResponseReader(self._recorder)
         async with self._model.stream(ModelRequest(provider, body)) as batches:

@@ -21,7 +21,7 @@ import anyio
 import httpx
 from pydantic_core import from_json, to_json
 
-from app_server.turns.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.turns.model import (
     EventBatches,
     ItemAdded,

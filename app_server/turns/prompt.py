@@ -31,17 +31,20 @@ def request_body(
     tools: Sequence[JsonObject],
     output_schema: Json,
     client_metadata: dict[str, str] | None,
-    note: str | None = None,
+    notes: Sequence[str] = (),
 ) -> JsonObject:
     """Assemble the body of one call of the Responses API.
 
-    `note` is told the model before the history, and is not part of it.
+    `notes` are told the model before the history, and are not part of it.
     """
     settings = state.settings
     body: JsonObject = {
         "model": settings.model,
         "instructions": _instructions(state),
-        "input": [*_developer_messages(state.created.developer_instructions, note), *state.history],
+        "input": [
+            *_developer_messages(state.created.developer_instructions, *notes),
+            *state.history,
+        ],
         "tools": list(tools),
         "tool_choice": "auto",
         "parallel_tool_calls": True,

@@ -16,6 +16,7 @@ import anyio.abc
 from app_server.clock import Clock
 from app_server.config import Config, ConfigError
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
@@ -122,6 +123,7 @@ class ThreadSession:
         self.announcer = Announcer(thread, ports.clients, ports.clock)
         self._config = config
         self._mcp = mcp
+        self._hooks = ports.extensions.hooks
         self._catalog = ServerCatalog(ports.extensions, thread.id)
         reviewer = Reviewer(
             self, thread, ports.model, settings.providers, ports.clients, ports.clock
@@ -281,6 +283,7 @@ class ThreadSession:
             records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
         await self.thread.append(*records)
         run = self._run = self._make_run(turn_id, options)
+        self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
         self.idle = anyio.Event()
 
         def begin() -> None:
@@ -309,6 +312,8 @@ class ThreadSession:
             mcp_meta=options.mcp_meta,
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
+            hooks=self._hooks,
+            context=self._context,
         )
         return TurnRun(
             self,
@@ -318,6 +323,9 @@ class ThreadSession:
             options,
             self._settings,
         )
+
+    def _context(self) -> ContributionContext:
+        return ContributionContext("current", self._config.document, self.thread.id)
 
     def _turn_metadata(self) -> JsonObject:
         assert self._run is not None, "only a turn makes calls"
@@ -351,6 +359,7 @@ class ThreadSession:
                     message=self._user_message(user_input, at_ms),
                 )
             )
+        self._hooks.input_taken(self.thread.id, self._run.id, user_input.content)
         self._run.options.mcp_meta.update(mcp_meta)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:
@@ -473,6 +482,7 @@ class ThreadSession:
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
         self._elicitations.turn_over(run.id)
+        self._hooks.turn_ended(self.thread.id, run.id)
         self.idle.set()
 
     # Closing.

@@ -8,12 +8,14 @@ Source: docs/mcp.md, "Calls".
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import anyio.to_thread
 from pydantic_core import from_json, to_json
 
+from app_server.extension.hooks import Hooks, ToolCall
+from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import (
     BYTES_PER_TOKEN,
     INPUT_CAPABILITY,
@@ -35,11 +37,12 @@ from app_server.mcp.declare import (
     declare_found,
     deferred_note,
 )
-from app_server.mcp.errors import BadArguments, McpError
+from app_server.mcp.errors import BadArguments
 from app_server.mcp.listing import read_only_hint
 from app_server.mcp.naming import VisibleName
 from app_server.mcp.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
+from app_server.mcp_wire.errors import McpError
 from app_server.turns.approval_question import ApprovalRequest
 from app_server.turns.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.prompt import call_output, search_output
@@ -73,6 +76,9 @@ class TurnTools:
     """The client's `_meta` by server; steering replaces entries while the turn runs."""
     turn_metadata: Callable[[], JsonObject]
     output_limit_bytes: int
+    hooks: Hooks = field(default_factory=Hooks)
+    context: Callable[[], ContributionContext] = lambda: ContributionContext("current", {})
+    """What hooks are told of the thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +127,15 @@ class ToolRouter:
             return [*RESOURCE_FUNCTIONS, *([SEARCH_FUNCTION] if table.tools else [])]
         return [*RESOURCE_FUNCTIONS, *declare(table)]
 
-    def note(self) -> str | None:
-        """Tell the model which tools it could search; None when it sees them all."""
+    def notes(self) -> list[str]:
+        """Tell the model which tools it could search, and what extensions say of its tools."""
         servers = self._tools.servers
-        if servers.surface != "deferred" or not servers.tools().tools:
-            return None
-        return deferred_note(servers.tools())
+        table = servers.tools()
+        names = {(tool.raw.server, tool.raw.tool) for tool in table.tools}
+        notes = self._tools.hooks.instructions(self._tools.context(), names)
+        if servers.surface == "deferred" and table.tools:
+            notes.insert(0, deferred_note(table))
+        return notes
 
     def may_overlap(self, call: FunctionCall) -> bool:
         """Whether the call may run beside others: it only reads, or its server says so."""
@@ -172,15 +181,21 @@ class ToolRouter:
         return await self._call_tool(call, tool, arguments)
 
     async def _call_tool(self, call: FunctionCall, tool: Tool, arguments: Json) -> Json:
+        recorder, hooks = self._tools.recorder, self._tools.hooks
+        facts = ToolCall(
+            recorder.thread.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
+        )
+        shown = hooks.present(facts)
         item = McpToolCallThreadItem(
             id=call.call_id,
             server=tool.raw.server,
             tool=tool.raw.tool,
             status="inProgress",
             arguments=arguments,
+            app_context=shown.app_context,
+            mcp_app_resource_uri=shown.resource_uri,
             read_only_hint=read_only_hint(tool.definition),
         )
-        recorder = self._tools.recorder
         recorder.started(item)
         try:
             await self._approve(call, tool, arguments)
@@ -191,19 +206,22 @@ class ToolRouter:
             result = await self._send(call, tool, arguments)
         except McpError as exc:
             wall_s = time.perf_counter() - started
+            hooks.call_ended(facts, "failed")
             return await self._failed(item, failure_text(tool.raw, exc), wall_s)
         wall_s = time.perf_counter() - started
         result, effective = without_effective_input(result)
         if effective is not None and self._trusts_effective_input(tool):
             item.arguments = effective
         bounded = bounded_result(result)
-        item.status = "failed" if result.get("isError") is True else "completed"
+        failed = result.get("isError") is True
+        item.status = "failed" if failed else "completed"
         item.result = McpToolCallResult(
             content=bounded.get("content") or [],
             structured_content=bounded.get("structuredContent"),
             meta=bounded.get("_meta"),
         )
         item.duration_ms = round(wall_s * 1000)
+        hooks.call_ended(facts, "failed" if failed else "completed")
         await recorder.completed(item)
         return model_output(result, wall_s, self._limit_bytes(tool))
 

@@ -16,7 +16,7 @@ import anyio
 from app_server.mcp.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.elicitation import ServerQuestion
-from app_server.mcp.errors import McpError
+from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 from tests.conformance import sign_in
 from tests.no_processes import NoProcesses

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import httpx2
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.http import ambient_proxy, trusted_certificates
+from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
 from protocol.lifecycle import PROTOCOL_VERSION
 
 MAX_BODY_BYTES = 256 * 1024

@@ -5,6 +5,9 @@ httpx-sse does the same for whole lines, but bounds neither a line nor an event.
 
 from dataclasses import dataclass
 
+MAX_RETRY_DIGITS = 9
+"""A wait that is written with more of them, eleven days, is no wait that anybody meant."""
+
 
 class EventTooLarge(Exception):
     """One event is larger than the bound."""
@@ -25,8 +28,15 @@ class EventParser:
     Source: WHATWG HTML, 9.2.6.
     """
 
+    last_id: bytes
+    """The last event's id; empty without one. An id alone, without data, counts too."""
+    retry_ms: int | None
+    """How long to wait before the stream is asked for again, where the server said so."""
+
     def __init__(self, limit_bytes: int) -> None:
         """Bound one event, its field names included, to `limit_bytes`."""
+        self.last_id = b""
+        self.retry_ms = None
         self._limit = limit_bytes
         self._buffer = bytearray()
         self._searched = 0
@@ -44,7 +54,7 @@ class EventParser:
         while (end := self._buffer.find(b"\n\n", self._searched)) >= 0:
             if end > self._limit:
                 raise EventTooLarge
-            event = _parse_block(bytes(self._buffer[:end]))
+            event = self._parse_block(bytes(self._buffer[:end]))
             if event is not None:
                 events.append(event)
             del self._buffer[: end + 2]
@@ -67,13 +77,17 @@ class EventParser:
             chunk = chunk[:-1]
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-
-def _parse_block(block: bytes) -> SseEvent | None:
-    name, data = b"message", []
-    for line in block.split(b"\n"):
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            data.append(value.removeprefix(b" "))
-        elif field == b"event":
-            name = value.removeprefix(b" ")
-    return SseEvent(name, b"\n".join(data)) if data else None
+    def _parse_block(self, block: bytes) -> SseEvent | None:
+        name, data = b"message", []
+        for line in block.split(b"\n"):
+            field, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if field == b"data":
+                data.append(value)
+            elif field == b"event":
+                name = value
+            elif field == b"id" and b"\0" not in value:
+                self.last_id = value
+            elif field == b"retry" and value.isdigit() and len(value) <= MAX_RETRY_DIGITS:
+                self.retry_ms = int(value)
+        return SseEvent(name, b"\n".join(data)) if data else None

@@ -1,0 +1,265 @@
+"""Our side of a JSON-RPC conversation with an MCP server: ids, answers, progress, giving up.
+
+Knows: messages and two streams of them. Does not know: transports, methods, sessions.
+The SDK's dispatcher does the same for servers too, with spans for tracing, at five times the cost.
+Source: JSON-RPC 2.0; MCP 2025-06-18, "Cancellation", "Progress"; docs/mcp.md, "Connections".
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
+
+GIVE_UP_S = 5.0
+"""For the server to be told that a request is given up."""
+
+MAX_ASKED = 64
+"""Requests of the server that are being answered; those above it are refused."""
+
+CANCELLED = "notifications/cancelled"
+PROGRESS = "notifications/progress"
+
+Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
+"""Answers a request of the server, or raises Refused."""
+
+Hear: TypeAlias = Callable[[str], None]
+"""Takes note of a notification."""
+
+
+class Refused(Exception):
+    """A request of the server is answered with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.error = ErrorData(code=code, message=message)
+
+
+class Outgoing(Protocol):
+    """Takes messages to the server."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send one message.
+
+        Raises:
+            anyio.BrokenResourceError, anyio.ClosedResourceError: it cannot be sent.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    answered: asyncio.Future[JSONRPCResponse | JSONRPCError | None]
+    """Without an answer when the conversation is over."""
+    on_progress: ProgressCallback | None
+
+
+class Dispatcher:
+    """One conversation, from `run` to the end of what comes in."""
+
+    def __init__(
+        self, incoming: AsyncIterable[SessionMessage | Exception], outgoing: Outgoing
+    ) -> None:
+        """Read from the one stream and write to the other."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._last_id = 0
+        self._waiting: dict[RequestId | None, _Waiter] = {}
+        self._asked: dict[RequestId, anyio.CancelScope] = {}
+        self._is_over = False
+
+    async def run(self, answer: Answer, hear: Hear, *, task_status: TaskStatus[None]) -> None:
+        """Take what comes in until it ends; `call` works once this has started.
+
+        Then, or when this is cancelled, calls that wait fail, and answers under way are dropped.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                task_status.started()
+                async for item in self._incoming:
+                    if isinstance(item, Exception):
+                        logger.debug("a message of a server makes no sense: %r", item)
+                    else:
+                        await self._take(item.message, answer, hear, tasks)
+                self._end()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        for waiter in self._waiting.values():
+            if not waiter.answered.done():
+                waiter.answered.set_result(None)
+
+    async def call(
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        may_cancel: bool = True,
+    ) -> JsonObject:
+        """Make a request and return its result.
+
+        `headers` are for transports that have them. The time begins when the request was sent.
+        When it is over, or the caller is cancelled, the server is told, unless `may_cancel` is
+        false.
+
+        Raises:
+            PeerError: the server answered with an error.
+            RequestTimedOut, TransportClosed: it did not answer.
+            ServerDeaf: see ServerProcess.
+        """
+        if self._is_over:
+            raise TransportClosed
+        self._last_id += 1
+        request_id = self._last_id
+        if on_progress is not None:
+            meta = {**(params.get("_meta") or {}), "progressToken": request_id}
+            params = {**params, "_meta": meta}
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_progress)
+        self._waiting[request_id] = waiter
+        try:
+            await self._send(_request(request_id, method, params), headers)
+            with nullcontext() if timeout_s is None else anyio.fail_after(timeout_s):
+                answer = await waiter.answered
+        except (TimeoutError, anyio.get_cancelled_exc_class()) as exc:
+            if may_cancel:
+                await self._give_up(request_id)
+            if isinstance(exc, TimeoutError) and timeout_s is not None:
+                raise RequestTimedOut(method, timeout_s) from None
+            raise
+        finally:
+            del self._waiting[request_id]
+        if answer is None:
+            raise TransportClosed
+        if isinstance(answer, JSONRPCError):
+            error = answer.error
+            raise PeerError(error.code, error.message, error.data)
+        return answer.result
+
+    async def notify(self, method: str, headers: Mapping[str, str] | None = None) -> None:
+        """Tell the server something that has no parameters; what cannot be sent is dropped."""
+        await self._send_if_open(JSONRPCNotification(jsonrpc="2.0", method=method), headers)
+
+    async def _give_up(self, request_id: int) -> None:
+        params = {"requestId": request_id, "reason": "nobody waits for the answer any more"}
+        message = JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)
+        with anyio.move_on_after(GIVE_UP_S, shield=True):
+            await self._send_if_open(message)
+
+    async def _send(self, message: JSONRPCMessage, headers: Mapping[str, str] | None) -> None:
+        metadata = None if headers is None else ClientMessageMetadata(headers=dict(headers))
+        try:
+            await self._outgoing.send(SessionMessage(message, metadata))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as exc:
+            raise TransportClosed from exc
+
+    async def _send_if_open(
+        self, message: JSONRPCMessage, headers: Mapping[str, str] | None = None
+    ) -> None:
+        try:
+            await self._send(message, headers)
+        except TransportClosed:
+            logger.debug("a message to a server was dropped")
+
+    async def _take(
+        self, message: JSONRPCMessage, answer: Answer, hear: Hear, tasks: TaskGroup
+    ) -> None:
+        match message:
+            case JSONRPCRequest() if len(self._asked) >= MAX_ASKED:
+                error = ErrorData(code=INTERNAL_ERROR, message="too many requests at a time")
+                await self._send_if_open(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+            case JSONRPCRequest():
+                scope = self._asked[message.id] = anyio.CancelScope()
+                tasks.start_soon(self._answer, message, answer, scope)
+            case JSONRPCNotification():
+                self._hear(message, hear, tasks)
+            case _:
+                waiter = self._waiting.get(_our_id(message.id))
+                if waiter is not None and not waiter.answered.done():
+                    waiter.answered.set_result(message)
+
+    def _hear(self, message: JSONRPCNotification, hear: Hear, tasks: TaskGroup) -> None:
+        params = message.params or {}
+        if message.method == CANCELLED and isinstance(params.get("requestId"), str | int):
+            scope = self._asked.get(params["requestId"])
+            if scope is not None:
+                scope.cancel()
+        elif message.method == PROGRESS:
+            token, progress = params.get("progressToken"), params.get("progress")
+            waiter = self._waiting.get(_our_id(token)) if isinstance(token, str | int) else None
+            if waiter is not None and waiter.on_progress is not None and _is_number(progress):
+                tasks.start_soon(_tell_progress, waiter.on_progress, params)
+        hear(message.method)
+
+    async def _answer(
+        self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope
+    ) -> None:
+        reply: JSONRPCMessage | None = None
+        try:
+            with scope:
+                result = await answer(request.method, request.params or {})
+                reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
+        except Refused as exc:
+            reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=exc.error)
+        except Exception:
+            logger.exception("a request of a server was not answered: %s", request.method)
+            error = ErrorData(code=INTERNAL_ERROR, message="Internal error")
+            reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+        finally:
+            if self._asked.get(request.id) is scope:
+                del self._asked[request.id]
+        # The server does not want to hear of a request that it has cancelled.
+        if reply is not None:
+            await self._send_if_open(reply)
+
+
+async def _tell_progress(on_progress: ProgressCallback, params: JsonObject) -> None:
+    total, message = params.get("total"), params.get("message")
+    try:
+        await on_progress(
+            float(params["progress"]),
+            float(total) if total is not None and _is_number(total) else None,
+            message if isinstance(message, str) else None,
+        )
+    except Exception:
+        logger.exception("progress of a call was not passed on")
+
+
+def _request(request_id: int, method: str, params: JsonObject) -> JSONRPCRequest:
+    # Members that are not given are left out; null is not allowed.
+    if params:
+        return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, params=params)
+    return JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method)
+
+
+def _our_id(found: RequestId | None) -> RequestId | None:
+    """Take an id that came back as a string for the number that it was."""
+    return int(found) if isinstance(found, str) and found.isdecimal() else found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

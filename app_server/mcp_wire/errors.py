@@ -1,0 +1,45 @@
+"""What can go wrong between us and an MCP server, in words."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from protocol.model import Json
+
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]
+"""Progress so far, its total if known, a message if there is one."""
+
+
+class McpError(Exception):
+    """A server or a call failed."""
+
+
+class TransportClosed(McpError):
+    """The server ended while, or before, it was called."""
+
+    def __init__(self) -> None:
+        super().__init__("Transport closed")
+
+
+class ServerDeaf(McpError):
+    """The server runs, but does not read what it is sent."""
+
+
+class RequestTimedOut(McpError):
+    """The server did not answer in time."""
+
+    def __init__(self, method: str, timeout_s: float) -> None:
+        super().__init__(f"timed out awaiting {method} after {timeout_s:g}s")
+
+
+class PeerError(McpError):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class NoCredential(McpError):
+    """What shows who we are cannot be had now; the text holds no secret."""

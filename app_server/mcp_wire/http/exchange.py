@@ -1,0 +1,114 @@
+"""One HTTP request and its response, whoever carries them.
+
+Knows: methods, headers, bodies in pieces. Does not know: MCP, JSON-RPC, tokens.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import httpx2
+
+LINGER_S = 0.2
+"""For the rest of a response that nobody reads; then its connection is closed."""
+
+LINGER_BYTES = 64 * 1024
+"""Of such a rest."""
+
+
+class Unreachable(Exception):
+    """A request got no response; the text says why, and holds no secret."""
+
+
+class BodyBroken(Exception):
+    """A response did not come to its end."""
+
+
+class BodyTooLarge(BodyBroken):
+    """A response passed its bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What is sent. Names of headers are in lower case; length and framing are the sender's."""
+
+    method: str
+    url: httpx2.URL
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+
+class HttpResponse(Protocol):
+    """What comes back: the head is there, the body comes in pieces."""
+
+    @property
+    def status(self) -> int:
+        """The status, 200 or above."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names are in lower case; a header that came twice is joined with a comma."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether it is known, without waiting, that no more of the body comes."""
+
+    async def receive(self) -> bytes:
+        """Return the next piece of the body as it was sent, empty at its end.
+
+        Raises:
+            BodyBroken: the body does not come to its end.
+        """
+
+    async def aclose(self) -> None:
+        """Give the connection back; one whose body was not read to its end is closed."""
+
+
+class HttpSender(Protocol):
+    """Sends requests to one server over connections of its own."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send a request and wait for the head of its response, whatever its status.
+
+        Cancelling closes the connection.
+
+        Raises:
+            Unreachable: there is no response.
+        """
+
+
+async def read_body(response: HttpResponse, limit_bytes: int) -> bytes:
+    """Read a response to its end.
+
+    Raises:
+        BodyTooLarge: it is larger than `limit_bytes`.
+        BodyBroken: it does not come to its end.
+    """
+    body = await response.receive()
+    if not body:
+        return body
+    pieces, size = [body], len(body)
+    while size <= limit_bytes and (piece := await response.receive()):
+        pieces.append(piece)
+        size += len(piece)
+    if size > limit_bytes:
+        raise BodyTooLarge(f"the response is larger than {limit_bytes} bytes")
+    return body if len(pieces) == 1 else b"".join(pieces)
+
+
+async def leave(response: HttpResponse) -> None:
+    """Close a response that said enough; a short rest is read, so that its connection stays."""
+    try:
+        if not response.at_end:
+            async with asyncio.timeout(LINGER_S):
+                await read_body(response, LINGER_BYTES)
+    except (TimeoutError, BodyBroken):
+        pass
+    finally:
+        await response.aclose()
+
+
+def media_type(response: HttpResponse) -> str:
+    """Return the content type without parameters, in lower case."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()

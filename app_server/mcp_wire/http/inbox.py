@@ -1,0 +1,53 @@
+"""Messages of a server on their way to the dispatcher.
+
+Source: docs/mcp.md, "Connections".
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, RequestId
+
+MAX_UNHEARD = 64
+"""Messages; whoever brings another one waits."""
+
+
+class Inbox:
+    """The reading end of a transport. It does not end by itself: HTTP does not."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[SessionMessage] = asyncio.Queue(MAX_UNHEARD)
+
+    async def put(self, message: JSONRPCMessage) -> None:
+        """Bring a message; waits while too many have not been taken."""
+        await self._messages.put(SessionMessage(message))
+
+    async def fail(self, request_id: RequestId, error: ErrorData) -> None:
+        """Answer one of our requests in place of the server."""
+        await self.put(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+    async def receive(self) -> SessionMessage:
+        """Wait for the next message."""
+        return await self._messages.get()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        return await self._messages.get()
+
+    async def aclose(self) -> None:
+        """Do nothing: whoever opened the transport closes it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        pass

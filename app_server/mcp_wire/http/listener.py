@@ -1,0 +1,237 @@
+"""Hears a server out: the response to a request, as JSON or as events, and the session's stream.
+
+A stream of events that ends without the answer is asked for again, from its last event on.
+Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connections".
+"""
+
+import asyncio
+import logging
+
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from app_server.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
+from app_server.mcp_wire.http.exchange import (
+    BodyBroken,
+    HttpRequest,
+    HttpResponse,
+    HttpSender,
+    Unreachable,
+    leave,
+    media_type,
+    read_body,
+)
+from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
+from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
+from app_server.mcp_wire.http.session import SESSION_HEADER, Session
+from app_server.mcp_wire.messages import NoMessage, parse_message
+
+logger = logging.getLogger(__name__)
+
+
+RETRY_S = 1.0
+"""Before a stream is asked for again, where the server does not say how long."""
+
+MIN_RETRY_S, MAX_RETRY_S = 0.01, 300.0
+"""What a server may say instead."""
+
+MAX_TRIES = 2
+"""To get a stream again; one that was got begins anew."""
+
+MAX_EVENT_ID_BYTES = 1024
+"""Of an event's id that we send back; a stream whose last id is longer is not asked for again."""
+
+
+class NotOffered(Exception):
+    """The server has no stream of events to give."""
+
+
+class EventStream:
+    """Passes on the messages of a stream of events; knows where it can be taken up again."""
+
+    def __init__(self, inbox: Inbox, answer_to: RequestId | None = None) -> None:
+        """Read a stream; with `answer_to` it ends with the answer to that request."""
+        self.last_id = b""
+        self.retry_s = RETRY_S
+        self._inbox = inbox
+        self._answer_to = answer_to
+
+    async def relay(self, response: HttpResponse) -> bool:
+        """Pass on what comes, until the answer (true) or the end of the response (false).
+
+        Raises:
+            EventTooLarge: one event is larger than MAX_MESSAGE_BYTES.
+        """
+        parser = EventParser(MAX_MESSAGE_BYTES)
+        try:
+            while piece := await response.receive():
+                events = parser.feed(piece)
+                self._remember(parser)
+                for event in events:
+                    if await self._pass_on(event):
+                        return True
+        except BodyBroken:
+            logger.debug("an event stream broke off", exc_info=True)
+        return False
+
+    def _remember(self, parser: EventParser) -> None:
+        if parser.last_id:
+            is_short = len(parser.last_id) <= MAX_EVENT_ID_BYTES
+            self.last_id = parser.last_id if is_short else b""
+        if parser.retry_ms is not None:
+            self.retry_s = min(max(parser.retry_ms / 1000, MIN_RETRY_S), MAX_RETRY_S)
+
+    async def _pass_on(self, event: SseEvent) -> bool:
+        if event.name != b"message" or not event.data:
+            return False
+        try:
+            message = parse_message(event.data)
+        except NoMessage as exc:
+            if self._answer_to is None:
+                logger.debug("an event is no message: %s", exc)
+                return False
+            text = f"Failed to parse SSE message: {exc}"
+            await self._inbox.fail(self._answer_to, ErrorData(code=PARSE_ERROR, message=text))
+            return True
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            await self._inbox.put(message)
+            return False
+        if self._answer_to is None:
+            await self._inbox.put(message)
+            return False
+        if message.id != self._answer_to:
+            message.id = self._answer_to
+        await self._inbox.put(message)
+        return True
+
+
+class Listener:
+    """Turns responses of a server into messages of one connection's inbox."""
+
+    def __init__(self, sender: HttpSender, session: Session, inbox: Inbox) -> None:
+        self._sender = sender
+        self._session = session
+        self._inbox = inbox
+
+    async def hear_answer(
+        self, request_id: RequestId, request: HttpRequest, response: HttpResponse
+    ) -> None:
+        """Bring the answer to a request, or an error in its place, into the inbox."""
+        kind = media_type(response)
+        if response.status >= 400 or response.status == 202 or encoding(response):
+            await self._inbox.fail(request_id, await _error_for(request, response))
+        elif (target := redirect_of(request, response)) is not None:
+            await leave(response)
+            await self._inbox.fail(request_id, not_followed(target))
+        elif kind == "application/json":
+            await self._hear_json(request_id, response)
+        elif kind == "text/event-stream":
+            await self._hear_events(request_id, response)
+        else:
+            await leave(response)
+            text = f"Unexpected content type: {kind}"
+            await self._inbox.fail(request_id, ErrorData(code=INVALID_REQUEST, message=text))
+
+    async def _hear_json(self, request_id: RequestId, response: HttpResponse) -> None:
+        try:
+            content = await read_body(response, MAX_MESSAGE_BYTES)
+            message = parse_message(content)
+        except (BodyBroken, NoMessage) as exc:
+            reason = str(exc)
+        else:
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                if message.id != request_id:
+                    message.id = request_id
+                await response.aclose()
+                await self._inbox.put(message)
+                return
+            reason = "it is no answer"
+        finally:
+            await response.aclose()
+        text = f"Failed to parse JSON response: {reason}"
+        await self._inbox.fail(request_id, ErrorData(code=PARSE_ERROR, message=text))
+
+    async def _hear_events(self, request_id: RequestId, response: HttpResponse) -> None:
+        stream = EventStream(self._inbox, request_id)
+        following: HttpResponse | None = response
+        try:
+            while following is not None:
+                if await _relay(stream, following):
+                    return
+                if not stream.last_id:
+                    reason = "SSE stream ended without a response"
+                    break
+                following = await self._take_up(stream)
+            else:
+                reason = "SSE stream ended and reconnection attempts were exhausted"
+        except NotOffered:
+            reason = "SSE stream ended, and the server does not go on with it"
+        except EventTooLarge:
+            reason = f"SSE stream failed: an event is larger than {MAX_MESSAGE_BYTES} bytes"
+        await self._inbox.fail(request_id, ErrorData(code=CONNECTION_CLOSED, message=reason))
+
+    async def hear_session(self) -> None:
+        """Bring what the server says by itself; returns when it does not offer that (any more)."""
+        stream = EventStream(self._inbox)
+        try:
+            following = await self._ask_for(stream) or await self._take_up(stream)
+            while following is not None:
+                await _relay(stream, following)
+                following = await self._take_up(stream)
+        except NotOffered:
+            logger.debug("the server offers no stream of events")
+        except EventTooLarge:
+            logger.warning("an event of a session is larger than %d bytes", MAX_MESSAGE_BYTES)
+
+    async def _take_up(self, stream: EventStream) -> HttpResponse | None:
+        for _ in range(MAX_TRIES):
+            await asyncio.sleep(stream.retry_s)
+            if (response := await self._ask_for(stream)) is not None:
+                return response
+        return None
+
+    async def _ask_for(self, stream: EventStream) -> HttpResponse | None:
+        try:
+            response = await follow(self._sender, self._session.get(stream.last_id))
+        except Unreachable as exc:
+            logger.debug("a stream of events cannot be had: %s", exc)
+            return None
+        if response.status == 200 and media_type(response) == "text/event-stream":
+            return response
+        await leave(response)
+        if response.status == 405:
+            raise NotOffered
+        return None
+
+
+async def _relay(stream: EventStream, response: HttpResponse) -> bool:
+    try:
+        is_answered = await stream.relay(response)
+        if is_answered:
+            await leave(response)
+        return is_answered
+    finally:
+        await response.aclose()
+
+
+async def _error_for(request: HttpRequest, response: HttpResponse) -> ErrorData:
+    if response.status >= 400:
+        in_session = SESSION_HEADER in request.headers
+        return await refusal(response, request.url, in_session=in_session, limit=MAX_MESSAGE_BYTES)
+    await leave(response)
+    if response.status == 202:
+        text = "the server answered a request with 202 Accepted"
+        return ErrorData(code=INVALID_REQUEST, message=text)
+    # A bound on a body means nothing before it is decoded.
+    word = encoding(response)
+    text = f"content-encoding {word} from {shown(request.url)}, which was not asked for"
+    return stand_in(502, text)

@@ -1,0 +1,178 @@
+"""HTTP/1.1 to a server on this machine, without anything that loopback does not need.
+
+No proxy, no encryption, no names: half of what a call over a general client costs. For servers
+elsewhere see remote.py.
+Source: RFC 9112; docs/mcp.md, "Connections".
+"""
+
+import asyncio
+import ipaddress
+import os
+import socket
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+
+from app_server.mcp_wire.http.connection import (
+    ConnectionReset,
+    LoopbackConnection,
+    LoopbackResponse,
+)
+from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
+
+CONNECT_S = 15.0
+
+MAX_IDLE_CONNECTIONS = 32
+"""Kept for later requests: as many as there are calls of one response of a model."""
+
+IDLE_S = 30.0
+"""How long a connection is kept without use."""
+
+
+def is_loopback(url: httpx2.URL) -> bool:
+    """Whether an address is plain HTTP to an IP address of this machine; names are not."""
+    if url.scheme != "http":
+        return False
+    try:
+        return ipaddress.ip_address(url.host).is_loopback
+    except ValueError:
+        return False
+
+
+class IdleConnections:
+    """Connections that are free, the one that was used last on top."""
+
+    def __init__(self) -> None:
+        self._stack: deque[LoopbackConnection] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def put(self, connection: LoopbackConnection) -> None:
+        """Keep a connection; above the bound the one that was used longest ago goes."""
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._stack.append(connection)
+        if len(self._stack) > MAX_IDLE_CONNECTIONS or self._is_closed:
+            self._stack.popleft().close()
+        if self._sweep is None and self._stack:
+            self._sweep = loop.call_later(IDLE_S, self._close_old, loop)
+
+    def take(self) -> LoopbackConnection | None:
+        """Return a connection that the server has not closed, if there is one."""
+        while self._stack:
+            connection = self._stack.pop()
+            if not connection.is_stale:
+                return connection
+            connection.close()
+        return None
+
+    def close(self) -> None:
+        """Close all, and from now on every one that becomes free."""
+        self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        while self._stack:
+            self._stack.pop().close()
+
+    def _close_old(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep = None
+        while self._stack and self._stack[0].idle_since <= loop.time() - IDLE_S:
+            self._stack.popleft().close()
+        if self._stack:
+            oldest = self._stack[0].idle_since
+            self._sweep = loop.call_at(oldest + IDLE_S, self._close_old, loop)
+
+
+class LoopbackSender:
+    """A HttpSender for one origin for which `is_loopback` holds.
+
+    How many requests are under way at a time is for their sender to bound.
+    """
+
+    def __init__(self, url: httpx2.URL) -> None:
+        """Prepare for the origin of a URL."""
+        self._address = (url.host, url.port or 80)
+        self._family = socket.AF_INET6 if ":" in url.host else socket.AF_INET
+        self._host = url.netloc.decode("ascii")
+        self._idle = IdleConnections()
+
+    async def send(self, request: HttpRequest) -> LoopbackResponse:
+        """Send a request; see HttpSender.
+
+        It is sent once more, on a new connection, if one that had been idle was reset before a byte
+        of the response came: the server closed it while the request was on its way, unread. A
+        connection that is merely closed after the request proves nothing: the server may have
+        read it, and acted.
+        """
+        data = _render(request, self._host)
+        connection = self._idle.take()
+        if connection is not None:
+            try:
+                return await _exchange(connection, data)
+            except ConnectionReset:
+                pass
+        return await _exchange(await self._connect(), data)
+
+    async def _connect(self) -> LoopbackConnection:
+        loop = asyncio.get_running_loop()
+        ours = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            ours.setblocking(False)
+            ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(CONNECT_S):
+                await loop.sock_connect(ours, self._address)
+            _, connection = await loop.create_connection(
+                lambda: LoopbackConnection(ours, self._idle.put), sock=ours
+            )
+        except TimeoutError:
+            ours.close()
+            raise Unreachable(f"no connection within {CONNECT_S:g} seconds") from None
+        except OSError as exc:
+            ours.close()
+            raise Unreachable(os.strerror(exc.errno) if exc.errno else "no connection") from exc
+        except BaseException:
+            ours.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close the connections that are idle, and the others when they become free."""
+        self._idle.close()
+
+
+async def _exchange(connection: LoopbackConnection, data: bytes) -> LoopbackResponse:
+    connection.send(data)
+    try:
+        return await connection.response()
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _render(request: HttpRequest, host: str) -> bytes:
+    lines = [f"{request.method} {request.url.raw_path.decode('ascii')} HTTP/1.1"]
+    if "host" not in request.headers:
+        lines.append(f"host: {host}")
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if request.method == "POST":
+        lines.append(f"content-length: {len(request.body)}")
+    head = "\r\n".join(lines)
+    # Whoever can put a line end into a header writes requests of their own.
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
+        raise Unreachable("a header has a line end in it")
+    try:
+        return f"{head}\r\n\r\n".encode("latin-1") + request.body
+    except UnicodeEncodeError:
+        raise Unreachable("a header has characters that HTTP does not know") from None
+
+
+@asynccontextmanager
+async def open_loopback(url: httpx2.URL) -> AsyncIterator[LoopbackSender]:
+    """Open a sender for the origin of a URL; leaving closes its connections."""
+    sender = LoopbackSender(url)
+    try:
+        yield sender
+    finally:
+        sender.close()

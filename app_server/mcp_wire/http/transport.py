@@ -1,0 +1,217 @@
+"""Streamable HTTP: the two streams that the dispatcher reads and writes, over HTTP requests.
+
+Every message of ours is a POST of its own, in a task of its own. What goes wrong with one of them
+is the answer to that request, and nobody else's affair.
+Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import anyio
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest, RequestId
+
+from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
+from app_server.mcp_wire.http.exchange import HttpSender, Unreachable, leave
+from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.listener import Listener
+from app_server.mcp_wire.http.loopback import is_loopback, open_loopback
+from app_server.mcp_wire.http.redirects import follow, origin_of, shown
+from app_server.mcp_wire.http.refusals import stand_in
+from app_server.mcp_wire.http.remote import open_remote
+from app_server.mcp_wire.http.session import SESSION_HEADER, VERSION_HEADER, Session
+
+logger = logging.getLogger(__name__)
+
+Streams: TypeAlias = tuple[Any, Any]
+"""A stream of messages in, and one out, as the SDK's transports give them."""
+
+MAX_CALLS = 95
+"""Requests under way at a time, a connection each; one above that waits for another to end."""
+
+MAX_ONE_WAY = 4
+"""Notifications and answers under way at a time, on connections of their own: a server that does
+not answer must still hear that we gave up. With these, the session's stream and the calls there are
+100 connections at most."""
+
+MAX_ONE_WAY_WAITING = 1000
+"""Notifications and answers that wait for their turn; those above that are dropped."""
+
+ONE_WAY_S = 10.0
+"""For a notification or an answer to be taken, with the wait for its turn."""
+
+GOODBYE_S = 2.0
+"""For the DELETE that ends a session."""
+
+
+class HttpTransport:
+    """The writing end of a transport; what comes back goes to an inbox."""
+
+    def __init__(
+        self, sender: HttpSender, session: Session, inbox: Inbox, tasks: asyncio.TaskGroup
+    ) -> None:
+        """Send requests of a session, in tasks of a group."""
+        self._sender = sender
+        self._session = session
+        self._inbox = inbox
+        self._listener = Listener(sender, session, inbox)
+        self._tasks = tasks
+        self._asking: dict[RequestId, asyncio.Task[None]] = {}
+        self._telling: set[asyncio.Task[None]] = set()
+        self._listening: asyncio.Task[None] | None = None
+        self._call_slots = asyncio.Semaphore(MAX_CALLS)
+        self._one_way_slots = asyncio.Semaphore(MAX_ONE_WAY)
+        self._is_closed = False
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Begin to send one message.
+
+        Returns at once, except that `notifications/initialized` is waited for, at most ONE_WAY_S:
+        requests that come after it have to arrive after it.
+
+        Raises:
+            anyio.BrokenResourceError: too many messages wait to be sent; this one is dropped.
+            anyio.ClosedResourceError: the transport was closed.
+        """
+        if self._is_closed:
+            raise anyio.ClosedResourceError
+        message, metadata = item.message, item.metadata
+        if isinstance(metadata, ClientMessageMetadata) and metadata.headers is not None:
+            self._session.version = metadata.headers.get(VERSION_HEADER, self._session.version)
+        body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        if isinstance(message, JSONRPCRequest):
+            self._asking[message.id] = self._tasks.create_task(self._ask(message, body))
+        elif isinstance(message, JSONRPCNotification):
+            if message.method == "notifications/initialized":
+                await self._tell(body)
+                self._listen()
+            else:
+                self._begin_to_tell(body, _cancelled_by(message))
+        else:
+            self._begin_to_tell(body)
+
+    async def _ask(self, message: JSONRPCRequest, body: bytes) -> None:
+        is_first = message.method == "initialize"
+        try:
+            async with self._call_slots:
+                request = self._session.post(body, in_session=not is_first)
+                response = await follow(self._sender, request)
+                try:
+                    if is_first and response.status < 300:
+                        self._session.id = response.headers.get(SESSION_HEADER)
+                    await self._listener.hear_answer(message.id, request, response)
+                finally:
+                    await response.aclose()
+        except Unreachable as exc:
+            text = f"cannot reach {shown(self._session.url)}: {exc}"
+            await self._inbox.fail(message.id, stand_in(503, text))
+        finally:
+            self._asking.pop(message.id, None)
+
+    def _begin_to_tell(self, body: bytes, gives_up: RequestId | None = None) -> None:
+        if len(self._telling) >= MAX_ONE_WAY_WAITING:
+            self._give_up(gives_up)
+            raise anyio.BrokenResourceError
+        task = self._tasks.create_task(self._tell(body, gives_up))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, body: bytes, gives_up: RequestId | None = None) -> None:
+        try:
+            async with asyncio.timeout(ONE_WAY_S), self._one_way_slots:
+                await leave(await follow(self._sender, self._session.post(body)))
+        except (Unreachable, TimeoutError) as exc:
+            logger.debug("a message was not taken: %s", exc)
+        finally:
+            self._give_up(gives_up)
+
+    def _give_up(self, request_id: RequestId | None) -> None:
+        # To MCP a closed connection does not cancel a request: the server is told first.
+        if request_id is not None and (task := self._asking.pop(request_id, None)) is not None:
+            task.cancel()
+
+    def _listen(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
+        if self._session.id is not None:
+            self._listening = self._tasks.create_task(self._listener.hear_session())
+
+    def close(self) -> None:
+        """End everything that is under way."""
+        self._is_closed = True
+        listening = [] if self._listening is None else [self._listening]
+        for task in (*self._asking.values(), *self._telling, *listening):
+            task.cancel()
+
+    async def end_session(self) -> None:
+        """Tell the server that the session is over, if there is one; it has GOODBYE_S to hear."""
+        if self._session.id is None:
+            return
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await leave(await follow(self._sender, self._session.delete()))
+        except (Unreachable, TimeoutError) as exc:
+            logger.debug("a session was not ended: %s", exc)
+
+    async def aclose(self) -> None:
+        """Do nothing: whoever opened the transport closes it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        pass
+
+
+def _cancelled_by(message: JSONRPCNotification) -> RequestId | None:
+    if message.method != "notifications/cancelled" or message.params is None:
+        return None
+    found: RequestId | None = message.params.get("requestId")
+    return found
+
+
+@asynccontextmanager
+async def open_http(
+    url: str, headers: Mapping[str, str], *credentials: Tokens
+) -> AsyncIterator[Streams]:
+    """Open the streams to a server; leaving ends everything under way, then the session.
+
+    Requests carry what `credentials` give; of those with one header the first wins.
+
+    Raises:
+        httpx2.InvalidURL, ValueError: the URL or a header makes no sense.
+    """
+    session = Session(url, headers)
+    async with _open_sender(session, credentials) as sender:
+        inbox = Inbox()
+        async with asyncio.TaskGroup() as tasks:
+            transport = HttpTransport(sender, session, inbox, tasks)
+            try:
+                yield inbox, transport
+            finally:
+                transport.close()
+                with anyio.CancelScope(shield=True):
+                    await transport.end_session()
+
+
+@asynccontextmanager
+async def _open_sender(
+    session: Session, credentials: Sequence[Tokens]
+) -> AsyncIterator[HttpSender]:
+    opened = open_loopback if is_loopback(session.url) else open_remote
+    async with opened(session.url) as sender:
+        chain: HttpSender = sender
+        for tokens in credentials:
+            chain = AuthorizedSender(chain, origin_of(session.url), tokens)
+        yield chain
