@@ -1,4 +1,4 @@
-"""Reading the endpoint's whole list of tools, within bounds. No I/O of its own.
+"""Reading the endpoint's whole list of tools, within bounds.
 
 Source: docs/apps.md, "Bounds".
 """
@@ -11,6 +11,11 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
+from app_server.apps.bridge import ElicitationBridge
+from app_server.apps.endpoint import UpstreamTarget
+from app_server.apps.hosted_session import open_session
+from app_server.apps.ports import UpstreamError
+from app_server.mcp_wire.http.refusals import UNREACHABLE
 from protocol.model import Json, JsonObject
 
 MAX_PAGES = 128
@@ -37,6 +42,35 @@ class FetchLimits:
     tools: int = MAX_TOOLS
     total_bytes: int = MAX_BYTES
     time_s: float = FETCH_S
+
+
+async def fetch_tools(target: UpstreamTarget) -> list[JsonObject]:
+    """List all tools of an account, in a session of its own, in which nobody can be asked.
+
+    Returns them as they were listed. Beside the time of the list, the handshake has its own.
+
+    Raises:
+        FetchFailed
+    """
+    try:
+        async with open_session(target, ElicitationBridge()) as session:
+
+            async def page(cursor: str | None) -> JsonObject:
+                return await session.request(
+                    "tools/list", {} if cursor is None else {"cursor": cursor}
+                )
+
+            return await collect_tools(page)
+    except UpstreamError as exc:
+        raise FetchFailed(f"the list of tools cannot be had: {_reason(exc)}") from exc
+
+
+def _reason(error: UpstreamError) -> str:
+    # The text may be the endpoint's.
+    status = error.data.get("status") if isinstance(error.data, dict) else None
+    if error.code == UNREACHABLE and isinstance(status, int):
+        return f"HTTP status {status}"
+    return f"error {error.code}"
 
 
 async def collect_tools(page: Page, limits: FetchLimits | None = None) -> list[JsonObject]:

@@ -18,9 +18,12 @@ from mcp_types import INTERNAL_ERROR
 
 from app_server.apps.bridge import ElicitationBridge
 from app_server.apps.endpoint import UpstreamTarget
+from app_server.apps.fetch import fetch_tools
+from app_server.apps.hosted_session import open_session
 from app_server.apps.places import Places
 from app_server.apps.pool_limits import CloseReason, PoolCounters, PoolLimits, Timer, Timers
 from app_server.apps.ports import DownstreamPeer, UpstreamError, UpstreamSession
+from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ class UpstreamPool:
         target: UpstreamTarget,
         limits: PoolLimits | None = None,
         *,
-        open_session: Open,
+        open_session: Open = open_session,
         timers: Timers | None = None,
     ) -> None:
         """Take an account; nothing is opened before the first call.
@@ -131,6 +134,15 @@ class UpstreamPool:
                 yield held.opened.result()
             finally:
                 self._rest(held)
+
+    async def fetch_tools(self) -> list[JsonObject]:
+        """List all tools of the account; see `app_server.apps.fetch.fetch_tools`.
+
+        Raises:
+            FetchFailed
+        """
+        self.counters.fetches += 1
+        return await fetch_tools(self._target)
 
     async def close(self, key: Hashable) -> None:
         """End the session of a key, if there is one, with its call; returns when it is closed."""
