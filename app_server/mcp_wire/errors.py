@@ -1,11 +1,11 @@
 """What can go wrong between us and an MCP server, in words."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from protocol.model import Json
 
-ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Progress so far, its total if known, a message if there is one."""
 
 

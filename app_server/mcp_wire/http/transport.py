@@ -19,6 +19,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, RequestId
 from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
 from app_server.mcp_wire.http.exchange import HttpSender, Unreachable, leave
 from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.limited import LimitedSender
 from app_server.mcp_wire.http.listener import Listener
 from app_server.mcp_wire.http.loopback import is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, shown
@@ -183,17 +184,22 @@ def _cancelled_by(message: JSONRPCNotification) -> RequestId | None:
 
 @asynccontextmanager
 async def open_http(
-    url: str, headers: Mapping[str, str], *credentials: Tokens
+    url: str,
+    headers: Mapping[str, str],
+    *credentials: Tokens,
+    post_limit_bytes: int | None = None,
 ) -> AsyncIterator[Streams]:
     """Open the streams to a server; leaving ends everything under way, then the session.
 
     Requests carry what `credentials` give; of those with one header the first wins.
+    `post_limit_bytes` bounds whole responses to POST requests, streams of events too.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL or a header makes no sense.
     """
     session = Session(url, headers)
-    async with _open_sender(session, credentials) as sender:
+    async with _open_sender(session, credentials) as opened:
+        sender = opened if post_limit_bytes is None else LimitedSender(opened, post_limit_bytes)
         inbox = Inbox()
         async with asyncio.TaskGroup() as tasks:
             transport = HttpTransport(sender, session, inbox, tasks)

@@ -1,0 +1,117 @@
+"""A tool of the hosted endpoint: how it is listed, and what it does when it is called."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+JsonObject = dict[str, Any]
+
+ENVELOPE = "_codex_apps"
+
+
+class Caller(Protocol):
+    """Who made a call: the client of one MCP session."""
+
+    def can_be_asked(self, mode: str) -> bool:
+        """Whether it declared that users can be asked: `form`, `url`, `openai/form`."""
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """Ask the user on the stream of this call, and return the answer as it came.
+
+        Raises:
+            mcp.MCPError: the client answered with an error.
+        """
+
+    async def report(self, progress: float, total: float, message: str) -> None:
+        """Tell how far the call is, if the client wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool."""
+
+    arguments: JsonObject
+    meta: JsonObject
+    """`_meta` of the request."""
+    caller: Caller = field(repr=False)
+
+
+Run = Callable[[Call], Awaitable[JsonObject]]
+"""Returns a result of `tools/call`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """One element of the list of tools."""
+
+    definition: JsonObject
+    """As it is listed, `_meta` included."""
+    run: Run = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedConnector:
+    """An app: what the directory says of it, and its tools."""
+
+    id: str
+    name: str
+    description: str
+    tools: tuple[HostedTool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What a tool does to the world, as MCP says it."""
+
+    read_only: bool = False
+    destructive: bool = False
+    open_world: bool = False
+
+    def as_listed(self) -> JsonObject:
+        """Return them as they are listed."""
+        return {
+            "readOnlyHint": self.read_only,
+            "destructiveHint": self.destructive,
+            "openWorldHint": self.open_world,
+        }
+
+
+READS = Annotations(read_only=True)
+WRITES = Annotations(destructive=True)
+
+
+def listed(
+    connector: HostedConnector,
+    name: str,
+    description: str,
+    properties: JsonObject,
+    annotations: Annotations,
+    *,
+    meta: JsonObject | None = None,
+) -> JsonObject:
+    """Return the definition of a tool with the connector it belongs to; all arguments required."""
+    return {
+        "name": f"{connector.id}_{name}",
+        "title": f"{connector.name}_{name}",
+        "description": description,
+        "inputSchema": {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        },
+        "annotations": annotations.as_listed(),
+        "_meta": {
+            "connector_id": connector.id,
+            "connector_name": connector.name,
+            "connector_description": connector.description,
+            ENVELOPE: {"resource_uri": f"/connectors/{connector.id}/{name}"},
+            **(meta or {}),
+        },
+    }
+
+
+def said(text: str, structured: JsonObject | None = None, *, error: bool = False) -> JsonObject:
+    """Return a result with a text, and with a structure if there is one."""
+    result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": error}
+    return result if structured is None else {**result, "structuredContent": structured}
