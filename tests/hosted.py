@@ -1,4 +1,4 @@
-"""The hosted endpoint of the demo, as tests want it: it notes what comes, waits, and answers wrong."""
+"""The hosted endpoint of the demo, as tests want it: it notes what comes, waits, answers wrong."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -144,6 +144,10 @@ class Generation:
             await self._entrance.wait_until_answered()
         self._answered.set()
 
+    async def ended(self) -> None:
+        """Wait until everything has ended and the port is closed."""
+        await self._closed.wait()
+
     async def close(self) -> None:
         """End everything, leased or not, and wait until the port is closed; any number of times."""
         self._closing.set()

@@ -99,12 +99,16 @@ class ContributionContext:
     """The settings in force, as config.toml has them; not to be changed."""
     thread_id: str | None = None
     """None: for a question that no thread asks."""
+    requirements: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What an administrator demands, as requirements.toml has it; not to be changed."""
 
 
 class Contributor(Protocol):
     """Whoever registers servers. Nothing here may block or wait, but for `refresh`."""
 
-    id: str
+    @property
+    def id(self) -> str:
+        """What it is called; no other contributor is."""
 
     def revision(self) -> int:
         """Return a number that grows whenever `contribute` would say something else."""

@@ -96,7 +96,8 @@ class ServerCatalog:
 
     def resolve(self, configured: McpSettings, config: Config, mode: Mode) -> McpSettings:
         """Put what extensions register now over what `config` says; never waits."""
-        context = ContributionContext(mode, config.document, self._thread_id)
+        demanded = {} if config.requirements is None else config.requirements.document
+        context = ContributionContext(mode, config.document, self._thread_id, demanded)
         contributions = self._registry.contributions(context)
         self._revisions = contributions.revisions
         resolution = resolve_servers(configured.servers, contributions.registrations)

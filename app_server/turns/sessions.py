@@ -152,7 +152,9 @@ class Sessions:
 
     async def refresh_extensions(self, base: Config) -> None:
         """Let extensions look anew at what they register; bounded, and a failure is only logged."""
-        await self._ports.extensions.refresh(ContributionContext("discover", base.document))
+        demanded = {} if base.requirements is None else base.requirements.document
+        context = ContributionContext("discover", base.document, None, demanded)
+        await self._ports.extensions.refresh(context)
 
     def reload_servers(self, base: Config) -> None:
         """Reconcile the MCP servers of every thread with a configuration; never waits."""

@@ -1,0 +1,65 @@
+"""Whose apps they are: what this room needs of accounts; server.py joins them.
+
+Source: docs/apps.md, "Accounts".
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Credentials(Protocol):
+    """What shows who the user is."""
+
+    @property
+    def token(self) -> str:
+        """The bearer token; never shown."""
+
+    @property
+    def account_id(self) -> str | None:
+        """The account, if it is known."""
+
+    @property
+    def chatgpt_user_id(self) -> str | None:
+        """The user, if it is known."""
+
+    @property
+    def is_workspace(self) -> bool:
+        """Whether the account is one of several people."""
+
+    @property
+    def is_chatgpt(self) -> bool:
+        """Whether they are those of a ChatGPT account; an API key has no apps."""
+
+
+class AuthState(Protocol):
+    """Credentials, and a number that grows whenever they change; read together."""
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """None: nobody is signed in."""
+
+    @property
+    def revision(self) -> int:
+        """Grows with every change."""
+
+
+class AuthPort(Protocol):
+    """Where credentials come from."""
+
+    def current(self) -> AuthState:
+        """Return what holds now; never waits."""
+
+    def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
+        """Call a function at every change; returns what ends that."""
+
+
+class Signed:
+    """The credentials that something was built with; an AuthGuard."""
+
+    def __init__(self, auth: AuthPort, revision: int) -> None:
+        self._auth = auth
+        self._revision = revision
+
+    def holds(self) -> bool:
+        """Whether they are still the current ones."""
+        return self._auth.current().revision == self._revision

@@ -1,0 +1,325 @@
+"""The apps of one account at one endpoint: fetched, kept on disk, served, and fetched again.
+
+At most one fetch runs at a time; whoever wants one that has begun joins it. What was published
+stays until something newer is: a fetch that fails takes nothing away.
+Source: docs/apps.md, "Discovery".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from app_server.apps.account import Signed
+from app_server.apps.cache import CacheIdentity, InventoryCache
+from app_server.apps.endpoint import UpstreamTarget
+from app_server.apps.fetch import FetchFailed
+from app_server.apps.files import FileSupport
+from app_server.apps.generation import Generation, open_generation
+from app_server.apps.inventory import InconsistentInventory, Inventory, build_inventory
+from app_server.apps.names import Route, allocate_routes
+from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
+from app_server.apps.retry import cooldown_s
+from app_server.apps.upstream import UpstreamPool
+from app_server.extension.registration import Lease
+from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
+
+FRESH_S = 3600.0
+"""What was fetched is believed this long; then it is fetched again, beside its use."""
+
+Phase: TypeAlias = Literal["new", "working", "cooling", "retryReady"]
+
+
+class AppsUnavailable(Exception):
+    """The apps cannot be had now; the text holds nothing that the endpoint wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionKey:
+    """What makes a connection another one."""
+
+    url: str
+    sku: str | None
+    elicitation: bool
+    identity: CacheIdentity
+    revision: int
+    """Of the credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One generation, as it is used."""
+
+    generation: Generation
+    digest: str
+    presented: PresentedTools
+    routes: dict[str, Route]
+    """By server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionPorts:
+    """What all connections share."""
+
+    tasks: anyio.abc.TaskGroup
+    """Owns generations, pools and fetches."""
+    network: anyio.Lock
+    """Held by the one that fetches."""
+    templates: ApprovalTemplates
+    files: FileSupport | None
+    published: Callable[[], None]
+    """Hears that there is something new to contribute."""
+    now_s: Callable[[], float] = anyio.current_time
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One fetch, or one start from the cache, and those who wait for it."""
+
+    live: bool = False
+    """Whether what is kept on disk does not do."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    failure: AppsUnavailable | None = None
+
+
+class Connection:
+    """The apps of one account, from the first attempt to the sign-out."""
+
+    def __init__(
+        self,
+        key: ConnectionKey,
+        target: UpstreamTarget,
+        guard: Signed,
+        cache: InventoryCache | None,
+        ports: ConnectionPorts,
+    ) -> None:
+        """Prepare; nothing is asked before `start`. Without `cache` nothing is kept on disk."""
+        self.key = key
+        self.phase: Phase = "new"
+        self.published: Published | None = None
+        self.is_live = False
+        """Whether what is published was fetched, not read from disk, since this began."""
+        self.pool = UpstreamPool(target)
+        self._guard = guard
+        self._cache = cache
+        self._ports = ports
+        self._failures = 0
+        self._fetched_s = float("-inf")
+        self._attempt: _Attempt | None = None
+        self._lease: Lease | None = None
+        self._cooldowns = 0
+        self._served = 0
+        self._scopes: set[anyio.CancelScope] = set()
+        self._over = False
+        self._pool_runs = False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what is published ought to be fetched again."""
+        return not self.is_live or self._ports.now_s() - self._fetched_s >= FRESH_S
+
+    def start(self) -> None:
+        """Begin an attempt in the background, unless one runs or it is too early; never waits."""
+        if self.phase != "cooling":
+            self._begin()
+
+    def _begin(self, *, live: bool = False) -> _Attempt:
+        if self._attempt is None:
+            attempt = self._attempt = _Attempt(live)
+            self.phase = "working"
+            if not self._pool_runs:
+                self._pool_runs = True
+                self._ports.tasks.start_soon(self.pool.run)
+            self._ports.tasks.start_soon(self._while_wanted, lambda: self._run(attempt))
+        return self._attempt
+
+    async def _while_wanted(self, work: Callable[[], Awaitable[None]]) -> None:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._over:
+                scope.cancel()
+            try:
+                await work()
+            finally:
+                self._scopes.discard(scope)
+
+    async def first(self) -> Published:
+        """Return what is published, waiting for the first attempt if there is nothing yet.
+
+        Raises:
+            AppsUnavailable: the attempt failed.
+        """
+        if self.published is None:
+            await self._joined(self._begin())
+        return self._require()
+
+    async def fresh(self) -> Published:
+        """Return what is published, fetched lately; what could not be fetched stays as it was.
+
+        Raises:
+            AppsUnavailable: nothing is published, and the attempt failed.
+        """
+        await self.first()
+        if self.is_stale:
+            try:
+                await self._joined(self._begin())
+            except AppsUnavailable as exc:
+                logger.warning("the apps cannot be fetched again: %s", exc)
+        return self._require()
+
+    async def refresh(self) -> Published:
+        """Fetch, in any case: one that runs already is waited for first.
+
+        Raises:
+            AppsUnavailable: it failed; what is published stays.
+        """
+        while self._attempt is not None:
+            await self._attempt.ended.wait()
+        await self._joined(self._begin(live=True))
+        return self._require()
+
+    async def _joined(self, attempt: _Attempt) -> None:
+        await attempt.ended.wait()
+        if attempt.failure is not None:
+            raise attempt.failure
+
+    def _require(self) -> Published:
+        if self.published is None:
+            raise AppsUnavailable("the sign-in has changed")
+        return self.published
+
+    async def _run(self, attempt: _Attempt) -> None:
+        is_kept = False
+        try:
+            if self.published is None and not attempt.live:
+                is_kept = await self._publish_cached()
+            if not is_kept:
+                await self._fetch_twice()
+        except AppsUnavailable as exc:
+            attempt.failure = exc
+            self._cool_down()
+        except Exception:
+            logger.exception("the apps could not be served")
+            attempt.failure = AppsUnavailable("they could not be served")
+            self._cool_down()
+        else:
+            self.phase = "new"
+        finally:
+            if self._over and attempt.failure is None:
+                attempt.failure = AppsUnavailable("the sign-in has changed")
+            self._attempt = None
+            attempt.ended.set()
+        if is_kept:
+            self._begin()
+
+    async def _publish_cached(self) -> bool:
+        if self._cache is None or (tools := await self._cache.read()) is None:
+            return False
+        try:
+            await self._publish(tools)
+        except InconsistentInventory:
+            logger.warning("what is kept of the apps contradicts itself; it is fetched anew")
+            return False
+        return True
+
+    async def _fetch_twice(self) -> None:
+        try:
+            await self._fetch()
+        except AppsUnavailable:
+            if cooldown_s(self._failures) is not None:
+                raise
+            await self._fetch()
+
+    async def _fetch(self) -> None:
+        try:
+            async with self._ports.network:
+                tools = await self.pool.fetch_tools()
+            if not self._guard.holds():
+                raise AppsUnavailable("the sign-in has changed")
+            await self._publish(tools)
+        except (FetchFailed, InconsistentInventory) as exc:
+            self._failures += 1
+            raise AppsUnavailable(str(exc)) from exc
+        self._failures = 0
+        self.is_live = True
+        self._fetched_s = self._ports.now_s()
+        if self._cache is not None:
+            await self._cache.write(tools)
+
+    async def _publish(self, tools: Sequence[JsonObject]) -> None:
+        inventory, digest, routes, presented = await anyio.to_thread.run_sync(
+            self._prepare, tools, abandon_on_cancel=True
+        )
+        now = self.published
+        if now is not None and now.digest == digest and not now.generation.is_closing:
+            return
+        generation = await open_generation(
+            self._ports.tasks,
+            inventory,
+            routes,
+            self.pool,
+            self._guard,
+            self._ports.files,
+            self._refresh_after_sign_in,
+        )
+        self._served += 1
+        self._ports.tasks.start_soon(self._see_off, generation)
+        before, self._lease = self._lease, generation.lease()
+        self.published = Published(
+            generation, digest, presented, {route.server: route for route in routes}
+        )
+        if before is not None:
+            before.release()
+        self._ports.published()
+
+    def _prepare(
+        self, tools: Sequence[JsonObject]
+    ) -> tuple[Inventory, str, tuple[Route, ...], PresentedTools]:
+        inventory = build_inventory(tools)
+        has_files = self._ports.files is not None
+        digest = inventory.digest([self.key.url, self.key.sku, self.key.revision, has_files])
+        routes = allocate_routes(inventory)
+        return inventory, digest, routes, present_tools(routes, self._ports.templates)
+
+    async def _refresh_after_sign_in(self) -> None:
+        await self.refresh()
+
+    def _cool_down(self) -> None:
+        wait_s = cooldown_s(max(self._failures, 2))
+        assert wait_s is not None
+        self.phase = "cooling"
+        self._cooldowns += 1
+        number = self._cooldowns
+        self._ports.tasks.start_soon(self._while_wanted, lambda: self._wait_out(wait_s, number))
+
+    async def _wait_out(self, wait_s: float, number: int) -> None:
+        await self._ports.sleep(wait_s)
+        if self.phase == "cooling" and number == self._cooldowns:
+            self.phase = "retryReady"
+            self._ports.published()
+
+    async def _see_off(self, generation: Generation) -> None:
+        await generation.ended()
+        self._served -= 1
+        self._close_pool_if_idle()
+
+    def _close_pool_if_idle(self) -> None:
+        if self._over and not self._served:
+            self.pool.shut_down()
+
+    def end(self) -> None:
+        """Give everything up; a generation lives on for those who have a lease of it."""
+        self._over = True
+        for scope in self._scopes:
+            scope.cancel()
+        self.published, lease, self._lease = None, self._lease, None
+        if lease is not None:
+            lease.release()
+        self._close_pool_if_idle()

@@ -1,0 +1,299 @@
+"""The Apps service: what the rest of the program may ask of the apps.
+
+Knows: who is signed in, what every part of this room does.  Does not know: clients, threads' turns,
+the MCP room; threads get its servers as registrations, like any other.
+Source: docs/apps.md, "The service".
+"""
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from pydantic import SecretStr
+
+from app_server.apps.account import AuthPort, AuthState, Signed
+from app_server.apps.cache import CacheIdentity, InventoryCache
+from app_server.apps.connection import (
+    AppsUnavailable,
+    Connection,
+    ConnectionKey,
+    ConnectionPorts,
+    Published,
+)
+from app_server.apps.endpoint import debug_token, upstream_target
+from app_server.apps.files import FileSupport
+from app_server.apps.policy import AppsPolicy
+from app_server.apps.presentation import ApprovalTemplates
+from app_server.apps.settings import AppsSettings
+from app_server.apps.snapshot import Snapshot
+from app_server.config import ConfigError
+from app_server.extension.registration import ContributionContext, Registration
+
+logger = logging.getLogger(__name__)
+
+ID = "codex_apps"
+
+MAX_CONNECTIONS = 8
+"""Of one sign-in, for settings that differ; the one that was longest without use makes room."""
+
+MAX_THREADS = 4096
+"""Whose servers are remembered, for what their items show."""
+
+END_S = 5.0
+"""For generations to end at the shutdown."""
+
+Settings: TypeAlias = Mapping[str, Any]
+"""The settings in force, as config.toml has them."""
+
+
+class AppsService:
+    """The apps of whoever is signed in. `run` owns everything that it begins."""
+
+    def __init__(
+        self,
+        home: Path,
+        auth: AuthPort,
+        *,
+        files: FileSupport | None = None,
+        environ: Mapping[str, str] = os.environ,
+        now_s: Callable[[], float] = anyio.current_time,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        """Prepare; nothing is asked of anybody before it is needed.
+
+        Raises:
+            BadDebugToken: the variable with the debug token makes no sense.
+        """
+        self._home = home
+        self._auth = auth
+        self._files = files
+        self._debug_token = debug_token(environ)
+        self._now_s = now_s
+        self._sleep = sleep
+        self._connections: OrderedDict[ConnectionKey, Connection] = OrderedDict()
+        self._by_thread: OrderedDict[str, Published] = OrderedDict()
+        self._publications = 0
+        self._ports: ConnectionPorts | None = None
+        self._ending = anyio.Event()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Serve until `begin_shutdown`; then everything ends, leased or not, within END_S."""
+        templates = await anyio.to_thread.run_sync(ApprovalTemplates.load)
+        unsubscribe = self._auth.subscribe(self._signed_in_or_out)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._ports = ConnectionPorts(
+                    tasks,
+                    anyio.Lock(),
+                    templates,
+                    self._files,
+                    self._bump,
+                    self._now_s,
+                    self._sleep,
+                )
+                task_status.started()
+                await self._ending.wait()
+                generations = [
+                    connection.published.generation
+                    for connection in self._connections.values()
+                    if connection.published is not None
+                ]
+                self._drop_connections()
+                with anyio.move_on_after(END_S, shield=True):
+                    async with anyio.create_task_group() as closing:
+                        for generation in generations:
+                            closing.start_soon(generation.close)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._ports = None
+            unsubscribe()
+
+    def begin_shutdown(self) -> None:
+        """Begin nothing more; `run` ends what there is."""
+        self._ending.set()
+
+    # What is published.
+
+    def revision(self) -> int:
+        """Return a number that grows whenever `contribute` would say something else."""
+        return self._publications + self._auth.current().revision
+
+    def _bump(self) -> None:
+        self._publications += 1
+
+    def _signed_in_or_out(self, state: AuthState) -> None:
+        for key in [key for key in self._connections if key.revision < state.revision]:
+            self._connections.pop(key).end()
+
+    def _drop_connections(self) -> None:
+        while self._connections:
+            self._connections.popitem()[1].end()
+
+    # Direct questions.
+
+    def current_snapshot(self, config: Settings, requirements: Settings) -> Snapshot | None:
+        """Return what is published for these settings and the present sign-in; no network."""
+        connection = self._connection(AppsSettings.read(config), make=False)
+        if connection is None or connection.published is None:
+            return None
+        return self._snapshot(connection, connection.published, config, requirements)
+
+    async def snapshot_allowing_cached(
+        self, config: Settings, requirements: Settings
+    ) -> Snapshot | None:
+        """Return the first that can be had, from disk or fetched; None without apps.
+
+        Raises:
+            AppsUnavailable, ConfigError
+        """
+        return await self._ask(config, requirements, Connection.first)
+
+    async def snapshot(self, config: Settings, requirements: Settings) -> Snapshot | None:
+        """Return the freshest that can be had; see `Connection.fresh`. None without apps.
+
+        Raises:
+            AppsUnavailable, ConfigError
+        """
+        return await self._ask(config, requirements, Connection.fresh)
+
+    async def refresh_snapshot(self, config: Settings, requirements: Settings) -> Snapshot | None:
+        """Fetch, and return what came; None without apps.
+
+        Raises:
+            AppsUnavailable, ConfigError
+        """
+        return await self._ask(config, requirements, Connection.refresh)
+
+    async def prepare_mcp_servers(self, config: Settings) -> None:
+        """Have something published, if threads are given servers at all.
+
+        Raises:
+            AppsUnavailable, ConfigError
+        """
+        settings = AppsSettings.read(config)
+        connection = self._connection(settings) if settings.serves_mcp else None
+        if connection is not None:
+            await connection.first()
+
+    async def _ask(
+        self,
+        config: Settings,
+        requirements: Settings,
+        question: Callable[[Connection], Awaitable[Published]],
+    ) -> Snapshot | None:
+        connection = self._connection(AppsSettings.read(config))
+        if connection is None:
+            return None
+        published = await question(connection)
+        return self._snapshot(connection, published, config, requirements)
+
+    def _snapshot(
+        self,
+        connection: Connection,
+        published: Published,
+        config: Settings,
+        requirements: Settings,
+    ) -> Snapshot:
+        policy = AppsPolicy.read(config, requirements)
+        origin = _origin(connection.key.url)
+        return Snapshot(published, policy, origin, is_live=connection.is_live)
+
+    # Servers for threads.
+
+    @property
+    def id(self) -> str:
+        """What this contributor is called."""
+        return ID
+
+    def contribute(self, context: ContributionContext) -> Sequence[Registration]:
+        """Return the servers there are now; see Contributor."""
+        try:
+            settings = AppsSettings.read(context.config)
+            connection = self._connection(settings) if settings.serves_mcp else None
+            published = None if connection is None else connection.published
+            if connection is not None and context.mode == "discover" and connection.is_stale:
+                connection.start()
+            self._remember(context.thread_id, published)
+            if connection is None or published is None:
+                return []
+            with self._snapshot(
+                connection, published, context.config, context.requirements
+            ) as snapshot:
+                return snapshot.registrations()
+        except ConfigError as exc:
+            logger.warning("the settings of apps make no sense: %s", exc)
+            return []
+
+    async def refresh(self, context: ContributionContext) -> None:
+        """Fetch anew; see Contributor. A failure leaves what there is."""
+        try:
+            snapshot = await self.refresh_snapshot(context.config, context.requirements)
+        except (AppsUnavailable, ConfigError) as exc:
+            logger.warning("the apps cannot be fetched again: %s", exc)
+        else:
+            if snapshot is not None:
+                snapshot.release()
+
+    def shown_to(self, thread_id: str) -> Published | None:
+        """Return what a thread's servers were last made of."""
+        return self._by_thread.get(thread_id)
+
+    def _remember(self, thread_id: str | None, published: Published | None) -> None:
+        if thread_id is None:
+            return
+        self._by_thread.pop(thread_id, None)
+        if published is not None:
+            self._by_thread[thread_id] = published
+            if len(self._by_thread) > MAX_THREADS:
+                self._by_thread.popitem(last=False)
+
+    # Connections.
+
+    def _connection(self, settings: AppsSettings, *, make: bool = True) -> Connection | None:
+        """Find or make the connection for settings and the present sign-in; None without apps."""
+        state = self._auth.current()
+        who = state.credentials
+        if not settings.enabled or who is None or not who.is_chatgpt or self._ports is None:
+            return None
+        if self._ending.is_set():
+            return None
+        target = upstream_target(
+            settings.base_url,
+            self._debug_token or SecretStr(who.token),
+            account_id=who.account_id,
+            sku=settings.sku,
+            elicitation=settings.auth_elicitation,
+        )
+        identity = CacheIdentity(who.account_id, who.chatgpt_user_id, who.is_workspace)
+        key = ConnectionKey(
+            target.url, settings.sku, settings.auth_elicitation, identity, state.revision
+        )
+        if key in self._connections:
+            self._connections.move_to_end(key)
+            return self._connections[key]
+        if not make:
+            return None
+        cache = InventoryCache(self._home, identity, target.url, settings.sku)
+        connection = Connection(
+            key,
+            target,
+            Signed(self._auth, state.revision),
+            cache if self._debug_token is None else None,
+            self._ports,
+        )
+        self._connections[key] = connection
+        if len(self._connections) > MAX_CONNECTIONS:
+            self._connections.popitem(last=False)[1].end()
+        return connection
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

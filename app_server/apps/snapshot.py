@@ -1,0 +1,82 @@
+"""One look at the apps of an account, which stay as they are until it is let go.
+
+Source: docs/apps.md, "Snapshots".
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from app_server.apps.connection import Published
+from app_server.apps.inventory import AppTool, Connector, Inventory
+from app_server.apps.names import RESOURCES
+from app_server.apps.policy import AppsPolicy, registrations
+from app_server.extension.registration import Registration
+
+
+class Snapshot:
+    """A generation, leased; use it as a context, or call `release`."""
+
+    def __init__(
+        self, published: Published, policy: AppsPolicy, origin: str, *, is_live: bool
+    ) -> None:
+        self.is_live = is_live
+        """Whether it was fetched since the sign-in or the start, not read from disk."""
+        self.policy = policy
+        self._published = published
+        self._origin = origin
+        self._lease = published.generation.lease()
+
+    @property
+    def inventory(self) -> Inventory:
+        """All that was listed."""
+        return self._published.generation.inventory
+
+    @property
+    def apps(self) -> Sequence[Connector]:
+        """Connectors with a real tool."""
+        return self.inventory.installed
+
+    @property
+    def all_connectors(self) -> Sequence[Connector]:
+        """Those too that can only be linked."""
+        return self.inventory.connectors
+
+    @property
+    def tools(self) -> Mapping[tuple[str, str], tuple[Connector, AppTool]]:
+        """Tools by the raw names of their server and themselves."""
+        return {
+            (server, name): (route.connector, tool)
+            for server, route in self._published.routes.items()
+            for name, tool in route.tools.items()
+        }
+
+    def registrations(self) -> list[Registration]:
+        """Return the servers, that of resources first, then by name."""
+        published = self._published
+        return registrations(
+            published.generation,
+            self.policy,
+            {},
+            origin=self._origin,
+            presented=published.presented,
+        )
+
+    def resource_registration(self) -> Registration:
+        """Return the server of resources."""
+        return next(one for one in self.registrations() if one.name == RESOURCES)
+
+    def release(self) -> None:
+        """Let the generation go; called any number of times."""
+        self._lease.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.release()

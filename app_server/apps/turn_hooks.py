@@ -1,0 +1,79 @@
+"""What the apps add to turns: words for the model, and to which app a call's item belongs.
+
+Source: docs/apps.md, "Turns".
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from app_server.apps.analytics import Analytics
+from app_server.apps.connection import Published
+from app_server.apps.inventory import AppTool, Connector
+from app_server.apps.presentation import app_context
+from app_server.apps.service import AppsService
+from app_server.apps.settings import AppsSettings
+from app_server.extension.hooks import Presentation, ToolCall
+from app_server.extension.registration import ContributionContext
+from protocol.items import UserInput
+
+INSTRUCTIONS = """\
+<apps_instructions>
+The user has installed apps. A user names one as [$name](app://id) in a message; use its tools \
+then. Use the tools of an app unasked, too, where they fit what the user wants. Every app is a \
+namespace of its own among your tools, or is found with the tool search. Listing resources tells \
+nothing about apps.
+</apps_instructions>"""
+
+
+class AppsHooks:
+    """The TurnHooks of the service."""
+
+    def __init__(self, service: AppsService, analytics: Analytics | None = None) -> None:
+        """Without `analytics` nothing is counted."""
+        self._service = service
+        self._analytics = analytics
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> str | None:
+        """Tell the model of apps, if it has a tool of one."""
+        published = self._published(context.thread_id)
+        if published is None or not any(server in published.routes for server, _ in tools):
+            return None
+        wanted = AppsSettings.read(context.config).includes_instructions
+        return INSTRUCTIONS if wanted else None
+
+    def present(self, call: ToolCall) -> Presentation | None:
+        """Name the app that a call goes to."""
+        found = self._find(call)
+        if found is None:
+            return None
+        connector, tool = found
+        uri = tool.resources[0] if tool.resources else None
+        return Presentation(app_context(connector, tool), uri)
+
+    def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
+        """Note which apps the user names."""
+        published = self._published(thread_id)
+        if self._analytics is not None:
+            connectors = () if published is None else published.generation.inventory.connectors
+            self._analytics.input_taken(turn_id, content, connectors)
+
+    def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
+        """Count the use of an app."""
+        if self._analytics is not None and (found := self._find(call)) is not None:
+            self._analytics.used(call.turn_id, found[0])
+
+    def turn_ended(self, thread_id: str, turn_id: str) -> None:
+        """Forget the turn."""
+        if self._analytics is not None:
+            self._analytics.forget(turn_id)
+
+    def _published(self, thread_id: str | None) -> Published | None:
+        return None if thread_id is None else self._service.shown_to(thread_id)
+
+    def _find(self, call: ToolCall) -> tuple[Connector, AppTool] | None:
+        published = self._published(call.thread_id)
+        route = None if published is None else published.routes.get(call.server)
+        tool = None if route is None else route.tools.get(call.tool)
+        return None if route is None or tool is None else (route.connector, tool)
