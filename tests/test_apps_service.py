@@ -131,7 +131,9 @@ def runs(*names: str) -> list[tuple[str, Run]]:
 async def open_apps(home: Path, served: Hosted | None = None) -> AsyncIterator[Apps]:
     async with AsyncExitStack() as stack:
         one = connector(*runs("look"), id_="cal")
-        hosted = served or await stack.enter_async_context(serve_hosted([one]))
+        if served is None:
+            served = await stack.enter_async_context(serve_hosted([one]))
+        hosted = served
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
         clock = Clock()
         service = AppsService(home, auth, environ={}, now_s=lambda: clock.now_s, sleep=clock.sleep)
