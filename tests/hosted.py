@@ -1,4 +1,4 @@
-"""The hosted endpoint of the demo, as tests want it: it notes what comes, waits, and answers wrong."""
+"""The hosted endpoint of the demo, as tests want it: it notes what comes, and does wrong."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ class Script:
 
 
 def _name_of(arrival: Arrival) -> str:
-    if arrival.path == MCP_PATH and arrival.method == "POST":
+    if arrival.path == MCP_PATH and arrival.body:
         method: str = from_json(arrival.body).get("method", "answer")
         return method
     return f"{arrival.method} {arrival.path}"
