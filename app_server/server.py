@@ -32,7 +32,7 @@ from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.host.environments import Environments
 from app_server.mcp.config import read_mcp_settings
-from app_server.mcp.loading import load_connector
+from app_server.mcp.loading import load_sdk
 from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
 from app_server.rpc.hub import Hub
@@ -291,7 +291,7 @@ class AppServer:
         try:
             mcp = read_mcp_settings(await self._configuration.read())
             if any(server.enabled for server in mcp.servers.values()):
-                await load_connector()
+                await load_sdk()
         except ConfigError:
             # Whoever starts a thread will be told.
             logger.debug("the configuration cannot be used yet")

@@ -26,6 +26,11 @@ McpElicitationObjectType = TypeAliasType("McpElicitationObjectType", OpenEnum[Li
 McpElicitationBooleanType = TypeAliasType("McpElicitationBooleanType", OpenEnum[Literal["boolean"]])
 """The `type` of a yes-or-no field."""
 
+SOURCE_ID = "connector_id"
+SOURCE_NAME = "connector_name"
+SOURCE_DESCRIPTION = "connector_description"
+"""Members of `_meta` of a question for approval: whom the tool belongs to."""
+
 
 class McpElicitationBooleanSchema(WireModel, extra="forbid"):
     """A yes-or-no field."""

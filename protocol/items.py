@@ -128,6 +128,19 @@ class McpToolCallGuardianApprovalReviewAction(Variant):
     tool_title: str | None = None
 
 
+def reviewed_call(
+    server: str, tool: str, title: str | None, source: tuple[str | None, str | None]
+) -> McpToolCallGuardianApprovalReviewAction:
+    """Describe the call of a tool that is reviewed; `source`: id and name of its owner."""
+    return McpToolCallGuardianApprovalReviewAction(
+        server=server,
+        tool_name=tool,
+        connector_id=source[0],
+        connector_name=source[1],
+        tool_title=title,
+    )
+
+
 class NetworkAccessGuardianApprovalReviewAction(Variant):
     """Connect to a host."""
 

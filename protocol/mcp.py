@@ -20,6 +20,27 @@ from protocol.model import (
     absent_if_none,
 )
 
+RESERVED_META = frozenset(
+    {
+        "callId",
+        "itemId",
+        "threadId",
+        "sessionId",
+        "windowId",
+        "turnId",
+        "x-codex-turn-metadata",
+        "_codex_apps",
+        "plugin_id",
+        "codex_bridge_mcp_call_id",
+        "progressToken",
+        "openai/confirmation_policies",
+    }
+)
+"""Keys of a tool call's `_meta` that the server writes, or keeps everybody from writing."""
+
+RESERVED_META_PREFIXES = ("codex/", "io.modelcontextprotocol/")
+"""Of further such keys."""
+
 
 class McpServerRefreshResponse(WireModel):
     """Nothing: startup notifications tell how the servers fare."""

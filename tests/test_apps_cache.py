@@ -1,5 +1,6 @@
-"""Apps: the last good inventory on disk."""
+"""Apps: the last good inventory on disk, and the directory."""
 
+import hashlib
 import json
 import stat
 from pathlib import Path
@@ -7,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from app_server.apps.cache import MAX_FILE_BYTES, CacheIdentity, InventoryCache, cache_key
+from app_server.apps.cache import (
+    MAX_ENTRIES,
+    CacheIdentity,
+    DirectoryCache,
+    InventoryCache,
+    inventory_key,
+)
 from app_server.apps.inventory import MAX_TOOLS
+from app_server.apps.stored import MAX_FILE_BYTES
 from tests.harness import claim
 
 ENDPOINT = "https://chatgpt.com/backend-api/ps/mcp"
@@ -36,7 +44,7 @@ def put(home: Path, content: bytes) -> None:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == "app_server.apps.cache"]
+    return [r.getMessage() for r in caplog.records if r.name == "app_server.apps.stored"]
 
 
 @claim("apps:t-22")
@@ -77,7 +85,7 @@ async def test_nobody_reads_the_inventory_of_another_account_endpoint_or_product
 
 
 def test_the_name_of_the_file_is_that_of_the_reference() -> None:
-    assert cache_key(ME, ENDPOINT, None) == KEY
+    assert inventory_key(ME, ENDPOINT, None) == KEY
 
 
 @claim("apps:t-19")
@@ -134,9 +142,9 @@ async def test_what_tells_of_the_account_is_not_read_either(tmp_path: Path) -> N
         (b"[]", "not of version 1"),
         (b'{"tools":[]}', "not of version 1"),
         (b'{"schema_version":2,"tools":[]}', "not of version 1"),
-        (b'{"schema_version":1}', "not a list of tools"),
-        (b'{"schema_version":1,"tools":{}}', "not a list of tools"),
-        (b'{"schema_version":1,"tools":["a"]}', "not a list of tools"),
+        (b'{"schema_version":1}', "no list of tools"),
+        (b'{"schema_version":1,"tools":{}}', "no list of tools"),
+        (b'{"schema_version":1,"tools":["a"]}', "no list of tools"),
         (b'{"schema_version":1,"tools":[]}' + b" " * MAX_FILE_BYTES, "more than 8388608 bytes"),
         (
             b'{"schema_version":1,"tools":[' + b",".join([b"{}"] * (MAX_TOOLS + 1)) + b"]}",
@@ -149,7 +157,7 @@ async def test_a_file_that_cannot_be_used_counts_as_none_until_it_is_replaced(
 ) -> None:
     put(tmp_path, content)
     assert await cache(tmp_path).read() is None
-    assert warnings(caplog) == [f"the cached apps are not used: {reason}"]
+    assert warnings(caplog) == [f"the cached tools of apps are not used: {reason}"]
     assert file_of(tmp_path).read_bytes() == content
     await cache(tmp_path).write(TOOLS)
     assert await cache(tmp_path).read() == TOOLS
@@ -172,8 +180,8 @@ async def test_an_inventory_at_its_bounds_is_written_and_one_above_is_not(
     await cache(tmp_path).write([{}] * (MAX_TOOLS + 1))
     assert await cache(tmp_path).read() == full
     assert warnings(caplog) == [
-        "apps are not cached: more than 8388608 bytes",
-        "apps are not cached: more than 4096 tools",
+        "tools of apps are not cached: more than 8388608 bytes",
+        "tools of apps are not cached: more than 4096 tools",
     ]
 
 
@@ -190,7 +198,7 @@ async def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     await cache(tmp_path).write([])
     assert await cache(tmp_path).read() == TOOLS
     assert list(file_of(tmp_path).parent.iterdir()) == [file_of(tmp_path)]
-    assert warnings(caplog) == ["apps are not cached: No space left on device"]
+    assert warnings(caplog) == ["tools of apps are not cached: No space left on device"]
 
 
 async def test_a_place_that_is_no_folder_is_a_warning(
@@ -200,6 +208,62 @@ async def test_a_place_that_is_no_folder_is_a_warning(
     assert await cache(tmp_path).read() is None
     await cache(tmp_path).write(TOOLS)
     assert warnings(caplog) == [
-        "the cached apps cannot be read: Not a directory",
-        "apps are not cached: File exists",
+        "the cached tools of apps cannot be read: Not a directory",
+        "tools of apps are not cached: File exists",
     ]
+
+
+ENTRIES: list[dict[str, Any]] = [{"id": "a", "name": "A"}]
+BASE = "https://chatgpt.com/backend-api"
+DIRECTORY_KEY = hashlib.sha1(
+    b'{"chatgpt_base_url":"https://chatgpt.com/backend-api","account_id":"acct-1",'
+    b'"chatgpt_user_id":"user-1","is_workspace_account":false}'
+).hexdigest()
+
+
+def directory(home: Path, identity: CacheIdentity = ME, base_url: str = BASE) -> DirectoryCache:
+    return DirectoryCache(home, identity, base_url)
+
+
+async def test_the_directory_is_kept_by_account_and_address(tmp_path: Path) -> None:
+    await directory(tmp_path).write(ENTRIES)
+    assert await directory(tmp_path).read() == ENTRIES
+    file = tmp_path / "cache" / "codex_app_directory" / f"{DIRECTORY_KEY}.json"
+    assert json.loads(file.read_text()) == {"schema_version": 1, "connectors": ENTRIES}
+    others = [
+        directory(tmp_path, CacheIdentity("acct-1", "user-1", True)),
+        directory(tmp_path, CacheIdentity("acct-2", "user-1", False)),
+        directory(tmp_path, base_url="https://example.com"),
+    ]
+    assert [await other.read() for other in others] == [None] * 3
+    nobody = directory(tmp_path, CacheIdentity(None, None, False))
+    await nobody.write(ENTRIES)
+    assert await nobody.read() is None
+    assert list(file.parent.iterdir()) == [file]
+
+
+async def test_a_directory_of_another_version_is_deleted_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "cache" / "codex_app_directory" / f"{DIRECTORY_KEY}.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"schema_version":2,"connectors":[]}')
+    assert await directory(tmp_path).read() is None
+    assert not file.exists()
+    file.write_text("[")
+    assert await directory(tmp_path).read() is None
+    assert file.exists()
+    assert warnings(caplog) == [
+        "the cached apps of the directory are not used: not of version 1",
+        "the cached apps of the directory are not used: not JSON",
+    ]
+
+
+async def test_a_directory_above_its_bound_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full: list[dict[str, Any]] = [{}] * MAX_ENTRIES
+    await directory(tmp_path).write(full)
+    await directory(tmp_path).write([*full, {}])
+    assert await directory(tmp_path).read() == full
+    assert warnings(caplog) == ["apps of the directory are not cached: more than 16384 connectors"]

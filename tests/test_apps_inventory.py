@@ -1,5 +1,6 @@
 """Apps: the endpoint's list of tools, and the names that are made from it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from app_server.apps.inventory import (
     InconsistentInventory,
     Inventory,
     build_inventory,
+    inventory_bytes,
 )
 from app_server.apps.names import (
     MAX_NAME_BYTES,
@@ -180,9 +182,10 @@ def test_a_tool_without_name_or_origin_is_dropped(dropped: dict[str, Any]) -> No
 def test_connectors_are_sorted_by_id_and_tools_stay_in_order() -> None:
     inventory = build_inventory(
         [
-            listed("z", "b", "B", meta={"connector_description": "first"}),
+            listed("z", "b", "B"),
             listed("y", "a", "A"),
-            listed("x", "b", "B", meta={"connector_description": "second"}),
+            listed("x", "b", "B", meta={"connector_description": "first"}),
+            listed("w", "b", "B", meta={"connector_description": "second"}),
             listed("x", "b", "B", title="the second x"),
             listed("X", "b", "B"),
         ]
@@ -191,7 +194,7 @@ def test_connectors_are_sorted_by_id_and_tools_stay_in_order() -> None:
         (c.id, c.description, [(t.name, t.title) for t in c.tools]) for c in inventory.connectors
     ] == [
         ("a", None, [("y", None)]),
-        ("b", "first", [("z", None), ("x", None), ("X", None)]),
+        ("b", "first", [("z", None), ("x", None), ("w", None), ("X", None)]),
     ]
 
 
@@ -240,6 +243,18 @@ def test_the_digest_depends_on_all_that_is_served_and_on_nothing_else() -> None:
         digest(a, b, listed("a", "c", "D")),
     ]
     assert len({same, *others}) == 1 + len(others)
+
+
+def test_the_size_of_an_inventory_is_that_of_its_compact_array() -> None:
+    tools: list[dict[str, Any]] = [{"name": "ä"}, {"name": "b", "inputSchema": {}}]
+    sizes = [
+        len(json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode()) for one in tools
+    ]
+    assert [inventory_bytes(tools[:count]) for count in range(3)] == [
+        2,
+        2 + sizes[0],
+        2 + sizes[0] + 1 + sizes[1],
+    ]
 
 
 def routes(*tools: dict[str, Any]) -> dict[str, list[str]]:

@@ -2137,10 +2137,10 @@ async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(
     async def broken(*_: Any) -> None:
         raise LookupError("the SDK broke")
 
-    async def connector() -> Any:
+    async def sdk() -> Any:
         return broken
 
-    monkeypatch.setattr("app_server.mcp.connections.load_connector", connector)
+    monkeypatch.setattr("app_server.mcp.connections.load_sdk", sdk)
     async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
         thread_id = await client.start_thread()
         told = await steps_until_settled(client, "raw")

@@ -30,7 +30,7 @@ from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.config import HttpTransport, OAuthSettings, ServerConfig, read_mcp_settings
 from app_server.mcp.errors import NotLoggedIn, OAuthFailed, OAuthUnavailable
 from app_server.mcp.listing import Listing
-from app_server.mcp.loading import load_connector
+from app_server.mcp.loading import load_sdk
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, credential_key
 from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.tokens import TokenSource
@@ -529,7 +529,7 @@ async def test_a_server_knows_whether_there_has_been_a_sign_in(tmp_path: Path) -
                 keep(tmp_path, peer, {"access_token": "old"})
             server = fresh_server(peer, tmp_path)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.run, load_connector, str(tmp_path))
+                tasks.start_soon(server.run, load_sdk, str(tmp_path))
                 with anyio.fail_after(5):
                     await server.settled.wait()
                 assert server.status == "authenticationRequired"

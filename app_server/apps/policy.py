@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from app_server.apps.inventory import AppTool, Connector
 from app_server.apps.names import RESOURCES, Route, stripped_title
-from app_server.apps.presentation import ApprovalTemplates, tool_metadata
+from app_server.apps.presentation import PresentedTools
 from app_server.apps.settings import (
     DEFAULT,
     AppChoice,
@@ -139,11 +139,12 @@ def registrations(
     plugin_names: Mapping[str, Sequence[str]],
     *,
     origin: str,
-    templates: ApprovalTemplates,
+    presented: PresentedTools,
 ) -> list[Registration]:
     """Turn a generation into registrations: the server of resources first, then sorted by name.
 
-    `plugin_names` are those of plugins by connector id; `origin` is that of the hosted endpoint.
+    `plugin_names` are those of plugins by connector id; `origin` is that of the hosted endpoint;
+    `presented` is what `present_tools` made of the generation's routes.
     Equal arguments give equal registrations. Source: docs/apps.md, "Registrations".
     """
     telemetry = Telemetry(origin=origin, count_list=False)
@@ -172,10 +173,7 @@ def registrations(
                 trusts_approval_context=True,
                 sandbox_state_source="primary",
                 approvals_reviewer=policy.reviewer(route.connector),
-                tools={
-                    name: tool_metadata(route.connector, tool, templates)
-                    for name, tool in route.tools.items()
-                },
+                tools=presented[route.server],
             ),
         )
         for route in sorted(generation.routes, key=lambda route: route.server)

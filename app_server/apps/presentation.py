@@ -7,13 +7,13 @@ Source: docs/apps.md, "Approvals".
 import logging
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
 from app_server.apps.inventory import AppTool, Connector
-from app_server.apps.names import RESOURCES, stripped_title
+from app_server.apps.names import RESOURCES, Route, stripped_title
 from app_server.extension.metadata import (
     MAX_FORM_META_BYTES,
     ApprovalIdentity,
@@ -106,10 +106,39 @@ class ApprovalTemplates:
 NO_TEMPLATES = ApprovalTemplates()
 
 
-def tool_metadata(
+PresentedTools: TypeAlias = Mapping[str, Mapping[str, ToolMetadata]]
+"""What the generic rooms may know of tools, by server and routed name."""
+
+
+def present_tools(routes: Sequence[Route], templates: ApprovalTemplates) -> PresentedTools:
+    """Say what the generic rooms may know of each tool; once for each generation.
+
+    A full inventory takes a twentieth of a second: not for the loop.
+    Source: docs/extensions.md, "Metadata".
+    """
+    return {
+        route.server: {
+            name: _tool_metadata(route.connector, tool, templates)
+            for name, tool in route.tools.items()
+        }
+        for route in routes
+    }
+
+
+def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
+    """Say in an item to which app a call goes."""
+    return McpToolCallAppContext(
+        connector_id=connector.id,
+        link_id=tool.link_id,
+        resource_uri=tool.resources[0] if tool.resources else None,
+        app_name=connector.name,
+        action_name=tool.action_name,
+    )
+
+
+def _tool_metadata(
     connector: Connector, tool: AppTool, templates: ApprovalTemplates
 ) -> ToolMetadata:
-    """Say what the generic rooms may know of a tool. Source: docs/extensions.md, "Metadata"."""
     return ToolMetadata(
         approval_identity=ApprovalIdentity(server=RESOURCES, source=connector.id, tool=tool.name),
         approval_source=ApprovalSource(
@@ -124,17 +153,6 @@ def tool_metadata(
         ),
         metric_labels={"connector_id": connector.id, "connector_name": connector.name},
         search_aliases=_aliases(connector.name, tool.name),
-    )
-
-
-def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
-    """Say in an item to which app a call goes."""
-    return McpToolCallAppContext(
-        connector_id=connector.id,
-        link_id=tool.link_id,
-        resource_uri=tool.resources[0] if tool.resources else None,
-        app_name=connector.name,
-        action_name=tool.action_name,
     )
 
 

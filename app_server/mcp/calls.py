@@ -11,24 +11,9 @@ from pydantic_core import to_json
 
 from app_server.mcp.naming import RawName
 from app_server.mcp_wire.errors import McpError, PeerError
+from protocol.mcp import RESERVED_META, RESERVED_META_PREFIXES
 from protocol.model import Json, JsonObject
 
-RESERVED_KEYS = frozenset(
-    {
-        "callId",
-        "itemId",
-        "threadId",
-        "sessionId",
-        "windowId",
-        "turnId",
-        "x-codex-turn-metadata",
-        "_codex_apps",
-        "plugin_id",
-        "codex_bridge_mcp_call_id",
-        "progressToken",
-        "openai/confirmation_policies",
-    }
-)
 SANDBOX_CAPABILITIES = ("codex/sandbox-state-meta", "codex/sandbox-state")
 """Experimental capabilities of servers that want the sandbox state; also its keys in `_meta`."""
 
@@ -37,8 +22,6 @@ INPUT_CAPABILITY = "codex/tool-input-meta"
 
 EFFECTIVE_INPUT = "codex/toolInput"
 """Where in `_meta` of a result they say it; nobody else sees it."""
-
-RESERVED_PREFIXES = ("codex/", "io.modelcontextprotocol/")
 
 BYTES_PER_TOKEN = 4.8
 """A token counts as four bytes, and a limit in tokens leaves a fifth more."""
@@ -89,7 +72,7 @@ def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObj
 
 
 def _is_reserved(key: str) -> bool:
-    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
+    return key in RESERVED_META or key.startswith(RESERVED_META_PREFIXES)
 
 
 def without_effective_input(result: JsonObject) -> tuple[JsonObject, Json]:

@@ -17,7 +17,7 @@ from app_server.mcp.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import BadArguments, RequiredServersFailed, ToolDisabled, UnknownServer
 from app_server.mcp.listing import Listing
-from app_server.mcp.loading import load_connector
+from app_server.mcp.loading import load_sdk
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import Peer
@@ -103,7 +103,7 @@ class ServerSet:
 
     def _launch(self, server: McpServer) -> None:
         if self._tasks is not None and server.startable:
-            self._tasks.start_soon(server.run, load_connector, self._cwd)
+            self._tasks.start_soon(server.run, load_sdk, self._cwd)
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
@@ -247,6 +247,10 @@ class ServerSet:
         if self._table is None or self._table[0] != listed:
             self._table = listed, _table_of(listed)
         return self._table[1]
+
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return an id of what an environment is now; None if it is unknown."""
+        return self._processes.instance_of(environment_id)
 
     def server(self, name: str) -> McpServer:
         """Find a server.

@@ -10,11 +10,13 @@ from app_server.mcp.config import ServerConfig
 from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.processes import Processes
 
-Connector: TypeAlias = Callable[[ServerConfig, str, ConnectionOwner, Processes], Awaitable[None]]
+ServeConnection: TypeAlias = Callable[
+    [ServerConfig, str, ConnectionOwner, Processes], Awaitable[None]
+]
 """Holds one connection from start to end (`app_server.mcp.client.serve_connection`)."""
 
 
-async def load_connector() -> Connector:
+async def load_sdk() -> ServeConnection:
     """Import the SDK, beside the event loop, and return what connects with it."""
     client = await anyio.to_thread.run_sync(importlib.import_module, "app_server.mcp.client")
-    return cast(Connector, client.serve_connection)
+    return cast(ServeConnection, client.serve_connection)

@@ -29,7 +29,7 @@ from app_server.mcp.errors import (
     UnknownServer,
 )
 from app_server.mcp.listing import Listing
-from app_server.mcp.loading import Connector
+from app_server.mcp.loading import ServeConnection
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.peer import Peer, list_all
 from app_server.mcp.processes import Processes
@@ -101,7 +101,7 @@ class McpServer:
         if not self.startable:
             self.settled.set()
 
-    async def run(self, load_connector: Callable[[], Awaitable[Connector]], cwd: str) -> None:
+    async def run(self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
         """Start the server and hold its connection until it ends or is stopped."""
         if self.settled.is_set():
             return
@@ -116,7 +116,7 @@ class McpServer:
                 )
                 self.failed(StartupFailed(reason))
                 return
-            connect = await load_connector()
+            connect = await load_sdk()
             for wait_s in (*RETRY_WAITS_S, None):
                 self._may_retry = wait_s is not None
                 await self._connect_once(connect, cwd)
@@ -124,7 +124,7 @@ class McpServer:
                     return
                 await self._sleep(wait_s)
 
-    async def _connect_once(self, connect: Connector, cwd: str) -> None:
+    async def _connect_once(self, connect: ServeConnection, cwd: str) -> None:
         try:
             await connect(self.config, cwd, self, self._processes)
         except Exception:

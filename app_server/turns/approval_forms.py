@@ -13,16 +13,21 @@ from app_server.turns.review_evidence import (
     bounded,
 )
 from app_server.turns.reviewer import PlannedAction
-from protocol.elicitation import FormElicitation
-from protocol.items import McpToolCallGuardianApprovalReviewAction
+from protocol.elicitation import (
+    SOURCE_DESCRIPTION,
+    SOURCE_ID,
+    SOURCE_NAME,
+    FormElicitation,
+)
+from protocol.items import reviewed_call
 from protocol.model import Json, JsonObject
 
 _LIMITS = {
     "tool_title": MAX_DETAIL_BYTES,
     "tool_description": MAX_DESCRIPTION_BYTES,
-    "connector_id": MAX_DETAIL_BYTES,
-    "connector_name": MAX_DETAIL_BYTES,
-    "connector_description": MAX_DESCRIPTION_BYTES,
+    SOURCE_ID: MAX_DETAIL_BYTES,
+    SOURCE_NAME: MAX_DETAIL_BYTES,
+    SOURCE_DESCRIPTION: MAX_DESCRIPTION_BYTES,
 }
 
 
@@ -55,13 +60,8 @@ def planned_by_server(turn_id: str, form: FormElicitation) -> PlannedAction | No
         "message": bounded(form.message, MAX_DESCRIPTION_BYTES),
         "arguments": bounded(arguments, MAX_ARGUMENTS_BYTES),
     }
-    action = McpToolCallGuardianApprovalReviewAction(
-        server=form.server_name,
-        tool_name=name,
-        connector_id=told.get("connector_id"),
-        connector_name=told.get("connector_name"),
-        tool_title=told.get("tool_title"),
-    )
+    source = told.get(SOURCE_ID), told.get(SOURCE_NAME)
+    action = reviewed_call(form.server_name, name, told.get("tool_title"), source)
     return PlannedAction(turn_id, None, action, evidence)
 
 

@@ -13,7 +13,7 @@ from app_server.mcp.connections import Tool
 from app_server.turns.review_evidence import connected_account, planned_call
 from app_server.turns.reviewer import PlannedAction
 from protocol.elicitation import FormElicitation, McpElicitationSchema
-from protocol.items import McpToolCallGuardianApprovalReviewAction
+from protocol.items import reviewed_call
 from protocol.model import Json, JsonObject
 
 RESERVED_KEYS = frozenset(
@@ -90,12 +90,11 @@ def planned_action(request: ApprovalRequest) -> PlannedAction:
     """Put the question to the reviewer."""
     tool = request.tool
     source, title = tool.metadata.approval_source, tool.definition.get("title")
-    action = McpToolCallGuardianApprovalReviewAction(
-        server=tool.raw.server,
-        tool_name=tool.raw.tool,
-        connector_id=None if source is None else source.id,
-        connector_name=None if source is None else source.name,
-        tool_title=title if isinstance(title, str) else None,
+    action = reviewed_call(
+        tool.raw.server,
+        tool.raw.tool,
+        title if isinstance(title, str) else None,
+        (None, None) if source is None else (source.id, source.name),
     )
     return PlannedAction(
         turn_id=request.turn_id,
