@@ -6,7 +6,7 @@ Source: docs/apps.md, "Generations".
 
 import logging
 import secrets
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
 from uuid import uuid4
 
 import anyio
@@ -18,7 +18,7 @@ from app_server.apps.files import FileSupport
 from app_server.apps.http import Door, Entrance
 from app_server.apps.inventory import Inventory
 from app_server.apps.local_server import LocalServer
-from app_server.apps.names import Route
+from app_server.apps.names import RESOURCES, Route
 from app_server.apps.ports import AuthGuard, UpstreamPool
 from app_server.apps.resources import resource_server
 from app_server.apps.running import Running
@@ -52,25 +52,23 @@ class Generation:
         files: FileSupport | None,
         refresh: Refresh,
     ) -> None:
-        """Make the servers; `open_generation` also opens the port."""
+        """Draw the bearers; `open_generation` also opens the port."""
         self.id = uuid4().hex
         self.inventory = inventory
         self.routes = routes
         self.leases = 0
         self.owner: Owner = _GenerationOwner(self)
         self._running = Running()
-        standing = StandingStreams()
-        backing = Backing(self.id, pool, guard, standing, self._running)
-        servers: list[LocalServer] = [resource_server(backing)]
-        servers += [ConnectorServer(route, backing, files, refresh).server for route in routes]
-        self._doors = {server.name: Door(server.sdk, standing) for server in servers}
+        self._backing = Backing(self.id, pool, guard, StandingStreams(), self._running)
+        self._files = files
+        self._refresh = refresh
         self._bearers = {
-            server.name: SecretStr(secrets.token_urlsafe(BEARER_BYTES)) for server in servers
+            name: SecretStr(secrets.token_urlsafe(BEARER_BYTES))
+            for name in (RESOURCES, *(route.server for route in routes))
         }
-        self._entrance = Entrance(
-            {_path(name): (self._bearers[name], door) for name, door in self._doors.items()}, guard
-        )
+        self._entrance = Entrance(guard)
         self._closing = anyio.Event()
+        self._answered = anyio.Event()
         self._closed = anyio.Event()
 
     @property
@@ -111,9 +109,15 @@ class Generation:
             OSError: no port can be opened; nothing was started.
         """
         try:
-            async with serve_on_loopback(self._entrance) as port, AsyncExitStack() as stack:
-                for door in self._doors.values():
-                    await stack.enter_async_context(door.sessions.run())
+            async with (
+                serve_on_loopback(self._entrance) as port,
+                anyio.create_task_group() as doors,
+            ):
+                # A server takes a millisecond to make: others have their turn in between.
+                for server in self._servers():
+                    door = Door(server.sdk, self._backing.standing)
+                    await doors.start(self._hold_open, door)
+                    self._entrance.add(_path(server.name), self._bearers[server.name], door)
                 self._entrance.port = port
                 task_status.started()
                 await self._closing.wait()
@@ -122,11 +126,23 @@ class Generation:
             self._closing.set()
             self._closed.set()
 
+    def _servers(self) -> Iterator[LocalServer]:
+        yield resource_server(self._backing)
+        for route in self.routes:
+            yield ConnectorServer(route, self._backing, self._files, self._refresh).server
+
+    async def _hold_open(self, door: Door, *, task_status: TaskStatus[None]) -> None:
+        # Each in a task of its own: their sessions end side by side.
+        async with door.sessions.run():
+            task_status.started()
+            await self._answered.wait()
+
     async def _say_goodbye(self) -> None:
         self._entrance.close()
         self._running.end()
         with anyio.move_on_after(GOODBYE_S):
             await self._entrance.wait_until_answered()
+        self._answered.set()
 
     async def close(self) -> None:
         """End everything, leased or not, and wait until the port is closed; any number of times."""

@@ -6,7 +6,6 @@ Source: docs/apps.md, "Local routes".
 """
 
 import hmac
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -91,17 +90,18 @@ class Door:
 class Entrance:
     """An ASGI application that lets in who may: no browser, and nobody without the right bearer."""
 
-    def __init__(
-        self, doors: Mapping[str, tuple[SecretStr, Application]], guard: AuthGuard
-    ) -> None:
-        """`doors` has the bearer and the server of each path."""
-        self._doors = doors
+    def __init__(self, guard: AuthGuard) -> None:
+        self._doors: dict[str, tuple[bytes, Application]] = {}
         self._guard = guard
         self._closed = False
         self._running = 0
         self._all_answered = anyio.Event()
         self.port = 0
         """Set once it is known; nobody gets in before."""
+
+    def add(self, path: str, bearer: SecretStr, door: Application) -> None:
+        """Let in at a path who has its bearer."""
+        self._doors[path] = (b"Bearer " + bearer.get_secret_value().encode(), door)
 
     def close(self) -> None:
         """Let nobody in any more: 503."""
@@ -137,8 +137,7 @@ class Entrance:
         found = self._doors.get(scope["path"])
         if found is None:
             return 404
-        bearer, door = found
-        expected = b"Bearer " + bearer.get_secret_value().encode()
+        expected, door = found
         given = _values(scope, b"authorization")
         if len(given) != 1 or not hmac.compare_digest(given[0], expected):
             return 401

@@ -40,6 +40,9 @@ DELIVERY_S = 10.0
 Once it is sent its answer has no limit but the end of the call: a human may be thinking.
 """
 
+GOODBYE_S = 2.0
+"""For the end of what a session opened upstream."""
+
 OUTDATED = "the credentials for apps are out of date"
 
 _CANCEL: JsonObject = {"action": "cancel"}
@@ -89,7 +92,7 @@ class LocalSession:
         session = connection.state.get(_STATE)
         if session is None:
             session = connection.state[_STATE] = cls(connection, server, backing)
-            connection.exit_stack.push_async_callback(backing.pool.close, session._key)
+            connection.exit_stack.push_async_callback(session._leave)
         assert isinstance(session, LocalSession)
         return session
 
@@ -121,11 +124,16 @@ class LocalSession:
         finally:
             self._waiting -= 1
 
+    async def _leave(self) -> None:
+        with anyio.move_on_after(GOODBYE_S) as limit:
+            await self._backing.pool.close(self._key)
+        if limit.cancelled_caught:
+            logger.warning("a session with the endpoint did not end within %g s", GOODBYE_S)
+
     def supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""
         capabilities = self._connection.client_capabilities
-        if capabilities is None:
-            return False
+        assert capabilities is not None  # A session begins with its client's introduction.
         if mode == "openai/form":
             return mode in (capabilities.extensions or {})
         elicitation = capabilities.elicitation
@@ -134,7 +142,7 @@ class LocalSession:
         if mode == "url":
             return elicitation.url is not None
         # Before there were modes, the bare capability meant forms.
-        return elicitation.form is not None or elicitation.url is None
+        return mode == "form" and (elicitation.form is not None or elicitation.url is None)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the client; see DownstreamPeer. Whatever goes wrong is `cancel`."""

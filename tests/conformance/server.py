@@ -1,0 +1,112 @@
+"""The server scenarios of the official MCP conformance suite against local routes.
+
+`python -m tests.conformance.server COMMAND...` serves a connector and the resources, each with
+answers in JSON and as event streams, and runs `COMMAND server --url URL ...` for each of them. The
+suite sends no bearer, so it is put in here; everything else that guards a route is in its place.
+Source: docs/mcp.md, "Conformance".
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from pydantic import SecretStr
+
+from app_server.apps.connector import ConnectorServer
+from app_server.apps.http import Door, Entrance
+from app_server.apps.inventory import build_inventory
+from app_server.apps.names import allocate_routes
+from app_server.apps.resources import resource_server
+from app_server.apps.running import Running
+from app_server.apps.session import Backing
+from app_server.apps.standing import StandingStreams
+from app_server.loopback import HOST, serve_on_loopback
+from tests.apps_peer import FakePool, Guard
+from tests.conformance import endpoint
+
+BEARER = SecretStr("conformance")
+BASELINES = Path(__file__).parent
+SUITE_S = 120
+
+
+@asynccontextmanager
+async def serve_routes(*, json_answers: bool) -> AsyncIterator[dict[str, str]]:
+    """Serve both kinds of routes while the context lasts; gives their addresses."""
+
+    async def refresh() -> None:
+        raise AssertionError("nobody signs in")
+
+    guard, standing = Guard(), StandingStreams()
+    backing = Backing("conformance", FakePool(endpoint.answer), guard, standing, Running())
+    [route] = allocate_routes(build_inventory(endpoint.TOOLS))
+    servers = {
+        "connector": ConnectorServer(route, backing, None, refresh).server,
+        "resources": resource_server(backing),
+    }
+    doors = {
+        f"/{kind}": Door(server.sdk, standing, json_answers=json_answers)
+        for kind, server in servers.items()
+    }
+    entrance = Entrance(guard)
+    for path, door in doors.items():
+        entrance.add(path, BEARER, door)
+
+    async def with_bearer(scope: Any, receive: Any, send: Any) -> None:
+        given = (b"authorization", b"Bearer " + BEARER.get_secret_value().encode())
+        await entrance({**scope, "headers": [*scope["headers"], given]}, receive, send)
+
+    async with serve_on_loopback(with_bearer) as port, AsyncExitStack() as stack:
+        for door in doors.values():
+            await stack.enter_async_context(door.sessions.run())
+        entrance.port = port
+        yield {kind: f"http://{HOST}:{port}/{kind}" for kind in servers}
+
+
+async def run_suite(command: list[str], output: Path) -> int:
+    """Run the active scenarios for each route and kind of answers; returns how many runs failed."""
+    failed = 0
+    for json_answers in (True, False):
+        mode = "json" if json_answers else "events"
+        async with serve_routes(json_answers=json_answers) as urls:
+            for kind, url in urls.items():
+                run = [*command, "server", "--url", url, "--suite", "active"]
+                run += ["--expected-failures", str(BASELINES / f"baseline_{kind}.yml")]
+                run += ["--output-dir", str(output / f"{mode}-{kind}")]
+                done = await anyio.to_thread.run_sync(_run, run)
+                print(f"{kind}, {mode}: {_summary(done.stdout)}")
+                if done.returncode:
+                    failed += 1
+                    print(done.stdout, file=sys.stderr)
+    return failed
+
+
+def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=SUITE_S, env=os.environ, check=False
+    )
+
+
+def _summary(said: str) -> str:
+    totals = re.findall(r"^Total: .*$", said, re.MULTILINE)
+    return totals[-1] if totals else "no summary"
+
+
+def main() -> int:
+    """Run everything; returns 1 if a run failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("command", nargs="+", help="that runs the suite")
+    options = parser.parse_args()
+    return 1 if anyio.run(run_suite, options.command, options.output_dir) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
