@@ -141,8 +141,11 @@ class Guard:
     """Credentials that can be changed."""
 
     held: bool = True
+    asked: int = 0
+    """How often somebody looked: twice for each request, once more before each step of a call."""
 
     def holds(self) -> bool:
+        self.asked += 1
         return self.held
 
 
@@ -204,6 +207,7 @@ class LocalClient:
         self.hello: JsonObject = {}
         self.listening = asyncio.Event()
         """Set when the stream for what the server asks is open."""
+        self.session_id = ""
 
     async def listens(self) -> None:
         """Wait until the server can ask."""
@@ -253,11 +257,12 @@ async def connect(
 ) -> AsyncIterator[LocalClient]:
     """Connect to a route; leaving ends the session."""
     authorization = {"authorization": f"Bearer {bearer.get_secret_value()}"}
-    listening = asyncio.Event()
+    clients: list[LocalClient] = []
 
     async def watch(response: httpx2.Response) -> None:
         if response.request.method == "GET" and response.status_code == 200:
-            listening.set()
+            clients[0].session_id = response.request.headers["mcp-session-id"]
+            clients[0].listening.set()
 
     async with (
         httpx2.AsyncClient(
@@ -271,7 +276,7 @@ async def connect(
     ):
         dispatcher = JSONRPCDispatcher(*streams)
         client = LocalClient(dispatcher, asked)
-        client.listening = listening
+        clients.append(client)
         await tasks.start(dispatcher.run, client.answer, client.hear)
         client.hello = await client.request(
             "initialize",

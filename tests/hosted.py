@@ -57,7 +57,7 @@ class Script:
 
 
 def _name_of(arrival: Arrival) -> str:
-    if arrival.path == MCP_PATH and arrival.method == "POST":
+    if arrival.path == MCP_PATH and arrival.body:
         method: str = from_json(arrival.body).get("method", "answer")
         return method
     return f"{arrival.method} {arrival.path}"

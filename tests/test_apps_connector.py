@@ -368,6 +368,41 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_the_session_goes_on() 
     assert len({exchange.key for exchange in served.pool.exchanges}) == 1
 
 
+@claim("apps:t-35")
+async def test_a_call_that_is_cancelled_while_it_waits_never_goes_upstream() -> None:
+    hold = Hold()
+    async with (
+        serve_tools([listed("look")], FakePool(hold)) as served,
+        served.client() as client,
+        anyio.create_task_group() as tasks,
+    ):
+        results = []
+
+        async def call() -> None:
+            results.append(await client.call("look", {"n": 1}))
+
+        tasks.start_soon(call)
+        await hold.wait_until_reached()
+        served.pool.answer = done
+        await client.listens()
+        before = served.guard.asked
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(client.call, "look", {"n": 2})
+            with anyio.fail_after(WAIT_S):
+                while served.guard.asked < before + 2:
+                    await anyio.sleep(0.001)
+            waiting.cancel_scope.cancel()
+        # What is said in one session arrives in order.
+        await client.request("ping")
+        hold.let_go.set()
+        with anyio.fail_after(WAIT_S):
+            while not results:
+                await anyio.sleep(0.001)
+        assert await client.call("look", {"n": 3}) == DONE
+    assert results == [DONE]
+    assert [exchange.params["arguments"]["n"] for exchange in served.pool.exchanges] == [1, 3]
+
+
 async def test_the_end_of_a_session_ends_what_it_opened_upstream() -> None:
     async with serve_tools([listed("look"), listed("find", "drive")]) as served:
         async with served.client() as client:

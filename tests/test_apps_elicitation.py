@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
@@ -142,6 +143,52 @@ async def test_a_client_that_does_not_listen_cancels_after_a_while(
         assert await client.call("look") == {"said": CANCEL}
         monkeypatch.setattr(StandingStreams, "wait_for", standing)
     assert (user.asked, DELIVERY_S) == ([], 10.0)
+
+
+async def test_a_question_waits_for_the_stream_of_its_own_session() -> None:
+    standing = StandingStreams()
+    heard = []
+
+    async def wait() -> None:
+        await standing.wait_for("mine")
+        heard.append("mine")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        standing.opened("another")
+        await anyio.wait_all_tasks_blocked()
+        assert heard == []
+        standing.opened("mine")
+        with anyio.fail_after(WAIT_S):
+            await anyio.wait_all_tasks_blocked()
+        assert heard == ["mine"]
+        await standing.wait_for("another")
+        standing.closed("another")
+        with anyio.move_on_after(0) as waiting:
+            await standing.wait_for("another")
+        assert waiting.cancelled_caught
+
+
+async def test_a_second_stream_of_a_session_is_refused_and_the_first_goes_on() -> None:
+    user = Asker({"action": "decline"})
+    async with (
+        serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served,
+        served.client(capabilities=FORM, asked=user) as client,
+        httpx2.AsyncClient(trust_env=False) as http,
+    ):
+        await client.listens()
+        bearer = served.generation.bearer("codex_apps__cal").get_secret_value()
+        second = await http.get(
+            served.generation.url("codex_apps__cal"),
+            headers={
+                "authorization": f"Bearer {bearer}",
+                "accept": "text/event-stream",
+                "mcp-session-id": client.session_id,
+            },
+        )
+        assert second.status_code == 409
+        assert await client.call("look") == {"said": {"action": "decline"}}
 
 
 async def test_an_error_of_the_client_cancels() -> None:

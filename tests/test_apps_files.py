@@ -332,6 +332,15 @@ async def test_a_file_has_a_bound_and_just_the_size_that_it_was_said_to_have(
         assert len(desk.served.pool.exchanges) == 1
 
 
+async def test_an_upload_that_fails_fails_the_call(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, answers={"put": [Response(status_code=503)]}) as desk:
+        (desk.folder / "a").write_bytes(b"a")
+        assert await desk.refusal_later({"more": ["a"]}) == (
+            -32603,
+            "upload of `a` for `more[0]` failed: the file store answered with status 503",
+        )
+
+
 @claim("apps:t-36")
 async def test_a_call_that_is_cancelled_during_an_upload_is_not_forwarded(tmp_path: Path) -> None:
     reached, gone = asyncio.Event(), asyncio.Event()

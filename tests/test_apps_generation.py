@@ -11,14 +11,17 @@ import pytest
 from anyio.abc import TaskGroup
 
 from app_server.apps import session
+from app_server.apps.files import FileSupport
 from app_server.apps.generation import Generation, open_generation
 from app_server.apps.inventory import build_inventory
 from app_server.apps.names import RESOURCES, allocate_routes
+from app_server.apps.upload import Uploads, UploadTarget
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.apps_peer import Exchange, FakePool, Guard, Hold, listed, returns, serve_tools
+from tests.files_peer import FileStore, FolderEnvironment
 from tests.harness import WAIT_S, WireClient, calls, claim, serve
 from tests.harness import Served as ServedServer
 from tests.shelf import Shelf
@@ -230,6 +233,29 @@ async def test_a_turn_calls_a_tool_of_an_app_as_that_of_any_server(tmp_path: Pat
         await until(lambda: apps.generation.leases == 0)
         with anyio.fail_after(WAIT_S):
             await apps.generation.close()
+
+
+@claim("apps:r3")
+async def test_a_turn_whose_environment_has_no_instance_uploads_nothing(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"file": {"type": "object"}}}
+    tool = listed("look", meta={"openai/fileParams": ["file"]}, inputSchema=schema, **READ_ONLY)
+    (tmp_path / "a").write_bytes(b"a")
+    async with FileStore().serve() as store:
+        uploads = Uploads(UploadTarget(store.api, {}))
+        files = FileSupport(FolderEnvironment(tmp_path), uploads)
+        async with (
+            serve_tools([tool], files=files) as apps,
+            serve_thread(tmp_path, apps.generation) as (served, client, _, thread_id),
+        ):
+            messages = await run_call(served, client, thread_id, {"file": "a"})
+        [error] = [
+            m["params"]["item"]["error"]["message"]
+            for m in messages
+            if m.get("method") == "item/completed" and m["params"]["item"]["type"] == "mcpToolCall"
+        ]
+    because = "upload of `a` for `file` failed: the instance of the environment is not known"
+    assert error.endswith(f"Mcp error: -32602: {because}")
+    assert (store.requests, apps.pool.exchanges) == ([], [])
 
 
 async def test_a_question_of_the_endpoint_reaches_the_user_of_the_thread(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp_types import INTERNAL_ERROR
 from pydantic import SecretStr
 
@@ -131,7 +133,7 @@ class Stage:
             return number
 
     async def settle(self) -> None:
-        await anyio.wait_all_tasks_blocked()
+        await turns_of_the_loop()
 
 
 @asynccontextmanager
@@ -247,7 +249,7 @@ async def test_a_place_given_at_the_moment_in_which_its_call_is_cancelled_is_fre
     await places.take()
     async with asyncio.TaskGroup() as tasks:
         waits = tasks.create_task(places.take())
-        await anyio.wait_all_tasks_blocked()
+        await turns_of_the_loop()
         places.give_back()
         assert (counters.open, counters.waiting) == (1, 1)
         waits.cancel()
@@ -405,3 +407,86 @@ async def test_shutting_down_ends_every_session_and_every_wait() -> None:
         await on.call("c")
     assert pool.counters.closed == {"shutdown": 1}
     assert timers.pending() == 0
+
+
+# Any order of events.
+
+KEYS = "abcde"
+PLACES = 3
+
+Step = tuple[str, str]
+
+
+@dataclass
+class Calls:
+    """Calls of a few keys, at most one a key, that end when they are told."""
+
+    on: Stage
+    tasks: asyncio.TaskGroup
+    running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    serving: dict[str, anyio.Event] = field(default_factory=dict)
+    """Keys that have a session now."""
+
+    def take(self, step: Step) -> None:
+        what, key = step
+        running = self.running.get(key)
+        if what == "call" and (running is None or running.done()):
+            self.running[key] = self.tasks.create_task(self._call(key))
+        elif what == "finish" and key in self.serving:
+            self.serving[key].set()
+        elif what == "give up" and running is not None:
+            running.cancel()
+        elif what == "leave":
+            if running is not None:
+                running.cancel()
+            self.tasks.create_task(self.on.pool.close(key))
+        elif what == "break" and self.on.endpoint.sessions:
+            self.on.endpoint.sessions[-1].is_broken = True
+        elif what == "wait":
+            self.on.timers.advance(29)
+
+    async def _call(self, key: str) -> None:
+        try:
+            async with self.on.pool.session_of(key, Nobody()):
+                self.serving[key] = anyio.Event()
+                try:
+                    await self.serving[key].wait()
+                finally:
+                    del self.serving[key]
+        except UpstreamError:
+            pass
+
+    def check(self) -> None:
+        counters = self.on.pool.counters
+        calls = {key for key, task in self.running.items() if not task.done()}
+        assert counters.open == len(self.on.endpoint.live) <= PLACES
+        assert counters.waiting == len(calls - set(self.serving))
+        if counters.waiting:
+            assert len(self.serving) == PLACES
+
+
+STEPS = st.tuples(
+    st.sampled_from(["call", "call", "finish", "give up", "leave", "break", "wait"]),
+    st.sampled_from(KEYS),
+)
+
+
+@claim("apps:b5")
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_happens_places_are_neither_lost_nor_given_twice(steps: list[Step]) -> None:
+    async def run() -> None:
+        async with stage(sessions=PLACES) as on, asyncio.TaskGroup() as tasks:
+            calls = Calls(on, tasks)
+            for step in steps:
+                calls.take(step)
+                await turns_of_the_loop()
+                calls.check()
+            for task in calls.running.values():
+                task.cancel()
+
+    asyncio.run(run())
+
+
+async def turns_of_the_loop() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)

@@ -1,6 +1,6 @@
 """Reading the endpoint's whole list of tools, within bounds.
 
-Source: docs/apps.md, "Bounds".
+Source: docs/apps.md, "The hosted endpoint".
 """
 
 from collections.abc import Awaitable, Callable

@@ -84,6 +84,7 @@ class Places:
     def _refuse(self, place: "asyncio.Future[None]") -> None:
         if not place.done():
             self._counters.refused += 1
+            self._queue.remove(place)
             text = f"no session with the apps became free within {self._limits.wait_s:g} s"
             place.set_exception(UpstreamError(INTERNAL_ERROR, text))
 

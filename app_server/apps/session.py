@@ -133,8 +133,7 @@ class LocalSession:
     def supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""
         capabilities = self._connection.client_capabilities
-        if capabilities is None:
-            return False
+        assert capabilities is not None  # A session begins with its client's introduction.
         if mode == "openai/form":
             return mode in (capabilities.extensions or {})
         elicitation = capabilities.elicitation

@@ -110,7 +110,7 @@ class UpstreamPool:
         self._tasks = None
         self._places.close()
         for held in self._all:
-            held.close("shutdown")
+            self._close(held, "shutdown")
 
     @asynccontextmanager
     async def session_of(

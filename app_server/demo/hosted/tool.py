@@ -91,7 +91,7 @@ def listed(
 ) -> JsonObject:
     """Return the definition of a tool with the connector it belongs to; all arguments required."""
     return {
-        "name": f"{connector.id}_{name}",
+        "name": f"{connector.name.lower()}_{name}",
         "title": f"{connector.name}_{name}",
         "description": description,
         "inputSchema": {

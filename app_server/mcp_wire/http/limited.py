@@ -1,7 +1,4 @@
-"""A bound on whole responses, whatever is in them: a stream of events has none by itself.
-
-Source: docs/apps.md, "Bounds".
-"""
+"""A bound on whole responses, whatever is in them: a stream of events has none by itself."""
 
 from collections.abc import Mapping
 
