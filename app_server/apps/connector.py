@@ -31,6 +31,11 @@ from protocol.model import Json, JsonObject
 EFFECTIVE_INPUT = "codex/toolInput"
 INPUT_CAPABILITY = "codex/tool-input-meta"
 
+MAX_SHOWN_CHARS = 300
+"""Of a name in an error."""
+
+_ABSENT = object()
+
 
 @dataclass(frozen=True, slots=True)
 class _Call:
@@ -48,9 +53,6 @@ class _Call:
         """Return the params of the call upstream."""
         given = {} if self.arguments is _ABSENT else {"arguments": arguments}
         return {"name": self.tool.name, **given, "_meta": self.meta}
-
-
-_ABSENT = object()
 
 
 class ConnectorServer:
@@ -125,7 +127,7 @@ class ConnectorServer:
         name = text_of(params, "name")
         tool = self._route.tools.get(name)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name}")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_SHOWN_CHARS]}")
         arguments = params.get("arguments", _ABSENT)
         if arguments not in (None, _ABSENT) and not isinstance(arguments, dict):
             raise MCPError(INVALID_PARAMS, "arguments must be an object")
