@@ -72,7 +72,6 @@ class ConnectionPorts:
     network: anyio.Lock
     """Held by the one that fetches."""
     templates: ApprovalTemplates
-    files: FileSupport | None
     published: Callable[[], None]
     """Hears that there is something new to contribute."""
     now_s: Callable[[], float] = anyio.current_time
@@ -98,9 +97,13 @@ class Connection:
         target: UpstreamTarget,
         guard: Signed,
         cache: InventoryCache | None,
+        files: FileSupport | None,
         ports: ConnectionPorts,
     ) -> None:
-        """Prepare; nothing is asked before `start`. Without `cache` nothing is kept on disk."""
+        """Prepare; nothing is asked before `start`.
+
+        Without `cache` nothing is kept on disk; without `files` no argument carries one.
+        """
         self.key = key
         self.phase: Phase = "new"
         self.published: Published | None = None
@@ -109,6 +112,7 @@ class Connection:
         self.pool = UpstreamPool(target)
         self._guard = guard
         self._cache = cache
+        self._files = files
         self._ports = ports
         self._failures = 0
         self._fetched_s = float("-inf")
@@ -266,7 +270,7 @@ class Connection:
             routes,
             self.pool,
             self._guard,
-            self._ports.files,
+            self._files,
             self._refresh_after_sign_in,
         )
         self._served += 1
@@ -283,7 +287,7 @@ class Connection:
         self, tools: Sequence[JsonObject]
     ) -> tuple[Inventory, str, tuple[Route, ...], PresentedTools]:
         inventory = build_inventory(tools)
-        has_files = self._ports.files is not None
+        has_files = self._files is not None
         digest = inventory.digest([self.key.url, self.key.sku, self.key.revision, has_files])
         routes = allocate_routes(inventory)
         return inventory, digest, routes, present_tools(routes, self._ports.templates)

@@ -27,12 +27,13 @@ from app_server.apps.connection import (
     ConnectionPorts,
     Published,
 )
-from app_server.apps.endpoint import debug_token, upstream_target
-from app_server.apps.files import FileSupport
+from app_server.apps.endpoint import UpstreamTarget, debug_token, upstream_target
+from app_server.apps.files import FilesPort, FileSupport
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot
+from app_server.apps.upload import Uploads, UploadTarget
 from app_server.config import ConfigError
 from app_server.extension.registration import ContributionContext, Registration
 
@@ -61,12 +62,15 @@ class AppsService:
         home: Path,
         auth: AuthPort,
         *,
-        files: FileSupport | None = None,
+        files: FilesPort | None = None,
+        base_url: Callable[[], str | None] = lambda: None,
         environ: Mapping[str, str] = os.environ,
         now_s: Callable[[], float] = anyio.current_time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """Prepare; nothing is asked of anybody before it is needed.
+
+        `base_url` gives the address that stands over the configured one, None without.
 
         Raises:
             BadDebugToken: the variable with the debug token makes no sense.
@@ -74,6 +78,7 @@ class AppsService:
         self._home = home
         self._auth = auth
         self._files = files
+        self._base_url = base_url
         self._debug_token = debug_token(environ)
         self._now_s = now_s
         self._sleep = sleep
@@ -93,7 +98,6 @@ class AppsService:
                     tasks,
                     anyio.Lock(),
                     templates,
-                    self._files,
                     self._bump,
                     self._now_s,
                     self._sleep,
@@ -265,7 +269,7 @@ class AppsService:
         if self._ending.is_set():
             return None
         target = upstream_target(
-            settings.base_url,
+            self._base_url() or settings.base_url,
             self._debug_token or SecretStr(who.token),
             account_id=who.account_id,
             sku=settings.sku,
@@ -286,12 +290,19 @@ class AppsService:
             target,
             Signed(self._auth, state.revision),
             cache if self._debug_token is None else None,
+            self._file_support(target, settings),
             self._ports,
         )
         self._connections[key] = connection
         if len(self._connections) > MAX_CONNECTIONS:
             self._connections.popitem(last=False)[1].end()
         return connection
+
+    def _file_support(self, target: UpstreamTarget, settings: AppsSettings) -> FileSupport | None:
+        if self._files is None:
+            return None
+        api = (self._base_url() or settings.base_url).rstrip("/")
+        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers)))
 
 
 def _origin(url: str) -> str:
