@@ -87,20 +87,18 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def lock_held(home: Path, name: str, wait_s: float) -> Iterator[None]:
+def lock_held(path: Path, wait_s: float) -> Iterator[None]:
     """Hold a lock against other threads and processes; for work that takes milliseconds.
 
     Raises:
         StoreFailed: it cannot be made, or others have held it for `wait_s`.
     """
-    number = _open_lock(home, name)
+    number = _open_lock(path)
     give_up = time.monotonic() + wait_s
     try:
         while not _try_lock(number):
             if time.monotonic() >= give_up:
-                raise StoreFailed(
-                    f"{_lock_file(home, name)}: another process has held it for {wait_s} s"
-                )
+                raise StoreFailed(f"{path}: another process has held it for {wait_s} s")
             time.sleep(LOCK_POLL_S)
         yield
     finally:
@@ -108,13 +106,13 @@ def lock_held(home: Path, name: str, wait_s: float) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def lock_awaited(home: Path, name: str) -> AsyncIterator[None]:
+async def lock_awaited(path: Path) -> AsyncIterator[None]:
     """Hold a lock against other tasks and processes; waits without limit.
 
     Raises:
         StoreFailed: it cannot be made.
     """
-    number = await anyio.to_thread.run_sync(_open_lock, home, name)
+    number = await anyio.to_thread.run_sync(_open_lock, path)
     try:
         while True:
             if _try_lock(number):
@@ -125,13 +123,8 @@ async def lock_awaited(home: Path, name: str) -> AsyncIterator[None]:
         os.close(number)
 
 
-def _lock_file(home: Path, name: str) -> Path:
-    return home / "locks" / f"{name}.lock"
-
-
-def _open_lock(home: Path, name: str) -> int:
+def _open_lock(path: Path) -> int:
     # The file stays: removing it would let two that opened it at different times hold it at once.
-    path = _lock_file(home, name)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -134,6 +134,7 @@ class CredentialStore:
         self.home = home
         self._kind = kind
         self._file = home / FILE_NAME
+        self._lock = home / "locks" / "credentials.lock"
 
     def load(self, name: str, url: str) -> Credential | None:
         """Return the credential of a server, None when there is none.
@@ -169,7 +170,7 @@ class CredentialStore:
                         return
                     if self._kind == "keyring":
                         raise StoreFailed("the Python package `keyring` is not installed")
-            with lock_held(self.home, "credentials", LOCK_WAIT_S):
+            with lock_held(self._lock, LOCK_WAIT_S):
                 document = self._read()
                 entry = document.get(credential.key)
                 kept = dict(entry) if isinstance(entry, dict) else {}
@@ -181,7 +182,7 @@ class CredentialStore:
 
     def _forget(self, key: str) -> None:
         """Take out of the file what the keyring has now."""
-        with lock_held(self.home, "credentials", LOCK_WAIT_S):
+        with lock_held(self._lock, LOCK_WAIT_S):
             document = self._read()
             if document.pop(key, None) is not None:
                 write_private(self._file, to_json(document, indent=2))

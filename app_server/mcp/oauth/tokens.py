@@ -166,7 +166,7 @@ def renewed_by(credential: Credential, token: OAuthToken, now_ms: int) -> Creden
 async def _alone(store: CredentialStore, name: str, url: str) -> AsyncIterator[None]:
     """Hold the lock of one credential, against other connections and other processes."""
     # The hash alone: a server's name need not be a file's.
-    lock_name = f"credential-{credential_key(name, url).rpartition('|')[2]}"
+    lock_name = f"credential-{credential_key(name, url).rpartition('|')[2]}.lock"
     with store_failures():
-        async with lock_awaited(store.home, lock_name):
+        async with lock_awaited(store.home / "locks" / lock_name):
             yield
