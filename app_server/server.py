@@ -18,9 +18,12 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -88,12 +91,17 @@ class AppServer:
         """`clock`, `model` and `extensions` stand in for the real ones in tests."""
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._lazy_model = LazyModel(self._offline_url)
+        as_written = Configuration(settings.home, settings.overrides, settings.cwd)
+        read_settings = partial(_account_settings, as_written)
+        self._accounts = Accounts(settings.home, read_settings, self._clock.now_ms)
+        self._lazy_model = LazyModel(self._offline_url, self._accounts)
         self._model = model or self._lazy_model
         self._extensions = extensions or ExtensionRegistry()
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
-        self._configuration = Configuration(settings.home, settings.overrides, settings.cwd)
+        self._configuration = Configuration(
+            settings.home, settings.overrides, settings.cwd, self._is_signed_in
+        )
         self._connections: set[RpcConnection] = set()
         self._all_gone = anyio.Event()
         self._stopping = anyio.Event()
@@ -240,9 +248,7 @@ class AppServer:
                     partial(_start_signed_in, sessions),
                 ),
             ),
-            LateHandlers(
-                "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
-            ),
+            self._account_area(),
             LateHandlers("app_server.handlers.apps", "AppHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.config",
@@ -254,6 +260,25 @@ class AppServer:
         return LateDispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}
         )
+
+    def _account_area(self) -> LateHandlers:
+        assert self._background is not None
+        return LateHandlers(
+            "app_server.handlers.account",
+            "AccountHandlers",
+            (
+                "account/login/cancel",
+                "account/login/start",
+                "account/logout",
+                "account/rateLimits/read",
+                "account/read",
+                "account/usage/read",
+            ),
+            AccountPorts(self._configuration, self._accounts, self._hub, self._background),
+        )
+
+    async def _is_signed_in(self) -> bool:
+        return (await self._accounts.load()).credentials is not None
 
     async def _unload_delay_s(self) -> float:
         try:
@@ -271,6 +296,7 @@ class AppServer:
         await self._requests.prepare()
         await self._lazy_model.prepare()
         try:
+            await self._accounts.load()
             mcp = read_mcp_settings(await self._configuration.read())
             if any(server.startable for server in mcp.servers.values()):
                 await load_connector()
@@ -293,6 +319,10 @@ class AppServer:
         async with module.serve_offline_model() as url:
             task_status.started(url)
             await anyio.sleep_forever()
+
+
+async def _account_settings(configuration: Configuration) -> AccountSettings:
+    return read_account_settings(await configuration.read())
 
 
 def _start_signed_in(sessions: Sessions, name: str) -> None:

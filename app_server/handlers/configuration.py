@@ -1,21 +1,32 @@
 """The configuration as a request sees it: file, command line, and what the request overrides."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 
 from app_server.config import Config, read_config
+from app_server.turns.providers import chooses_no_provider, with_openai
 from protocol.errors import invalid_params
 
 
 class Configuration:
     """config.toml below a home directory, read anew for every request that needs it."""
 
-    def __init__(self, home: Path, overrides: Mapping[str, Any], cwd: Path) -> None:
-        """Take overrides from the command line; relative paths begin at `cwd`."""
+    def __init__(
+        self,
+        home: Path,
+        overrides: Mapping[str, Any],
+        cwd: Path,
+        is_signed_in: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Take overrides from the command line; relative paths begin at `cwd`.
+
+        `is_signed_in` says whether there is an account for OpenAI's models.
+        """
+        self._is_signed_in = is_signed_in
         self._file = home / "config.toml"
         self._overrides = overrides
         self._cwd = cwd
@@ -27,7 +38,10 @@ class Configuration:
             ConfigError: the file cannot be read or is not TOML.
         """
         config = await anyio.to_thread.run_sync(read_config, self._file)
-        return config.override(self._overrides).override(overrides or {})
+        config = config.override(self._overrides).override(overrides or {})
+        if self._is_signed_in is not None and chooses_no_provider(config):
+            return with_openai(config) if await self._is_signed_in() else config
+        return config
 
     def resolve(self, path: str | None) -> str:
         """Make a path absolute; none means the server's working directory.
