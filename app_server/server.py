@@ -110,6 +110,7 @@ class AppServer:
         self._starting_offline = anyio.Lock()
         self._background: anyio.abc.TaskGroup | None = None
         self._requests: LateDispatcher | None = None
+        self._account: LateHandlers | None = None
 
     def stop(self) -> None:
         """Ask the server to stop: the first time running turns may end, the second time not."""
@@ -226,6 +227,7 @@ class AppServer:
     def _make_dispatcher(self, sessions: Sessions) -> LateDispatcher:
         configuration = self._configuration
         assert self._background is not None
+        self._account = self._make_account_area()
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
             ThreadHandlers(
@@ -248,7 +250,7 @@ class AppServer:
                     partial(_start_signed_in, sessions),
                 ),
             ),
-            self._account_area(),
+            self._account,
             LateHandlers("app_server.handlers.apps", "AppHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.config",
@@ -261,7 +263,7 @@ class AppServer:
             {method: handler for area in areas for method, handler in area.routes.items()}
         )
 
-    def _account_area(self) -> LateHandlers:
+    def _make_account_area(self) -> LateHandlers:
         assert self._background is not None
         return LateHandlers(
             "app_server.handlers.account",
@@ -295,6 +297,9 @@ class AppServer:
         assert self._requests is not None
         await self._requests.prepare()
         await self._lazy_model.prepare()
+        if self._account is not None:
+            # From here on it tells clients of changes that nobody asked for.
+            await self._account.load()
         try:
             await self._accounts.load()
             mcp = read_mcp_settings(await self._configuration.read())

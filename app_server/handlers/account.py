@@ -319,8 +319,12 @@ class AccountHandlers:
         )
 
     def _changed(self, state: AuthState) -> None:
-        if not self._asked_for and _news(state) != self._told:
+        if self._asked_for:
+            return
+        # The first revision that nobody asked for is what was stored: no news.
+        if state.revision > 1 and _news(state) != self._told:
             self._tell_account()
+        self._told = _news(state)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
