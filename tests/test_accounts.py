@@ -412,6 +412,27 @@ async def test_one_sign_in_waits_at_a_time_and_can_be_given_up(
         assert not (tmp_path / "auth.json").exists()
 
 
+async def test_of_two_sign_ins_that_begin_at_once_one_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server(tmp_path, monkeypatch) as (issuer, served, client), served.client() as other:
+        issuer.answers["/api/accounts/deviceauth/token"] = (403, {})
+        gate = issuer.gates["/api/accounts/deviceauth/usercode"] = Gate()
+        first = await client.request("account/login/start", {"type": "chatgptDeviceCode"})
+        await gate.wait_until_reached()
+        second = await other.request("account/login/start", {"type": "chatgptDeviceCode"})
+        # An answer to another request of the second client: its sign-in has begun by now.
+        await other.call("thread/loaded/list", {})
+        gate.opened.set()
+        login_id = (await client.answer(first))["result"]["loginId"]
+        newer = (await other.answer(second))["result"]["loginId"]
+        failed = await client.wait_for("account/login/completed")
+        text = "Login was not completed"
+        assert ("account/login/completed", failed["params"]) == completed(login_id, text)
+        wanted = {"loginId": newer}
+        assert await client.call("account/login/cancel", wanted) == {"status": "canceled"}
+
+
 async def test_a_sign_in_that_has_its_tokens_is_carried_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -988,7 +1009,7 @@ async def test_what_an_issuer_answers_to_a_refresh_decides_whether_it_is_asked_a
 
 
 async def test_an_issuer_that_cannot_be_reached_is_named_without_its_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     record = AuthRecord.of_tokens(
         Tokens(make_id_token(), "a", "r"), Issuer("http://127.0.0.1:1", "c"), NOW_MS
@@ -998,6 +1019,21 @@ async def test_an_issuer_that_cannot_be_reached_is_named_without_its_address(
     monkeypatch.setenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE", "http://example.com/token")
     with pytest.raises(AccountError, match="neither https nor on this machine"):
         await Grants().renew(record, "forced")
+    for nonsense in ("http://[x", "https://[::1/"):
+        monkeypatch.setenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE", nonsense)
+        for question in (Grants().renew(record, "forced"), Grants().revoke(record)):
+            with pytest.raises(AccountError, match="makes no sense"):
+                await question
+    monkeypatch.delenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE")
+    monkeypatch.setattr("app_server.accounts.web.WHOLE_REQUEST_S", 0.01)
+    async with IssuerPeer().serve() as issuer:
+        gate = issuer.gates["/oauth/token"] = Gate()
+        record = AuthRecord.of_tokens(
+            Tokens(make_id_token(), "a", "r"), Issuer(issuer.url, "c"), NOW_MS
+        )
+        with pytest.raises(IssuerUnavailable, match="did not answer in time"):
+            await Grants().renew(record, "forced")
+        gate.opened.set()
 
 
 # Where credentials are kept.

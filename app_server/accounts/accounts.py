@@ -72,7 +72,7 @@ class Accounts:
         self._state = AuthState()
         self._record: AuthRecord | None = None
         self._supplier: Supplier | None = None
-        self._refused: tuple[Credentials, str] | None = None
+        self._refused: str | None = None
         self._paused_until_ms = 0
         self._listeners: list[Listener] = []
         self._changing = anyio.Lock()
@@ -92,8 +92,7 @@ class Accounts:
     @property
     def refusal(self) -> str | None:
         """Why the current token cannot be renewed any more; None while that is not known."""
-        refused = self._refused
-        return None if refused is None or refused[0] != self._state.credentials else refused[1]
+        return self._refused
 
     async def load(self) -> AuthState:
         """Read what is stored, the first time; later calls return at once.
@@ -198,8 +197,7 @@ class Accounts:
         async with self._alone() as store:
             old = await store.load()
             await store.delete()
-            self._supplier = None
-            self._set(None, None)
+            self._adopt(None)
         if old is not None:
             await self._revoke(old)
 
@@ -233,12 +231,14 @@ class Accounts:
         return credentials if permitted else None
 
     def _adopt(self, record: AuthRecord | None) -> None:
+        self._supplier = None
         self._set(None if record is None else record.credentials(), record)
 
     def _set(self, credentials: Credentials | None, record: AuthRecord | None) -> None:
         self._record = record
         if credentials == self._state.credentials:
             return
+        self._refused = None
         # One assignment: who reads finds credentials and revision that belong together.
         self._state = AuthState(credentials, self._state.revision + 1)
         for listener in list(self._listeners):
@@ -292,7 +292,7 @@ class Accounts:
             self._adopt(record)
             return
         if record.refresh_token is None:
-            self._refused = (worn, REFUSED)
+            self._refused = REFUSED
             raise RefreshFailed(REFUSED)
         issuer = await self._token_issuer()
         try:
@@ -304,7 +304,7 @@ class Accounts:
                 await store.save(renewed)
                 self._adopt(renewed)
         except RefreshFailed as exc:
-            self._refused = (worn, str(exc))
+            self._refused = str(exc)
             raise
 
     async def _revoke(self, record: AuthRecord) -> None:

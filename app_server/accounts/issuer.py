@@ -7,7 +7,7 @@ Source: docs/accounts.md, "The issuer".
 import ipaddress
 import os
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from app_server.accounts.errors import AccountError
 
@@ -55,11 +55,11 @@ class Issuer:
 
     @property
     def revoke_url(self) -> str:
-        """Where a token is given back."""
+        """Where a token is given back; raises AccountError when no such place can be."""
         if (url := _variable(REVOKE_VARIABLE)) is not None:
             return url
         if (url := _variable(REFRESH_VARIABLE)) is not None:
-            return urlsplit(url)._replace(path="/oauth/revoke", query="").geturl()
+            return _split(url)._replace(path="/oauth/revoke", query="").geturl()
         return f"{self.url}/oauth/revoke"
 
     @property
@@ -84,10 +84,17 @@ def require_private_channel(url: str) -> None:
     Raises:
         AccountError: the address is neither https nor on this machine.
     """
-    target = urlsplit(url)
+    target = _split(url)
     if target.scheme == "https" or (target.scheme == "http" and _on_this_machine(target.hostname)):
         return
     raise AccountError("an address of the issuer is neither https nor on this machine")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise AccountError("an address of the issuer makes no sense") from None
 
 
 def _on_this_machine(host: str | None) -> bool:

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio
 import httpx
 from pydantic_core import from_json, to_json
 
@@ -23,6 +24,9 @@ MAX_BODY_BYTES = 256 * 1024
 
 REQUEST_S = 10.0
 """For each step of one request: connecting, writing, a piece of the answer."""
+
+WHOLE_REQUEST_S = 30.0
+"""For all of its steps."""
 
 LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 """Hosts that an ambient proxy must not see."""
@@ -80,20 +84,26 @@ class IssuerWeb:
         require_private_channel(url)
         headers = {"content-type": content_type, "accept": "application/json"}
         try:
-            async with self._client.stream(
-                "POST", url, headers=headers, content=content
-            ) as response:
-                body = b""
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > MAX_BODY_BYTES:
-                        raise AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
-                return IssuerAnswer(response.status_code, body)
+            with anyio.fail_after(WHOLE_REQUEST_S):
+                request = self._client.stream("POST", url, headers=headers, content=content)
+                async with request as response:
+                    return IssuerAnswer(response.status_code, await _read(response))
         except httpx.InvalidURL:
             raise AccountError("an address of the issuer makes no sense") from None
+        except TimeoutError:
+            raise IssuerUnavailable("the issuer did not answer in time") from None
         except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
             # Its text may repeat the address with a query.
             raise IssuerUnavailable(f"cannot reach the issuer: {type(exc).__name__}") from None
+
+
+async def _read(response: httpx.Response) -> bytes:
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
+    return body
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import importlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -273,24 +273,21 @@ class AccountHandlers:
             raise invalid_request(
                 "ChatGPT login is disabled. Use API key login instead.", "loginDisabled"
             )
-        await self._attempts.give_up()
         # With it comes httpx, which those who only look should not wait for.
         name = "app_server.handlers.login_flows"
         flows: Any = await anyio.to_thread.run_sync(importlib.import_module, name)
+        open_flow: Callable[[], Awaitable[Flow]] = flows.DeviceFlow.open
         if isinstance(params, ChatgptLoginAccountParams):
+            brand = params.app_brand or "codex"
             wishes = BrowserWishes(
                 originator=context.client.info.name,
                 workspaces=settings.workspaces,
-                hosted_page=(params.app_brand or "codex")
-                if params.use_hosted_login_success_page
-                else None,
+                hosted_page=brand if params.use_hosted_login_success_page else None,
             )
-            flow: Flow = await flows.BrowserFlow.open(wishes)
-        else:
-            flow = await flows.DeviceFlow.open()
-        attempt = self._attempts.start(flow)
+            open_flow = partial(flows.BrowserFlow.open, wishes)
+        attempt = await self._attempts.start(open_flow)
         context.after_answer(attempt.answered.set)
-        return flow.response(attempt.id)
+        return attempt.flow.response(attempt.id)
 
     async def _keep(self, tokens: Tokens, issuer: Issuer) -> None:
         with self._quietly():

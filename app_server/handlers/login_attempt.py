@@ -67,6 +67,7 @@ class LoginAttempts:
         self._sign_in = sign_in
         self._tell = tell
         self._active: Attempt | None = None
+        self._starting = anyio.Lock()
 
     async def give_up(self) -> None:
         """End the sign-in that waits, if there is one; returns when it has ended."""
@@ -91,10 +92,15 @@ class LoginAttempts:
         await active.ended.wait()
         return True
 
-    def start(self, flow: Flow) -> Attempt:
-        """Let a sign-in wait; what it ends with is told once `answered` is set."""
-        attempt = self._active = Attempt(flow)
-        self._tasks.start_soon(self._run, attempt)
+    async def start(self, open_flow: Callable[[], Awaitable[Flow]]) -> Attempt:
+        """Let a sign-in wait in the place of an older one.
+
+        How it ends is told once `answered` is set. Raises what `open_flow` does.
+        """
+        async with self._starting:
+            await self.give_up()
+            attempt = self._active = Attempt(await open_flow())
+            self._tasks.start_soon(self._run, attempt)
         return attempt
 
     async def _run(self, attempt: Attempt) -> None:
