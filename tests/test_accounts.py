@@ -628,6 +628,26 @@ async def test_a_model_that_refuses_every_token_is_asked_a_bounded_number_of_tim
         assert len(served.model.requests) == 4
 
 
+async def test_a_provider_with_a_key_of_its_own_is_not_shown_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_KEY", "own")
+    async with server(tmp_path, monkeypatch, signed_in=True) as (_, served, client):
+        config = {"model_providers.scripted.experimental_bearer_token": "mine"}
+        await client.turn(await client.start_thread(config=config), "go")
+        config = {"model_providers.scripted.env_key": "OWN_KEY"}
+        await client.turn(await client.start_thread(config=config), "go")
+        sent = [headers.get("authorization") for headers in served.model.headers]
+        assert sent == ["bearer mine", "bearer own"]
+        await client.turn(
+            await client.start_thread(
+                config={"model_providers.scripted.requires_openai_auth": False}
+            ),
+            "go",
+        )
+        assert "authorization" not in served.model.headers[-1]
+
+
 @claim("account:supplied")
 async def test_tokens_of_a_client_stay_in_memory_and_it_alone_is_asked_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -675,7 +695,8 @@ async def test_a_supplier_that_refuses_is_silent_or_has_gone_fails_the_turn(
 ) -> None:
     wanted = {"type": "chatgptAuthTokens", "accessToken": make_jwt(), "chatgptAccountId": "a"}
     text = [{"type": "text", "text": "go"}]
-    async with server(tmp_path, monkeypatch) as (_, served, client):
+    forced = 'forced_chatgpt_workspace_id = ["a"]'
+    async with server(tmp_path, monkeypatch, forced) as (_, served, client):
         async with served.client() as supplier:
             await supplier.call("account/login/start", wanted)
             thread_id = await client.start_thread()
@@ -694,6 +715,9 @@ async def test_a_supplier_that_refuses_is_silent_or_has_gone_fails_the_turn(
             assert await ask(supplier, result={"odd": 1}) == "auth refresh request failed"
             bad = {"accessToken": MARK, "chatgptAccountId": "a"}
             assert await ask(supplier, result=bad) == "invalid ID token format"
+            other = {"accessToken": make_jwt(), "chatgptAccountId": "b"}
+            text_of_other = "auth refresh returned a workspace that is not allowed"
+            assert await ask(supplier, result=other) == text_of_other
             monkeypatch.setattr("app_server.handlers.account.SUPPLY_S", 0.05)
             assert await ask(supplier) == "auth refresh request timed out after 0s"
             monkeypatch.setattr("app_server.handlers.account.SUPPLY_S", 5)
