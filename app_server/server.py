@@ -18,9 +18,14 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.settings import AccountSettings, read_account_settings
+from app_server.apps.account import FixedAccount
+from app_server.apps.late import LateApps
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -55,6 +60,9 @@ logger = logging.getLogger(__name__)
 
 VERSION = "0.1.0"
 """This package's version; tests compare it with pyproject.toml."""
+
+APPROVALS_OF_APPS = "apps"
+"""Where registrations of apps say that their lasting approvals belong."""
 
 UNLOAD_DELAY_S = 1800.0
 DRAIN_S = 30.0
@@ -92,13 +100,29 @@ class AppServer:
         """`clock`, `model` and `extensions` stand in for the real ones in tests."""
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._lazy_model = LazyModel(self._offline_url)
+        as_written = Configuration(
+            settings.home, settings.requirements, settings.overrides, settings.cwd
+        )
+        read_settings = partial(_account_settings, as_written)
+        self._accounts = Accounts(settings.home, read_settings, self._clock.now_ms)
+        self._lazy_model = LazyModel(self._offline_url, self._accounts)
         self._model = model or self._lazy_model
-        self._extensions = extensions or ExtensionRegistry()
+        self._file = ConfigFile(settings.home)
+        self._apps: LateApps | None = None
+        if extensions is None:
+            self._apps = LateApps(settings.home, self._instance_of)
+            extensions = ExtensionRegistry(
+                [self._apps], {APPROVALS_OF_APPS: self._approve_app}, [self._apps]
+            )
+        self._extensions = extensions
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(
-            settings.home, settings.requirements, settings.overrides, settings.cwd
+            settings.home,
+            settings.requirements,
+            settings.overrides,
+            settings.cwd,
+            self._is_signed_in,
         )
         self._connections: set[RpcConnection] = set()
         self._all_gone = anyio.Event()
@@ -108,6 +132,8 @@ class AppServer:
         self._starting_offline = anyio.Lock()
         self._background: anyio.abc.TaskGroup | None = None
         self._requests: LateDispatcher | None = None
+        self._account: LateHandlers | None = None
+        self._environments: Environments | None = None
 
     def stop(self) -> None:
         """Ask the server to stop: the first time running turns may end, the second time not."""
@@ -142,13 +168,13 @@ class AppServer:
         self, work: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
     ) -> None:
         assert self._background is not None
-        environments = Environments(self._background)
+        environments = self._environments = Environments(self._background)
         ports = SessionPorts(
             self._store,
             self._model,
             self._hub,
             self._clock,
-            LastingApprovals(ConfigFile(self._settings.home), self._extensions),
+            LastingApprovals(self._file, self._extensions),
             environments,
             self._extensions,
         )
@@ -164,6 +190,8 @@ class AppServer:
                 ]
                 ready([listener.url for listener in listeners])
                 self._background.start_soon(self._warm_up)
+                if self._apps is not None:
+                    self._background.start_soon(self._serve_apps, self._apps)
                 await self._stopping.wait()
                 for listener in listeners:
                     listener.stop_accepting()
@@ -228,6 +256,7 @@ class AppServer:
     def _make_dispatcher(self, sessions: Sessions, environments: Environments) -> LateDispatcher:
         configuration = self._configuration
         assert self._background is not None
+        self._account = self._make_account_area()
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
             ThreadHandlers(
@@ -256,9 +285,7 @@ class AppServer:
                 ("environment/add", "environment/info", "environment/status"),
                 environments,
             ),
-            LateHandlers(
-                "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
-            ),
+            self._account,
             LateHandlers("app_server.handlers.apps", "AppHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.config",
@@ -270,6 +297,25 @@ class AppServer:
         return LateDispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}
         )
+
+    def _make_account_area(self) -> LateHandlers:
+        assert self._background is not None
+        return LateHandlers(
+            "app_server.handlers.account",
+            "AccountHandlers",
+            (
+                "account/login/cancel",
+                "account/login/start",
+                "account/logout",
+                "account/rateLimits/read",
+                "account/read",
+                "account/usage/read",
+            ),
+            AccountPorts(self._configuration, self._accounts, self._hub, self._background),
+        )
+
+    async def _is_signed_in(self) -> bool:
+        return (await self._accounts.load()).credentials is not None
 
     async def _unload_delay_s(self) -> float:
         try:
@@ -288,7 +334,11 @@ class AppServer:
         assert self._requests is not None
         await self._requests.prepare()
         await self._lazy_model.prepare()
+        if self._account is not None:
+            # From here on it tells clients of changes that nobody asked for.
+            await self._account.load()
         try:
+            await self._accounts.load()
             mcp = read_mcp_settings(await self._configuration.read())
             if any(server.enabled for server in mcp.servers.values()):
                 await load_sdk()
@@ -298,6 +348,34 @@ class AppServer:
         # Modules and types live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()
+
+    def _instance_of(self, environment_id: str) -> str | None:
+        assert self._environments is not None
+        return self._environments.instance_of(environment_id)
+
+    async def _approve_app(self, path: Sequence[str]) -> None:
+        await self._file.write(path, "approve")
+
+    async def _serve_apps(self, apps: LateApps) -> None:
+        """Serve the apps of the account, or those of the demo, from when there is a reason to."""
+        try:
+            config = await self._configuration.read()
+            is_demo = config.view().at("apps_service").boolean("demo", default=False)
+            await self._accounts.load()
+        except ConfigError:
+            # Whoever starts a thread will be told.
+            logger.debug("there are no apps, as the configuration cannot be used")
+            return
+        if not is_demo:
+            await apps.run(self._accounts)
+            return
+        hosted = await anyio.to_thread.run_sync(
+            importlib.import_module, "app_server.demo.hosted.endpoint"
+        )
+        endpoint = hosted.HostedEndpoint()
+        async with endpoint.serve():
+            account = FixedAccount(endpoint.token.get_secret_value(), endpoint.account_id)
+            await apps.run(account, endpoint.base_url)
 
     async def _offline_url(self) -> str:
         async with self._starting_offline:
@@ -311,6 +389,10 @@ class AppServer:
         async with module.serve_offline_model() as url:
             task_status.started(url)
             await anyio.sleep_forever()
+
+
+async def _account_settings(configuration: Configuration) -> AccountSettings:
+    return read_account_settings(await configuration.read())
 
 
 def _start_signed_in(sessions: Sessions, name: str) -> None:

@@ -20,6 +20,9 @@ from protocol.model import (
     experimental,
 )
 
+SIGN_IN_SCOPE = "openid profile email offline_access api.connectors.read api.connectors.invoke"
+"""What the issuer of ChatGPT accounts is asked for in the browser."""
+
 
 class CancelLoginAccountParams(WireModel):
     """Give up a login that waits for the user."""

@@ -6,6 +6,7 @@ the test.
 """
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -67,6 +68,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, A
     if report.when == "teardown":
         _transcripts.clear()
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of collections of garbage, which would hold up event loops."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -448,15 +455,21 @@ async def serve(
     model: ScriptedModel | None = None,
     listen: Sequence[Address] = (TcpAddress("127.0.0.1", 0),),
     extensions: ExtensionRegistry | None = None,
+    with_apps: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """Run a server on `home` while the context lasts; `config` is added to its config.toml."""
+    """Run a server on `home` while the context lasts; `config` is added to its config.toml.
+
+    It has no extensions but the given ones; the apps of ChatGPT only `with_apps`.
+    """
     async with (model or ScriptedModel()).serve() as scripted:
         write_config(home, scripted.url, config)
         requirements = home / REQUIREMENTS
         options = Settings(
             home=home, requirements=requirements, listen=listen, cwd=home, **settings
         )
+        if extensions is None and not with_apps:
+            extensions = ExtensionRegistry()
         app = AppServer(options, extensions=extensions)
         ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(app.run(ready.set_result))

@@ -4,6 +4,7 @@ Source: docs/apps.md, "Accounts".
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -63,3 +64,28 @@ class Signed:
     def holds(self) -> bool:
         """Whether they are still the current ones."""
         return self._auth.current().revision == self._revision
+
+
+@dataclass(frozen=True, slots=True)
+class FixedAccount:
+    """An account that nobody signs in to or out of; an AuthPort that holds its own credentials."""
+
+    token: str = field(repr=False)
+    account_id: str | None
+    chatgpt_user_id: str | None = None
+    is_workspace: bool = False
+    is_chatgpt: bool = True
+    revision: int = 1
+
+    @property
+    def credentials(self) -> Credentials:
+        """Return what shows who it is."""
+        return self
+
+    def current(self) -> AuthState:
+        """Return the one state there is."""
+        return self
+
+    def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
+        """Do nothing: there are no changes."""
+        return lambda: None

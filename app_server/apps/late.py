@@ -31,37 +31,29 @@ class LateApps:
 
     id = "codex_apps"
 
-    def __init__(
-        self,
-        home: Path,
-        auth: AuthPort,
-        base_url: Callable[[], str | None],
-        instance_of: Callable[[str], str | None],
-    ) -> None:
-        """`base_url` gives the address that stands over the configured one, None without.
-
-        `instance_of` says which instance an environment is now.
-        """
+    def __init__(self, home: Path, instance_of: Callable[[str], str | None]) -> None:
+        """`instance_of` says which instance an environment is now."""
         self._home = home
-        self._auth = auth
-        self._base_url = base_url
         self._instance_of = instance_of
         self._wanted = anyio.Event()
         self._loaded = anyio.Event()
         self._service: AppsService | None = None
         self._hooks: AppsHooks | None = None
 
-    async def run(self) -> None:
-        """Wait for the first reason, then serve until cancelled; cancelling ends everything."""
-        unsubscribe = self._auth.subscribe(self._signed_in_or_out)
-        self._signed_in_or_out(self._auth.current())
+    async def run(self, auth: AuthPort, base_url: str | None = None) -> None:
+        """Wait for the first reason, then serve until cancelled; cancelling ends everything.
+
+        `base_url` stands over the configured address.
+        """
+        unsubscribe = auth.subscribe(self._signed_in_or_out)
+        self._signed_in_or_out(auth.current())
         try:
             await self._wanted.wait()
         finally:
             unsubscribe()
         try:
             make = await anyio.to_thread.run_sync(_load)
-            service, hooks = make(self)
+            service, hooks = make(self._home, auth, base_url, self._instance_of)
         except Exception:
             logger.exception("the apps cannot be served")
             return
@@ -124,14 +116,19 @@ class LateApps:
             self._hooks.turn_ended(thread_id, turn_id)
 
 
-def _load() -> Callable[[LateApps], tuple[Any, Any]]:
+def _load() -> Callable[..., tuple[Any, Any]]:
     service = importlib.import_module("app_server.apps.service")
     turn_hooks = importlib.import_module("app_server.apps.turn_hooks")
     local_files = importlib.import_module("app_server.apps.local_files")
 
-    def make(apps: LateApps) -> tuple[Any, Any]:
-        files = local_files.LocalFiles(apps._instance_of)
-        made = service.AppsService(apps._home, apps._auth, files=files, base_url=apps._base_url)
+    def make(
+        home: Path,
+        auth: AuthPort,
+        base_url: str | None,
+        instance_of: Callable[[str], str | None],
+    ) -> tuple[Any, Any]:
+        files = local_files.LocalFiles(instance_of)
+        made = service.AppsService(home, auth, files=files, base_url=base_url)
         return made, turn_hooks.AppsHooks(made)
 
     return make

@@ -63,14 +63,14 @@ class AppsService:
         auth: AuthPort,
         *,
         files: FilesPort | None = None,
-        base_url: Callable[[], str | None] = lambda: None,
+        base_url: str | None = None,
         environ: Mapping[str, str] = os.environ,
         now_s: Callable[[], float] = anyio.current_time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """Prepare; nothing is asked of anybody before it is needed.
 
-        `base_url` gives the address that stands over the configured one, None without.
+        `base_url` stands over the configured address.
 
         Raises:
             BadDebugToken: the variable with the debug token makes no sense.
@@ -269,7 +269,7 @@ class AppsService:
         if self._ending.is_set():
             return None
         target = upstream_target(
-            self._base_url() or settings.base_url,
+            self._base_url or settings.base_url,
             self._debug_token or SecretStr(who.token),
             account_id=who.account_id,
             sku=settings.sku,
@@ -301,7 +301,7 @@ class AppsService:
     def _file_support(self, target: UpstreamTarget, settings: AppsSettings) -> FileSupport | None:
         if self._files is None:
             return None
-        api = (self._base_url() or settings.base_url).rstrip("/")
+        api = (self._base_url or settings.base_url).rstrip("/")
         return FileSupport(self._files, Uploads(UploadTarget(api, target.headers)))
 
 

@@ -8,8 +8,10 @@ import importlib
 import os
 import stat
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -34,22 +36,36 @@ class ConfigFile:
         Raises:
             NotRecorded: the file cannot be read, changed or written; it is as it was.
         """
+        keys = ("mcp_servers", tool.server, "tools", tool.tool, "approval_mode")
         async with self._writing:
-            await anyio.to_thread.run_sync(partial(_approve, self._file, tool))
+            await anyio.to_thread.run_sync(partial(_write, self._file, keys, "approve", keys[:2]))
+
+    async def write(self, keys: Sequence[str], value: str) -> None:
+        """Set a string at a path; a file that is not there is made, for its owner alone.
+
+        Cancelling waits for a write that has begun.
+
+        Raises:
+            NotRecorded: the file cannot be read, changed or written; it is as it was.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_write, self._file, keys, value))
 
 
-def _approve(file: Path, tool: RawName) -> None:
+def _write(
+    file: Path, keys: Sequence[str], value: str, needed: Sequence[str] | None = None
+) -> None:
     # A link stays a link: what it leads to is replaced.
     path = Path(os.path.realpath(file))
     try:
+        if needed is None:
+            path.touch(mode=0o600)
         config = read_config(path)
-        servers = config.document.get("mcp_servers")
-        if not isinstance(servers, dict) or tool.server not in servers:
+        if needed is not None and not _has(config.document, needed):
             return
         edit = importlib.import_module("app_server.handlers.config_edit")
-        keys = ("mcp_servers", tool.server, "tools", tool.tool, "approval_mode")
         try:
-            text: str = edit.set_value(config.text, keys, "approve")
+            text: str = edit.set_value(config.text, keys, value)
         except edit.NotEditable as exc:
             raise NotRecorded(f"{path}: {exc}") from exc
         _replace(path, config.text.encode(), text.encode())
@@ -57,6 +73,14 @@ def _approve(file: Path, tool: RawName) -> None:
         raise NotRecorded(str(exc)) from exc
     except OSError as exc:
         raise NotRecorded(f"{path}: {exc.strerror}") from exc
+
+
+def _has(document: Any, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True
 
 
 def _replace(path: Path, old: bytes, content: bytes) -> None:

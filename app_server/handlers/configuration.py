@@ -1,7 +1,7 @@
 """The configuration as a request sees it: file, command line, and what the request overrides."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import anyio.to_thread
 
 from app_server.config import Config, read_config
 from app_server.requirements import Requirements, read_requirements, requirements_of
+from app_server.turns.providers import chooses_no_provider, with_openai
 from protocol.errors import invalid_params
 
 
@@ -17,9 +18,18 @@ class Configuration:
     """config.toml and requirements.toml, read anew for every request that needs them."""
 
     def __init__(
-        self, home: Path, requirements: Path, overrides: Mapping[str, Any], cwd: Path
+        self,
+        home: Path,
+        requirements: Path,
+        overrides: Mapping[str, Any],
+        cwd: Path,
+        is_signed_in: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """Take overrides from the command line; relative paths begin at `cwd`."""
+        """Take overrides from the command line; relative paths begin at `cwd`.
+
+        `is_signed_in` says whether there is an account for OpenAI's models.
+        """
+        self._is_signed_in = is_signed_in
         self._file = home / "config.toml"
         self._requirements = requirements
         self._overrides = overrides
@@ -32,7 +42,10 @@ class Configuration:
             ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
         """
         config = await anyio.to_thread.run_sync(self._read)
-        return config.override(self._overrides).override(overrides or {})
+        config = config.override(self._overrides).override(overrides or {})
+        if self._is_signed_in is not None and chooses_no_provider(config):
+            return with_openai(config) if await self._is_signed_in() else config
+        return config
 
     def _read(self) -> Config:
         demanded = read_requirements(self._requirements)

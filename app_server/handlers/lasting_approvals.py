@@ -28,6 +28,8 @@ class LastingApprovals:
             return
         try:
             await self._extensions.persist_approval(where)
+        except NotRecorded:
+            raise
         except UnknownTarget as exc:
             raise NotRecorded(f"nobody writes down approvals for {where.target}") from exc
         except OSError as exc:

@@ -55,7 +55,8 @@ class Question:
     """A request of ours that waits for its first answer."""
 
     id: RequestId
-    thread_id: ThreadId
+    thread_id: ThreadId | None
+    """None: it is about no thread, and its end is not announced."""
     method: str
     params: WireModel
     asked: set[ConnectionId] = field(default_factory=set)
@@ -164,19 +165,44 @@ class Hub:
         stays open and goes to the next one. Waits without limit, for an answer or to be cancelled;
         whoever saw the question hears once that it is settled.
         """
+        with self._asking(thread_id, method, params) as question:
+            for connection_id in self._listeners.get(thread_id, ()):
+                self._put(question, connection_id)
+            try:
+                await question.answered.wait()
+            finally:
+                resolved = ServerRequestResolvedNotification(
+                    thread_id=thread_id, request_id=question.id
+                )
+                self._send(question.asked, resolved)
+        return question.result
+
+    async def ask_client(
+        self, method: str, params: WireModel, preferred: ConnectionId
+    ) -> WireModel | None:
+        """Put a question about no thread to one client, or to every client when that one has gone.
+
+        Returns the first answer; None when nobody can be asked, or a client refused it or answered
+        nonsense. Waits without limit, for an answer or to be cancelled.
+        """
+        asked = (preferred,) if preferred in self._peers else tuple(self._peers)
+        with self._asking(None, method, params) as question:
+            for connection_id in asked:
+                self._put(question, connection_id)
+            if question.asked:
+                await question.answered.wait()
+        return question.result
+
+    @contextmanager
+    def _asking(
+        self, thread_id: ThreadId | None, method: str, params: WireModel
+    ) -> Iterator[Question]:
         question = Question(next(self._question_ids), thread_id, method, params)
         self._questions[question.id] = question
-        for connection_id in self._listeners.get(thread_id, ()):
-            self._put(question, connection_id)
         try:
-            await question.answered.wait()
+            yield question
         finally:
             del self._questions[question.id]
-            resolved = ServerRequestResolvedNotification(
-                thread_id=thread_id, request_id=question.id
-            )
-            self._send(question.asked, resolved)
-        return question.result
 
     def _put(self, question: Question, connection_id: ConnectionId) -> None:
         peer = self._peers[connection_id]

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 import anyio
 import anyio.to_thread
 
+from app_server.accounts.accounts import Accounts
 from app_server.turns.model import EventBatches, Model, ModelRequest
 
 
@@ -18,9 +19,10 @@ class _Client(Model, Protocol):
 class LazyModel:
     """A Model that makes its HTTP client when it is first asked."""
 
-    def __init__(self, offline_url: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, offline_url: Callable[[], Awaitable[str]], accounts: Accounts) -> None:
         """See app_server.turns.model_client.ModelClient."""
         self._offline_url = offline_url
+        self._accounts = accounts
         self._client: _Client | None = None
         self._making = anyio.Lock()
 
@@ -31,7 +33,8 @@ class LazyModel:
                 module = await anyio.to_thread.run_sync(
                     importlib.import_module, "app_server.turns.model_client"
                 )
-                self._client = cast(_Client, module.ModelClient(self._offline_url))
+                client = module.ModelClient(self._offline_url, self._accounts)
+                self._client = cast(_Client, client)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[EventBatches]:

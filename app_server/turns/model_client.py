@@ -21,6 +21,10 @@ import anyio
 import httpx
 from pydantic_core import from_json, to_json
 
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.credentials import Credentials
+from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
+from app_server.config import ConfigError
 from app_server.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.turns.model import (
     EventBatches,
@@ -47,6 +51,9 @@ WRITE_S = 60.0
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 RETRY_BASE_S = 0.2
+MAX_RENEWALS = 2
+"""How often one call tries another token: one that somebody else renewed, and one of its own."""
+
 MAX_RETRY_S = 30.0
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 
@@ -60,10 +67,12 @@ class ModelClient:
     def __init__(
         self,
         offline_url: Callable[[], Awaitable[str]],
+        accounts: Accounts,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """`offline_url` starts the offline model if need be and gives its base URL."""
         self._offline_url = offline_url
+        self._accounts = accounts
         self._sleep = sleep
         self._http = httpx.AsyncClient(
             headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
@@ -93,24 +102,59 @@ class ModelClient:
             await response.aclose()
 
     async def _send(self, provider: Provider, body: JsonObject) -> httpx.Response:
-        base_url = provider.base_url or await self._offline_url()
-        request = self._http.build_request(
-            "POST",
-            f"{base_url.rstrip('/')}/responses",
-            params=dict(provider.query_params) or None,
-            headers=_headers(provider),
-            content=to_json(body, inf_nan_mode="null"),
-            timeout=httpx.Timeout(provider.stream_idle_timeout_s, connect=CONNECT_S, write=WRITE_S),
-        )
-        tries_left = provider.request_max_retries
+        content = to_json(body, inf_nan_mode="null")
+        account = await self._account(provider)
+        tries_left, renewals_left = provider.request_max_retries, MAX_RENEWALS
         while True:
             try:
-                return await self._send_once(request)
+                return await self._send_once(await self._request(provider, account, content))
+            except _Unauthorized:
+                if account is None or not account.is_chatgpt or renewals_left == 0:
+                    raise
+                renewals_left -= 1
+                account = await self._other_token(account)
             except ModelFailure as failure:
                 if failure.retry_after_s is None or tries_left == 0:
                     raise
                 tries_left -= 1
                 await self._sleep(min(failure.retry_after_s, MAX_RETRY_S))
+
+    async def _request(
+        self, provider: Provider, account: Credentials | None, content: bytes
+    ) -> httpx.Request:
+        base_url = provider.base_url or await self._offline_url()
+        if account is not None and account.is_chatgpt:
+            base_url = provider.chatgpt_url or base_url
+        return self._http.build_request(
+            "POST",
+            f"{base_url.rstrip('/')}/responses",
+            params=dict(provider.query_params) or None,
+            headers=_headers(provider, account),
+            content=content,
+            timeout=httpx.Timeout(provider.stream_idle_timeout_s, connect=CONNECT_S, write=WRITE_S),
+        )
+
+    async def _account(self, provider: Provider) -> Credentials | None:
+        """Return the account that a provider's requests are made as, if there is one."""
+        if not provider.requires_openai_auth or provider.env_key or provider.bearer_token:
+            return None
+        try:
+            return (await self._accounts.fresh()).credentials
+        except ConfigError as exc:
+            raise ModelFailure(f"failed to load configuration: {exc}") from exc
+
+    async def _other_token(self, refused: Credentials) -> Credentials:
+        try:
+            account = (await self._accounts.replace(refused)).credentials
+        except RefreshFailed as exc:
+            raise ModelFailure(str(exc), "unauthorized") from exc
+        except AccountError as exc:
+            raise ModelFailure(
+                str(exc), _with_status("responseStreamDisconnected"), retry_after_s=RETRY_BASE_S
+            ) from exc
+        if account is None:
+            raise ModelFailure(OTHER_ACCOUNT, "unauthorized")
+        return account
 
     async def _send_once(self, request: httpx.Request) -> httpx.Response:
         with _model_errors():
@@ -123,17 +167,24 @@ class ModelClient:
                 await response.aclose()
 
 
-def _headers(provider: Provider) -> dict[str, str]:
+class _Unauthorized(ModelFailure):
+    """HTTP 401."""
+
+
+def _headers(provider: Provider, account: Credentials | None) -> dict[str, str]:
     headers = {"accept": "text/event-stream", "content-type": "application/json"}
     headers.update(provider.http_headers)
-    for name, variable in provider.env_http_headers.items():
-        if value := os.environ.get(variable):
+    for name, source in provider.env_http_headers.items():
+        if value := os.environ.get(source):
             headers[name] = value
+    if account is not None:
+        return {**headers, **account.headers()}
     token = provider.bearer_token
-    if provider.env_key is not None:
-        token = os.environ.get(provider.env_key)
+    variable = provider.env_key or provider.spare_env_key
+    if variable is not None:
+        token = os.environ.get(variable)
         if not token:
-            raise ModelFailure(f"Missing environment variable: `{provider.env_key}`.")
+            raise ModelFailure(f"Missing environment variable: `{variable}`.")
     if token:
         headers["authorization"] = f"Bearer {token}"
     return headers
@@ -202,6 +253,8 @@ def _refused(response: httpx.Response, body: bytes) -> ModelFailure:
             info = _with_status("responseTooManyFailedAttempts", status)
         case 500:
             info = "internalServerError"
+    if status == httpx.codes.UNAUTHORIZED:
+        return _Unauthorized(text, info)
     wait = _retry_after(response.headers) if status in RETRIED_STATUSES else None
     return ModelFailure(text, info, retry_after_s=wait)
 

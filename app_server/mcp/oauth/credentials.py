@@ -6,14 +6,8 @@ Source: docs/mcp.md, "Sign-in".
 """
 
 import contextlib
-import fcntl
 import hashlib
-import importlib
-import importlib.util
 import json
-import os
-import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +17,14 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from app_server.mcp.errors import OAuthFailed
+from app_server.private import (
+    StoreFailed,
+    keyring_failures,
+    load_keyring,
+    lock_held,
+    read_private,
+    write_private,
+)
 from protocol.model import JsonObject
 
 FILE_NAME = ".credentials.json"
@@ -30,8 +32,6 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 
 LOCK_WAIT_S = 10
 """How long a write waits for those of other processes."""
-
-LOCK_POLL_S = 0.01
 
 CLIENT_MEMBERS = ("client_secret", "client_auth_method")
 """Members that are there only for clients that were given a secret."""
@@ -134,6 +134,7 @@ class CredentialStore:
         self.home = home
         self._kind = kind
         self._file = home / FILE_NAME
+        self._lock = home / "locks" / "credentials.lock"
 
     def load(self, name: str, url: str) -> Credential | None:
         """Return the credential of a server, None when there is none.
@@ -142,13 +143,14 @@ class CredentialStore:
             OAuthFailed: the store cannot be read.
         """
         key = credential_key(name, url)
-        if self._kind != "file":
-            with _keyring_failures(quiet=self._kind == "auto"):
-                if (ring := _keyring()) is not None:
-                    stored = ring.get_password(KEYRING_SERVICE, key)
-                    if stored is not None and (found := Credential.parse(_parsed(stored))):
-                        return found
-        return None if self._kind == "keyring" else Credential.parse(self._read().get(key))
+        with store_failures():
+            if self._kind != "file":
+                with keyring_failures(quiet=self._kind == "auto"):
+                    if (ring := load_keyring()) is not None:
+                        stored = ring.get_password(KEYRING_SERVICE, key)
+                        if stored is not None and (found := Credential.parse(_parsed(stored))):
+                            return found
+            return None if self._kind == "keyring" else Credential.parse(self._read().get(key))
 
     def save(self, credential: Credential) -> None:
         """Keep a credential; when this returns it is on disk, or in the keyring.
@@ -156,106 +158,52 @@ class CredentialStore:
         Raises:
             OAuthFailed: the store cannot be written; what was there is there still.
         """
-        if self._kind != "file":
-            with _keyring_failures(quiet=self._kind == "auto"):
-                if (ring := _keyring()) is not None:
-                    text = to_json(credential.render()).decode()
-                    ring.set_password(KEYRING_SERVICE, credential.key, text)
-                    # A file that cannot be read does not undo what is stored.
-                    with contextlib.suppress(OAuthFailed):
-                        self._forget(credential.key)
-                    return
-                if self._kind == "keyring":
-                    raise OAuthFailed("the Python package `keyring` is not installed")
-        with store_lock(self.home, "credentials"):
-            document = self._read()
-            entry = document.get(credential.key)
-            kept = dict(entry) if isinstance(entry, dict) else {}
-            # A secret goes with its client id.
-            for member in CLIENT_MEMBERS:
-                kept.pop(member, None)
-            document[credential.key] = {**kept, **credential.render()}
-            self._write(to_json(document, indent=2))
+        with store_failures():
+            if self._kind != "file":
+                with keyring_failures(quiet=self._kind == "auto"):
+                    if (ring := load_keyring()) is not None:
+                        text = to_json(credential.render()).decode()
+                        ring.set_password(KEYRING_SERVICE, credential.key, text)
+                        # A file that cannot be read does not undo what is stored.
+                        with contextlib.suppress(StoreFailed):
+                            self._forget(credential.key)
+                        return
+                    if self._kind == "keyring":
+                        raise StoreFailed("the Python package `keyring` is not installed")
+            with lock_held(self._lock, LOCK_WAIT_S):
+                document = self._read()
+                entry = document.get(credential.key)
+                kept = dict(entry) if isinstance(entry, dict) else {}
+                # A secret goes with its client id.
+                for member in CLIENT_MEMBERS:
+                    kept.pop(member, None)
+                document[credential.key] = {**kept, **credential.render()}
+                write_private(self._file, to_json(document, indent=2))
 
     def _forget(self, key: str) -> None:
         """Take out of the file what the keyring has now."""
-        with store_lock(self.home, "credentials"):
+        with lock_held(self._lock, LOCK_WAIT_S):
             document = self._read()
             if document.pop(key, None) is not None:
-                self._write(to_json(document, indent=2))
+                write_private(self._file, to_json(document, indent=2))
 
     def _read(self) -> JsonObject:
-        try:
-            with self._file.open("rb") as file:
-                content = file.read(MAX_FILE_BYTES + 1)
-        except FileNotFoundError:
+        content = read_private(self._file, MAX_FILE_BYTES)
+        if content is None:
             return {}
-        except OSError as exc:
-            raise OAuthFailed(f"{self._file}: {exc.strerror}") from exc
         document = _parsed(content) if len(content) <= MAX_FILE_BYTES else None
         if not isinstance(document, dict):
-            raise OAuthFailed(f"{self._file}: not a JSON object of at most {MAX_FILE_BYTES} bytes")
+            raise StoreFailed(f"{self._file}: not a JSON object of at most {MAX_FILE_BYTES} bytes")
         return document
-
-    def _write(self, content: bytes) -> None:
-        draft = self._file.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
-        try:
-            number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(number, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(number)
-            draft.replace(self._file)
-            folder = os.open(self.home, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as exc:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            raise OAuthFailed(f"{self._file}: {exc.strerror}") from exc
-
-
-def open_lock(home: Path, name: str) -> int:
-    """Open a lock file below a home directory; its contents are nothing.
-
-    Raises:
-        OAuthFailed: it cannot be made.
-    """
-    path = home / "locks" / f"{name}.lock"
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise OAuthFailed(f"{path}: {exc.strerror}") from exc
 
 
 @contextmanager
-def store_lock(home: Path, name: str) -> Iterator[None]:
-    """Hold a lock against other threads and processes; for work that takes milliseconds.
-
-    Raises:
-        OAuthFailed: it cannot be made, or others have held it for `LOCK_WAIT_S`.
-    """
-    # The file stays: removing it would let two that opened it at different times hold it at once.
-    number = open_lock(home, name)
-    give_up = time.monotonic() + LOCK_WAIT_S
+def store_failures() -> Iterator[None]:
+    """Translate failures of a place for secrets."""
     try:
-        while True:
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= give_up:
-                    raise OAuthFailed(
-                        f"{home / 'locks' / name}.lock: another process has held it for"
-                        f" {LOCK_WAIT_S} s"
-                    ) from None
-                time.sleep(LOCK_POLL_S)
         yield
-    finally:
-        os.close(number)
+    except StoreFailed as exc:
+        raise OAuthFailed(str(exc)) from exc
 
 
 def _parsed(content: bytes | str) -> Any:
@@ -263,23 +211,3 @@ def _parsed(content: bytes | str) -> Any:
         return from_json(content)
     except ValueError:
         return None
-
-
-def _keyring() -> Any:
-    """Return the module `keyring`, None where it is not installed."""
-    if importlib.util.find_spec("keyring") is None:
-        return None
-    return importlib.import_module("keyring")
-
-
-@contextmanager
-def _keyring_failures(*, quiet: bool) -> Iterator[None]:
-    """Translate failures of the keyring; a quiet one counts as no keyring."""
-    try:
-        yield
-    except OAuthFailed:
-        raise
-    except Exception as exc:
-        # Each of its backends raises what it likes.
-        if not quiet:
-            raise OAuthFailed(f"the keyring cannot be used: {type(exc).__name__}") from None

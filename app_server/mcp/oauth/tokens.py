@@ -5,8 +5,6 @@ as authorization servers take it for stolen when it comes twice.
 Source: OAuth 2.1, section 4.3; docs/mcp.md, "Sign-in".
 """
 
-import fcntl
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,11 +20,12 @@ from app_server.mcp.oauth.credentials import (
     Credential,
     CredentialStore,
     credential_key,
-    open_lock,
+    store_failures,
 )
 from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.grants import GrantRefused, OAuthClient, request_token
 from app_server.mcp.oauth.web import open_web
+from app_server.private import lock_awaited
 
 EARLY_MS = 30_000
 """A token is refreshed when it has this long to live."""
@@ -36,8 +35,6 @@ REFRESH_S = 30.0
 
 HEAR_OUT_S = 10.0
 """How long the answer to a refresh is waited for, even when nobody wants it any more."""
-
-LOCK_POLL_S = 0.05
 
 
 class TokenSource:
@@ -173,15 +170,7 @@ def renewed_by(credential: Credential, token: OAuthToken, now_ms: int) -> Creden
 async def _alone(store: CredentialStore, name: str, url: str) -> AsyncIterator[None]:
     """Hold the lock of one credential, against other connections and other processes."""
     # The hash alone: a server's name need not be a file's.
-    lock_name = f"credential-{credential_key(name, url).rpartition('|')[2]}"
-    number = await anyio.to_thread.run_sync(open_lock, store.home, lock_name)
-    try:
-        while True:
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await anyio.sleep(LOCK_POLL_S)
-        yield
-    finally:
-        os.close(number)
+    lock_name = f"credential-{credential_key(name, url).rpartition('|')[2]}.lock"
+    with store_failures():
+        async with lock_awaited(store.home / "locks" / lock_name):
+            yield

@@ -1,0 +1,335 @@
+"""The account that is signed in: one for the whole server.
+
+Changes are made one after the other, also between processes; readers never wait. Renewing is
+bounded, and an answer that has come is kept whatever happens to who asked.
+Source: docs/accounts.md.
+"""
+
+import importlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from app_server.accounts.claims import InvalidToken, expiry_of
+from app_server.accounts.credentials import AuthState, Credentials
+from app_server.accounts.errors import (
+    OTHER_ACCOUNT,
+    REFUSED,
+    AccountError,
+    IssuerUnavailable,
+    LoginFailed,
+    RefreshFailed,
+)
+from app_server.accounts.issuer import Issuer
+from app_server.accounts.ports import RefreshReason, Supplier, TokenIssuer
+from app_server.accounts.record import AuthRecord, Tokens
+from app_server.accounts.settings import AccountSettings
+from app_server.accounts.store import AuthStore
+
+logger = logging.getLogger(__name__)
+
+EARLY_MS = 60_000
+"""A token is renewed when it has this long to live."""
+
+MAX_AGE_MS = 8 * 24 * 3600 * 1000
+"""A token that does not say when it expires is renewed at this age."""
+
+REFRESH_S = 30.0
+"""For a refresh, with the wait for others."""
+
+HEAR_OUT_S = 20.0
+"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
+
+PAUSE_MS = 60_000
+"""How long a token that still may be good is left alone after an issuer did not answer."""
+
+REVOKE_S = 10.0
+
+Listener = Callable[[AuthState], None]
+
+
+class Accounts:
+    """Who is signed in, and what changes it."""
+
+    def __init__(
+        self,
+        home: Path,
+        read_settings: Callable[[], Awaitable[AccountSettings]],
+        now_ms: Callable[[], int],
+        issuer: TokenIssuer | None = None,
+    ) -> None:
+        """Take the place of the credentials from the first reading of the settings."""
+        self._home = home
+        self._read_settings = read_settings
+        self._now_ms = now_ms
+        self._issuer = issuer
+        self._store: AuthStore | None = None
+        self._settings = AccountSettings()
+        self._state = AuthState()
+        self._record: AuthRecord | None = None
+        self._supplier: Supplier | None = None
+        self._refused: str | None = None
+        self._paused_until_ms = 0
+        self._listeners: list[Listener] = []
+        self._changing = anyio.Lock()
+
+    def current(self) -> AuthState:
+        """Return credentials and revision as they are now; never waits.
+
+        Before `load` has returned nobody is signed in.
+        """
+        return self._state
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every change, until what is returned is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the current token cannot be renewed any more; None while that is not known."""
+        return self._refused
+
+    async def load(self) -> AuthState:
+        """Read what is stored, the first time; later calls return at once.
+
+        Raises:
+            ConfigError: the settings cannot be read.
+        """
+        if self._store is None:
+            async with self._changing:
+                await self._open()
+        return self._state
+
+    async def fresh(self) -> AuthState:
+        """Return the account, with a token that is good for a while if that can be had.
+
+        Raises:
+            ConfigError: see `load`.
+        """
+        state = await self.load()
+        if state.credentials is None or not self._wears_out():
+            return state
+        try:
+            return await self._refresh(state.credentials, "proactive")
+        except AccountError as exc:
+            logger.warning("the token was not renewed: %s", exc)
+            self._paused_until_ms = self._now_ms() + PAUSE_MS
+            return self._state
+
+    async def refresh(self) -> AuthState:
+        """Renew the token now, except one that a client keeps.
+
+        Raises:
+            RefreshFailed: it will not be renewed.
+            AccountError: it was not.
+            ConfigError: see `load`.
+        """
+        credentials = (await self.load()).credentials
+        if credentials is None or credentials.kind != "chatgpt":
+            return self._state
+        return await self._refresh(credentials, "forced")
+
+    async def replace(self, refused: Credentials) -> AuthState:
+        """Return another token than the one that a server refused.
+
+        The answer may be that nobody is signed in any more. An API key has no other.
+
+        Raises:
+            RefreshFailed, AccountError: there is none.
+        """
+        return await self._refresh(refused, "unauthorized_recovery")
+
+    async def sign_in_with_key(self, key: str) -> None:
+        """Use an API key, and keep it.
+
+        Raises:
+            AccountError: it cannot be stored; nothing has changed.
+        """
+        async with self._alone() as store:
+            await store.save(record := AuthRecord.of_api_key(key))
+            self._adopt(record)
+
+    async def sign_in_with_tokens(self, tokens: Tokens, issuer: Issuer) -> None:
+        """Use tokens that the issuer gave, and keep them; those before them are given back.
+
+        Raises:
+            LoginFailed: they are for no account that may be used here.
+            AccountError: they cannot be stored; nothing has changed.
+        """
+        settings = await self._read_settings()
+        try:
+            record = AuthRecord.of_tokens(tokens, issuer, self._now_ms())
+        except InvalidToken as exc:
+            raise LoginFailed(str(exc)) from exc
+        credentials = record.credentials()
+        if credentials is None:
+            raise LoginFailed("the issuer gave an empty token")
+        if not settings.permits_workspace(credentials.account_id):
+            raise LoginFailed(_restriction(settings, credentials))
+        async with self._alone() as store:
+            old = await store.load()
+            await store.save(record)
+            self._settings = settings
+            self._adopt(record)
+        if old is not None and old.refresh_token != record.refresh_token:
+            await self._revoke(old)
+
+    async def use_supplied(self, credentials: Credentials, supplier: Supplier) -> None:
+        """Use a token that a client keeps; it is in memory only, and `supplier` renews it."""
+        await self.load()
+        async with self._changing:
+            self._supplier = supplier
+            self._set(credentials, None)
+
+    async def sign_out(self) -> None:
+        """Forget the credentials, also those that a client supplied, and give tokens back.
+
+        Returns when the issuer has heard of it, or did not answer for REVOKE_S.
+
+        Raises:
+            AccountError: what is stored is there still.
+        """
+        async with self._alone() as store:
+            old = await store.load()
+            await store.delete()
+            self._adopt(None)
+        if old is not None:
+            await self._revoke(old)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[AuthStore]:
+        async with self._changing:
+            store = await self._open()
+            async with store.alone():
+                yield store
+
+    async def _open(self) -> AuthStore:
+        if self._store is not None:
+            return self._store
+        self._settings = await self._read_settings()
+        store = AuthStore(self._home, self._settings.store)
+        try:
+            record = await store.load()
+        except AccountError as exc:
+            logger.warning("stored credentials cannot be read: %s", exc)
+            record = None
+        if record is not None and self._usable(record) is None:
+            logger.warning("stored credentials cannot be used here")
+            record = None
+        self._adopt(record)
+        self._store = store
+        return store
+
+    def _usable(self, record: AuthRecord) -> Credentials | None:
+        credentials = record.credentials()
+        permitted = credentials is not None and self._settings.permits(credentials)
+        return credentials if permitted else None
+
+    def _adopt(self, record: AuthRecord | None) -> None:
+        self._supplier = None
+        self._set(None if record is None else record.credentials(), record)
+
+    def _set(self, credentials: Credentials | None, record: AuthRecord | None) -> None:
+        self._record = record
+        if credentials == self._state.credentials:
+            return
+        self._refused = None
+        # One assignment: who reads finds credentials and revision that belong together.
+        self._state = AuthState(credentials, self._state.revision + 1)
+        for listener in list(self._listeners):
+            try:
+                listener(self._state)
+            except Exception:
+                logger.exception("a listener of the account failed")
+
+    def _wears_out(self) -> bool:
+        credentials, record = self._state.credentials, self._record
+        if credentials is None or credentials.kind != "chatgpt" or self.refusal is not None:
+            return False
+        now_ms, expires_at = self._now_ms(), expiry_of(credentials.token)
+        if now_ms < self._paused_until_ms:
+            return False
+        if expires_at is not None:
+            return expires_at * 1000 <= now_ms + EARLY_MS
+        since_ms = None if record is None else record.last_refresh_ms
+        return since_ms is not None and since_ms + MAX_AGE_MS <= now_ms
+
+    async def _refresh(self, worn: Credentials, reason: RefreshReason) -> AuthState:
+        try:
+            with anyio.fail_after(REFRESH_S):
+                async with AsyncExitStack() as stack:
+                    await stack.enter_async_context(self._changing)
+                    if worn != self._state.credentials:
+                        # Somebody else was faster.
+                        return self._state
+                    if (refusal := self.refusal) is not None:
+                        raise RefreshFailed(refusal)
+                    store = await self._open()
+                    if worn.kind == "chatgptAuthTokens":
+                        await self._ask_supplier(worn)
+                    elif worn.kind == "chatgpt":
+                        await stack.enter_async_context(store.alone())
+                        await self._renew(store, worn, reason)
+                    return self._state
+        except TimeoutError:
+            raise IssuerUnavailable("the token was not refreshed in time") from None
+
+    async def _ask_supplier(self, worn: Credentials) -> None:
+        assert self._supplier is not None
+        self._set(await self._supplier(worn.account_id), None)
+
+    async def _renew(self, store: AuthStore, worn: Credentials, reason: RefreshReason) -> None:
+        record = await store.load()
+        stored = None if record is None else self._usable(record)
+        if record is None or stored is None or stored.account_id != worn.account_id:
+            raise RefreshFailed(OTHER_ACCOUNT)
+        if stored.token != worn.token:
+            self._adopt(record)
+            return
+        if record.refresh_token is None:
+            self._refused = REFUSED
+            raise RefreshFailed(REFUSED)
+        issuer = await self._token_issuer()
+        try:
+            # A refresh token may work once: what comes for it must be heard, and kept.
+            with anyio.CancelScope(shield=True):
+                with anyio.fail_after(HEAR_OUT_S):
+                    answer = await issuer.renew(record, reason)
+                renewed = record.renewed(answer, self._now_ms())
+                await store.save(renewed)
+                self._adopt(renewed)
+        except RefreshFailed as exc:
+            self._refused = str(exc)
+            raise
+
+    async def _revoke(self, record: AuthRecord) -> None:
+        if record.kind != "chatgpt" or record.access_token is None:
+            return
+        try:
+            issuer = await self._token_issuer()
+            with anyio.fail_after(REVOKE_S):
+                await issuer.revoke(record)
+        except (AccountError, TimeoutError) as exc:
+            logger.warning("tokens were not given back: %s", exc)
+
+    async def _token_issuer(self) -> TokenIssuer:
+        if self._issuer is None:
+            # With it comes httpx, which a start should not wait for.
+            name = "app_server.accounts.grants"
+            module = await anyio.to_thread.run_sync(importlib.import_module, name)
+            self._issuer = module.Grants()
+        return self._issuer
+
+
+def _restriction(settings: AccountSettings, credentials: Credentials) -> str:
+    if credentials.account_id is None:
+        return (
+            "Login is restricted to a specific workspace,"
+            " but the token did not include an chatgpt_account_id claim."
+        )
+    return f"Login is restricted to workspace id(s) {', '.join(settings.workspaces)}."

@@ -1,0 +1,102 @@
+"""Signing in with a code that the user enters in a browser on any machine."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from app_server.accounts.errors import DeviceCodeNotOffered, LoginFailed
+from app_server.accounts.grants import exchange_code
+from app_server.accounts.issuer import Issuer
+from app_server.accounts.record import Tokens
+from app_server.accounts.web import IssuerWeb
+
+MAX_WAIT_S = 15 * 60.0
+"""How long the user may take."""
+
+DEFAULT_INTERVAL_S = 5.0
+MIN_INTERVAL_S = 1.0
+MAX_INTERVAL_S = 60.0
+"""Bounds of the pause between questions, whatever the issuer wants."""
+
+PENDING = (403, 404)
+"""Statuses that say: not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """A code, good for one sign-in."""
+
+    user_code: str
+    device_auth_id: str = field(repr=False)
+    interval_s: float
+
+
+async def request_device_code(web: IssuerWeb, issuer: Issuer) -> DeviceCode:
+    """Ask for a code.
+
+    Raises:
+        DeviceCodeNotOffered: the issuer has none.
+        LoginFailed: it gives none.
+        AccountError: see `IssuerWeb.post_json`.
+    """
+    answer = await web.post_json(f"{issuer.device_api}/usercode", {"client_id": issuer.client_id})
+    if answer.status == 404:
+        raise DeviceCodeNotOffered(
+            "device code login is not enabled for this Codex server."
+            " Use the browser login or verify the server URL."
+        )
+    if not answer.ok:
+        raise LoginFailed(f"device code request failed with status {answer.shown_status}")
+    body = answer.parse()
+    user_code = body.get("user_code", body.get("usercode"))
+    device_auth_id = body.get("device_auth_id")
+    if not isinstance(user_code, str) or not isinstance(device_auth_id, str):
+        raise LoginFailed("the answer with the device code makes no sense")
+    return DeviceCode(user_code, device_auth_id, _interval_s(body.get("interval")))
+
+
+async def await_tokens(
+    web: IssuerWeb,
+    issuer: Issuer,
+    code: DeviceCode,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+) -> Tokens:
+    """Wait until the user has entered the code, and fetch the tokens.
+
+    Raises:
+        LoginFailed: the issuer refuses, or the user took longer than MAX_WAIT_S.
+        AccountError: see `IssuerWeb.post_json`.
+    """
+    question = {"device_auth_id": code.device_auth_id, "user_code": code.user_code}
+    url = f"{issuer.device_api}/token"
+    try:
+        with anyio.fail_after(MAX_WAIT_S):
+            while True:
+                answer = await web.post_json(url, question)
+                if answer.status not in PENDING:
+                    break
+                await sleep(code.interval_s)
+    except TimeoutError:
+        raise LoginFailed("device auth timed out after 15 minutes") from None
+    if not answer.ok:
+        raise LoginFailed(f"device auth failed with status {answer.shown_status}")
+    body = answer.parse()
+    grant, verifier = body.get("authorization_code"), body.get("code_verifier")
+    if not isinstance(grant, str) or not isinstance(verifier, str):
+        raise LoginFailed("the answer to the device code makes no sense")
+    try:
+        return await exchange_code(web, issuer, grant, issuer.device_redirect_url, verifier)
+    except LoginFailed as exc:
+        raise LoginFailed(f"device code exchange failed: {exc}") from exc
+
+
+def _interval_s(value: Any) -> float:
+    try:
+        wanted = float(value)
+    except (TypeError, ValueError):
+        wanted = DEFAULT_INTERVAL_S
+    if wanted != wanted:
+        wanted = DEFAULT_INTERVAL_S
+    return min(max(wanted, MIN_INTERVAL_S), MAX_INTERVAL_S)
