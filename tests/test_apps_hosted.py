@@ -1,5 +1,6 @@
 """Apps: sessions with a hosted endpoint over HTTP."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -113,6 +114,24 @@ async def test_every_request_carries_the_account_and_the_product() -> None:
         "x-openai-product-sku": "codex",
     }
     assert carried == [expected] * len(names)
+
+
+async def test_the_token_is_in_no_log_and_in_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with stage() as on:
+        token = on.hosted.endpoint.token.get_secret_value()
+        await on.pool.fetch_tools()
+        await on.call("calendar_list_events")
+        on.hosted.script.answers["tools/call"] = [Response(status_code=500)]
+        with pytest.raises(UpstreamError) as caught:
+            await on.call("calendar_list_events")
+        gone = on.hosted.target()
+    with pytest.raises(FetchFailed) as failed:
+        await fetch_tools(gone)
+    assert str(failed.value) == "the list of tools cannot be had: HTTP status 503"
+    assert caplog.text
+    said = f"{caplog.text} {caught.value!r} {failed.value!r} {on.pool.counters}"
+    assert token not in said
 
 
 @claim("apps:t-03")
@@ -317,7 +336,7 @@ async def test_a_question_that_nobody_answers_holds_up_no_other_call() -> None:
         thinking.let_go.set()
 
 
-@claim("apps:t-31")
+@claim("apps:t-31", "apps:t-35")
 async def test_a_call_that_is_given_up_cancels_its_question_and_itself_and_keeps_the_session() -> (
     None
 ):
