@@ -290,12 +290,15 @@ async def test_what_the_sandbox_does_not_allow_is_not_read(tmp_path: Path) -> No
             ("sub/../../secret", denied),
             ("link", denied),
             ("folder/secret", denied),
+            ("a\0b", "it is not a path"),
             ("absent", "there is no such file"),
             ("sub", "it is not a regular file"),
             ("pipe", "it is not a regular file"),
         ):
             refusal = await desk.refusal({"file": path})
             assert refusal == (-32602, f"upload of `{path}` for `file` failed: {reason}")
+        _, shown = await desk.refusal({"file": "x" * 301})
+        assert shown.startswith(f"upload of `{'x' * 300}` for")
 
 
 @claim("apps:r3")

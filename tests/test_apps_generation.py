@@ -248,6 +248,8 @@ async def test_a_turn_whose_environment_has_no_instance_uploads_nothing(tmp_path
             serve_thread(tmp_path, apps.generation) as (served, client, _, thread_id),
         ):
             messages = await run_call(served, client, thread_id, {"file": "a"})
+            assert (store.requests, apps.pool.exchanges) == ([], [])
+            await run_call(served, client, thread_id, {})
         [error] = [
             m["params"]["item"]["error"]["message"]
             for m in messages
@@ -255,7 +257,9 @@ async def test_a_turn_whose_environment_has_no_instance_uploads_nothing(tmp_path
         ]
     because = "upload of `a` for `file` failed: the instance of the environment is not known"
     assert error.endswith(f"Mcp error: -32602: {because}")
-    assert (store.requests, apps.pool.exchanges) == ([], [])
+    [(_, sent)] = apps.pool.asked()
+    assert [key for key in sent["_meta"] if "sandbox" in key] == []
+    assert str(tmp_path) not in str(sent)
 
 
 async def test_a_question_of_the_endpoint_reaches_the_user_of_the_thread(tmp_path: Path) -> None:

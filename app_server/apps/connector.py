@@ -21,6 +21,7 @@ from app_server.apps.local_server import (
     meta_of,
     no_resources,
     no_templates,
+    public_part,
     text_of,
 )
 from app_server.apps.names import Route, stripped_title
@@ -30,6 +31,11 @@ from protocol.model import Json, JsonObject
 
 EFFECTIVE_INPUT = "codex/toolInput"
 INPUT_CAPABILITY = "codex/tool-input-meta"
+
+MAX_SHOWN_CHARS = 300
+"""Of a name in an error."""
+
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,6 @@ class _Call:
         """Return the params of the call upstream."""
         given = {} if self.arguments is _ABSENT else {"arguments": arguments}
         return {"name": self.tool.name, **given, "_meta": self.meta}
-
-
-_ABSENT = object()
 
 
 class ConnectorServer:
@@ -125,16 +128,16 @@ class ConnectorServer:
         name = text_of(params, "name")
         tool = self._route.tools.get(name)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name}")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_SHOWN_CHARS]}")
         arguments = params.get("arguments", _ABSENT)
         if arguments not in (None, _ABSENT) and not isinstance(arguments, dict):
             raise MCPError(INVALID_PARAMS, "arguments must be an object")
-        meta = meta_of(params)
-        state = SandboxState.parse(meta.pop(SANDBOX_STATE)) if SANDBOX_STATE in meta else None
-        given_id = meta.pop(CALL_ID, None)
+        given = meta_of(params)
+        state = SandboxState.parse(given[SANDBOX_STATE]) if SANDBOX_STATE in given else None
+        given_id = given.get(CALL_ID)
         call_id = given_id if isinstance(given_id, str) and given_id else str(context.request_id)
-        # Whatever a client put there is replaced: upstream trusts it.
-        meta[ENVELOPE] = {**tool.envelope, "call_id": call_id}
+        # Upstream trusts the envelope, so it is never the client's.
+        meta = {**public_part(given), ENVELOPE: {**tool.envelope, "call_id": call_id}}
         return _Call(tool, call_id, arguments, meta, state)
 
     async def _with_files(self, call: _Call) -> Json:

@@ -31,6 +31,9 @@ MAX_FILES = 32
 MEMORY_BYTES = 1024 * 1024
 """Of a file that is kept in memory; a larger one goes to a temporary file without a name."""
 
+MAX_SHOWN_CHARS = 300
+"""Of a path in an error."""
+
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -146,7 +149,8 @@ class _Place:
 
     def failed(self, reason: object, code: int = INVALID_PARAMS) -> MCPError:
         where = self.field if self.index is None else f"{self.field}[{self.index}]"
-        return MCPError(code, f"upload of `{self.path}` for `{where}` failed: {reason}")
+        path = self.path[:MAX_SHOWN_CHARS]
+        return MCPError(code, f"upload of `{path}` for `{where}` failed: {reason}")
 
 
 _Field: TypeAlias = tuple[str, Sequence[_Place]]
@@ -221,6 +225,8 @@ async def _upload_field(
     async with AsyncExitStack() as stack:
         contents = []
         for place in places:
+            if "\0" in place.path:
+                raise place.failed("it is not a path")
             path = str(Path(state.sandbox_cwd) / place.path)
             try:
                 content = await stack.enter_async_context(_content(files, path))

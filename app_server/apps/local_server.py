@@ -28,6 +28,9 @@ RESOURCE_NOT_FOUND = -32002
 CALL_ID = "codex/toolCallId"
 SANDBOX_STATE = "codex/sandbox-state-meta"
 
+PRIVATE = (ENVELOPE, CALL_ID, SANDBOX_STATE, "codex/sandbox-state")
+"""What the endpoint does not get of a client's `_meta`; the last is an older name of the state."""
+
 Context: TypeAlias = ServerRequestContext[Any]
 Method: TypeAlias = Callable[[Context, JsonObject], Awaitable[JsonObject]]
 
@@ -86,9 +89,7 @@ class LocalServer:
         Raises:
             MCPError, UpstreamError
         """
-        meta = meta_of(params)
-        for private in (ENVELOPE, CALL_ID, SANDBOX_STATE):
-            meta.pop(private, None)
+        meta = public_part(meta_of(params))
         session = LocalSession.of(context, self.name, self.backing)
         async with session.call() as upstream:
             return await upstream.request(
@@ -108,6 +109,11 @@ def meta_of(params: JsonObject) -> JsonObject:
     if meta is not None and not isinstance(meta, dict):
         raise MCPError(INVALID_PARAMS, "_meta must be an object")
     return dict(meta or {})
+
+
+def public_part(meta: JsonObject) -> JsonObject:
+    """Return of a client's `_meta` what the endpoint gets."""
+    return {key: value for key, value in meta.items() if key not in PRIVATE}
 
 
 def text_of(params: JsonObject, member: str) -> str:
