@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import SecretStr
 from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -77,7 +77,7 @@ async def stage(
     elicitation: bool = True,
     limits: PoolLimits | None = None,
 ) -> AsyncIterator[Stage]:
-    with anyio.fail_after(2 * WAIT_S):
+    with anyio.fail_after(4 * WAIT_S):
         async with serve_hosted(connectors) as hosted, anyio.create_task_group() as tasks:
             pool = UpstreamPool(hosted.target(elicitation=elicitation), limits)
             await tasks.start(lambda task_status: pool.run(task_status=task_status))
@@ -165,6 +165,28 @@ async def test_without_the_feature_questions_are_refused_but_for_the_form_of_cha
     async with stage([connector(("ask", ask))], elicitation=False) as on:
         result = await on.call("test_ask")
     assert result["structuredContent"] == ANSWER
+
+
+async def test_a_ping_is_answered_and_what_makes_no_sense_is_refused() -> None:
+    refusals: list[tuple[int, str]] = []
+
+    async def ask(call: Call) -> JsonObject:
+        for method, params in (
+            ("elicitation/create", {"mode": "by pigeon"}),
+            ("sampling/createMessage", {}),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await call.caller.ask(method, params)
+            refusals.append((caught.value.code, caught.value.message))
+        return said("pinged", await call.caller.ask("ping", {}))
+
+    async with stage([connector(("ask", ask))]) as on:
+        result = await on.call("test_ask")
+    assert result["structuredContent"] == {}
+    assert refusals == [
+        (INVALID_PARAMS, "unknown mode of elicitation"),
+        (METHOD_NOT_FOUND, "Method not found: sampling/createMessage"),
+    ]
 
 
 async def test_a_header_that_http_does_not_know_opens_no_session_and_is_not_repeated() -> None:
@@ -292,6 +314,7 @@ async def test_an_endpoint_that_does_not_shake_hands_is_given_up(
         with pytest.raises(UpstreamError) as caught:
             await on.call("calendar_list_events")
         on.hosted.script.holds.pop("initialize").set()
+        monkeypatch.undo()
         assert caught.value.message == "timed out awaiting initialize after 0.05s"
         assert not (await on.call("calendar_list_events"))["isError"]
 
