@@ -128,7 +128,7 @@ async def test_nobody_gets_into_a_generation_that_ends() -> None:
         anyio.create_task_group() as tasks,
     ):
         generation = served.generation
-        tasks.start_soon(client.refusal, "tools/call", {"name": "look"})
+        tasks.start_soon(client.call, "look")
         with anyio.fail_after(WAIT_S):
             await reached.wait()
         lease = generation.lease()
