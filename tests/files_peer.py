@@ -35,6 +35,8 @@ class FolderEnvironment:
     """Another one has its id now; this one is leased no more."""
     pinned: list[SandboxState] = field(default_factory=list)
     open_pins: int = 0
+    looked_at: list[str] = field(default_factory=list)
+    """Paths, in order."""
     content_at_read: bytes | None = None
     """What a file has when it is read, whatever it had when it was looked at."""
 
@@ -52,6 +54,7 @@ class FolderEnvironment:
             self.open_pins -= 1
 
     async def metadata(self, path: str) -> FileMetadata:
+        self.looked_at.append(path)
         descriptor = await anyio.to_thread.run_sync(self._open, path)
         try:
             found = os.fstat(descriptor)

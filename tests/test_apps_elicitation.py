@@ -12,13 +12,22 @@ from app_server.apps import session, sign_in
 from app_server.apps.session import DELIVERY_S, MAX_OPEN_QUESTIONS
 from app_server.apps.standing import StandingStreams
 from protocol.model import JsonObject
-from tests.apps_peer import Asked, Exchange, FakePool, listed, returns, serve_tools
+from tests.apps_peer import (
+    VERSION,
+    Asked,
+    Exchange,
+    FakePool,
+    listed,
+    returns,
+    serve_tools,
+)
 from tests.harness import WAIT_S, claim
 
 FORM: JsonObject = {"elicitation": {"form": {}}}
 URL: JsonObject = {"elicitation": {"url": {}}}
 OPENAI: JsonObject = {"extensions": {"openai/form": {}}}
 ALL: JsonObject = {"elicitation": {"form": {}, "url": {}}, "extensions": {"openai/form": {}}}
+CLIENT_INFO = {"name": "t", "version": "1"}
 CANCEL = {"action": "cancel"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "x": None}}}
 
@@ -168,6 +177,40 @@ async def test_a_question_waits_for_the_stream_of_its_own_session() -> None:
         with anyio.move_on_after(0) as waiting:
             await standing.wait_for("another")
         assert waiting.cancelled_caught
+
+
+async def test_a_client_whose_stream_has_ended_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "DELIVERY_S", 0)
+    ended = asyncio.Event()
+    note = StandingStreams.closed
+
+    def closed(self: StandingStreams, session_id: str) -> None:
+        note(self, session_id)
+        ended.set()
+
+    monkeypatch.setattr(StandingStreams, "closed", closed)
+    hello = {"protocolVersion": VERSION, "capabilities": FORM, "clientInfo": CLIENT_INFO}
+    async with serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served:
+        url = served.generation.url("codex_apps__cal")
+        bearer = served.generation.bearer("codex_apps__cal").get_secret_value()
+        headers = {
+            "authorization": f"Bearer {bearer}",
+            "accept": "application/json, text/event-stream",
+        }
+        async with httpx2.AsyncClient(trust_env=False, headers=headers) as http:
+
+            async def request(method: str, params: JsonObject) -> httpx2.Response:
+                message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                return await http.post(url, json=message)
+
+            opened = await request("initialize", hello)
+            http.headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+            async with http.stream("GET", url) as stream:
+                assert stream.status_code == 200
+            with anyio.fail_after(WAIT_S):
+                await ended.wait()
+                answer = await request("tools/call", {"name": "look"})
+    assert answer.json()["result"] == {"said": CANCEL}
 
 
 async def test_a_second_stream_of_a_session_is_refused_and_the_first_goes_on() -> None:

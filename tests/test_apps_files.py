@@ -398,7 +398,13 @@ async def test_a_shutdown_during_an_upload_forwards_nothing(tmp_path: Path) -> N
 
 
 @claim("apps:r4")
-async def test_a_change_of_credentials_stops_uploads(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "looked_at"),
+    [({"more": ["a", "b"]}, ["a", "b"]), ({"file": "a", "more": ["b"]}, ["a"])],
+)
+async def test_a_change_of_credentials_stops_uploads(
+    tmp_path: Path, arguments: JsonObject, looked_at: list[str]
+) -> None:
     async with open_desk(tmp_path) as desk:
 
         async def change(request: Request) -> Response:
@@ -408,9 +414,10 @@ async def test_a_change_of_credentials_stops_uploads(tmp_path: Path) -> None:
         desk.store.answers["uploaded"] = [change]
         for name in "ab":
             (desk.folder / name).write_bytes(b"a")
-        refusal = await desk.refusal_later({"more": ["a", "b"]})
+        refusal = await desk.refusal_later(arguments)
         assert refusal == (-32603, "the credentials for apps are out of date")
         assert len(desk.store.requests) == 3
+        assert desk.environment.looked_at == [str(desk.folder / name) for name in looked_at]
         desk.served.guard.held = True
 
 

@@ -1,5 +1,6 @@
 """Apps: sessions with a hosted endpoint over HTTP."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import SecretStr
 from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -76,7 +77,7 @@ async def stage(
     elicitation: bool = True,
     limits: PoolLimits | None = None,
 ) -> AsyncIterator[Stage]:
-    with anyio.fail_after(2 * WAIT_S):
+    with anyio.fail_after(4 * WAIT_S):
         async with serve_hosted(connectors) as hosted, anyio.create_task_group() as tasks:
             pool = UpstreamPool(hosted.target(elicitation=elicitation), limits)
             await tasks.start(lambda task_status: pool.run(task_status=task_status))
@@ -115,6 +116,24 @@ async def test_every_request_carries_the_account_and_the_product() -> None:
     assert carried == [expected] * len(names)
 
 
+async def test_the_token_is_in_no_log_and_in_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with stage() as on:
+        token = on.hosted.endpoint.token.get_secret_value()
+        await on.pool.fetch_tools()
+        await on.call("calendar_list_events")
+        on.hosted.script.answers["tools/call"] = [Response(status_code=500)]
+        with pytest.raises(UpstreamError) as caught:
+            await on.call("calendar_list_events")
+        gone = on.hosted.target()
+    with pytest.raises(FetchFailed) as failed:
+        await fetch_tools(gone)
+    assert str(failed.value) == "the list of tools cannot be had: HTTP status 503"
+    assert caplog.text
+    said = f"{caplog.text} {caught.value!r} {failed.value!r} {on.pool.counters}"
+    assert token not in said
+
+
 @claim("apps:t-03")
 @pytest.mark.parametrize("elicitation", [True, False])
 async def test_the_handshake_declares_elicitation_only_if_the_feature_is_on(
@@ -146,6 +165,28 @@ async def test_without_the_feature_questions_are_refused_but_for_the_form_of_cha
     async with stage([connector(("ask", ask))], elicitation=False) as on:
         result = await on.call("test_ask")
     assert result["structuredContent"] == ANSWER
+
+
+async def test_a_ping_is_answered_and_what_makes_no_sense_is_refused() -> None:
+    refusals: list[tuple[int, str]] = []
+
+    async def ask(call: Call) -> JsonObject:
+        for method, params in (
+            ("elicitation/create", {"mode": "by pigeon"}),
+            ("sampling/createMessage", {}),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await call.caller.ask(method, params)
+            refusals.append((caught.value.code, caught.value.message))
+        return said("pinged", await call.caller.ask("ping", {}))
+
+    async with stage([connector(("ask", ask))]) as on:
+        result = await on.call("test_ask")
+    assert result["structuredContent"] == {}
+    assert refusals == [
+        (INVALID_PARAMS, "unknown mode of elicitation"),
+        (METHOD_NOT_FOUND, "Method not found: sampling/createMessage"),
+    ]
 
 
 async def test_a_header_that_http_does_not_know_opens_no_session_and_is_not_repeated() -> None:
@@ -273,6 +314,7 @@ async def test_an_endpoint_that_does_not_shake_hands_is_given_up(
         with pytest.raises(UpstreamError) as caught:
             await on.call("calendar_list_events")
         on.hosted.script.holds.pop("initialize").set()
+        monkeypatch.undo()
         assert caught.value.message == "timed out awaiting initialize after 0.05s"
         assert not (await on.call("calendar_list_events"))["isError"]
 
@@ -317,7 +359,7 @@ async def test_a_question_that_nobody_answers_holds_up_no_other_call() -> None:
         thinking.let_go.set()
 
 
-@claim("apps:t-31")
+@claim("apps:t-31", "apps:t-35")
 async def test_a_call_that_is_given_up_cancels_its_question_and_itself_and_keeps_the_session() -> (
     None
 ):

@@ -1,8 +1,10 @@
 """The loopback port of a generation: who comes in."""
 
+import asyncio
 import logging
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client
@@ -10,8 +12,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from app_server.apps import http
 from app_server.apps.generation import Generation
-from tests.apps_peer import listed, serve_tools
-from tests.harness import claim
+from protocol.model import JsonObject
+from tests.apps_peer import Exchange, FakePool, listed, serve_tools
+from tests.harness import WAIT_S, claim
 
 TOOLS = [listed("look"), listed("find", "drive")]
 CAL, DRIVE, RESOURCES = "codex_apps__cal", "codex_apps__drive", "codex_apps"
@@ -108,6 +111,31 @@ async def test_after_a_change_of_credentials_nothing_gets_in() -> None:
                 assert await status(served.generation.url(CAL), headers, method) == (401, b"")
             served.guard.held = True
         assert len(served.pool.exchanges) == 1
+
+
+async def test_nobody_gets_into_a_generation_that_ends() -> None:
+    reached, let_go = asyncio.Event(), asyncio.Event()
+
+    async def lingers(exchange: Exchange) -> JsonObject:
+        reached.set()
+        with anyio.CancelScope(shield=True):
+            await let_go.wait()
+        return {}
+
+    async with (
+        serve_tools(TOOLS, FakePool(lingers)) as served,
+        served.client() as client,
+        anyio.create_task_group() as tasks,
+    ):
+        generation = served.generation
+        tasks.start_soon(client.call, "look")
+        with anyio.fail_after(WAIT_S):
+            await reached.wait()
+        lease = generation.lease()
+        lease.release()
+        await anyio.wait_all_tasks_blocked()
+        assert await status(generation.url(CAL), authorized(generation)) == (503, b"")
+        let_go.set()
 
 
 async def test_a_version_without_sessions_is_refused() -> None:

@@ -1,22 +1,27 @@
 """Apps: the whole way from a client of a local route to the hosted endpoint and back."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
+from app_server.apps.files import FileSupport
 from app_server.apps.generation import Generation, open_generation
 from app_server.apps.inventory import build_inventory
 from app_server.apps.names import allocate_routes
+from app_server.apps.upload import Uploads, UploadTarget
 from app_server.apps.upstream import UpstreamPool
 from app_server.demo.hosted.calendar import DAY_URI
 from app_server.demo.hosted.survey import QUESTIONS
 from protocol.model import JsonObject
 from tests.apps_peer import Asked, Guard, LocalClient, connect
+from tests.files_peer import FolderEnvironment
 from tests.harness import WAIT_S, claim
 from tests.hosted import Hosted, serve_hosted
 
@@ -43,7 +48,7 @@ class Way:
 
 
 @asynccontextmanager
-async def way() -> AsyncIterator[Way]:
+async def way(environment: FolderEnvironment | None = None) -> AsyncIterator[Way]:
     with anyio.fail_after(3 * WAIT_S):
         async with serve_hosted() as hosted, anyio.create_task_group() as tasks:
             pool = UpstreamPool(hosted.target(elicitation=True))
@@ -54,8 +59,10 @@ async def way() -> AsyncIterator[Way]:
 
             inventory = build_inventory(await pool.fetch_tools())
             routes = allocate_routes(inventory)
+            store = UploadTarget(hosted.endpoint.base_url, hosted.target().headers)
+            files = None if environment is None else FileSupport(environment, Uploads(store))
             generation = await open_generation(
-                tasks, inventory, routes, pool, Guard(), None, refresh
+                tasks, inventory, routes, pool, Guard(), files, refresh
             )
             yield Way(hosted, pool, generation)
             await generation.close()
@@ -114,6 +121,30 @@ async def test_mail_is_read_once_the_user_has_signed_in() -> None:
     assert question[1]["url"] == "https://chatgpt.com/apps/mail/demo_mail"
     assert first["isError"] is True
     assert second["isError"] is False
+
+
+@claim("apps:r3")
+async def test_a_file_is_in_the_drive_by_its_path(tmp_path: Path) -> None:
+    environment = FolderEnvironment(tmp_path)
+    data = b"Dear diary"
+    (tmp_path / "notes.txt").write_bytes(data)
+    state = {
+        "environmentInstanceId": environment.instance,
+        "permissionProfile": {"type": "managed"},
+        "codexLinuxSandboxExe": None,
+        "sandboxCwd": tmp_path.as_uri(),
+        "useLegacyLandlock": False,
+    }
+    async with way(environment) as on, on.client("drive") as client:
+        meta = {"codex/sandbox-state-meta": state}
+        result = await client.call("_save_file", {"file": "notes.txt"}, **meta)
+        (created,) = on.hosted.script.messages("POST /backend-api/files")
+        (call,) = on.hosted.script.messages("tools/call")
+    digest = hashlib.sha256(data).hexdigest()
+    file = {"name": "notes.txt", "bytes": len(data), "sha256": digest}
+    assert result["structuredContent"] == {"file": file}
+    assert created == {"file_name": "notes.txt", "file_size": len(data), "use_case": "codex"}
+    assert result["_meta"]["codex/toolInput"] == call["params"]["arguments"]
 
 
 @claim("apps:b5")

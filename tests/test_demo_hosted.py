@@ -153,6 +153,21 @@ async def test_a_file_of_another_size_than_announced_is_refused() -> None:
             assert response.status_code == 400
 
 
+async def test_what_is_longer_than_announced_is_not_read_to_its_end() -> None:
+    async with stage() as on:
+        body = {"file_name": "notes.txt", "file_size": 3, "use_case": "codex"}
+        created = (await on.http.post("/files", json=body)).json()
+        url = httpx.URL(created["upload_url"])
+        head = (
+            f"PUT {url.path} HTTP/1.1\r\nhost: {url.netloc.decode()}\r\n"
+            "x-ms-blob-type: BlockBlob\r\ncontent-length: 1000000\r\n\r\n"
+        )
+        async with await anyio.connect_tcp(url.host, url.port or 0) as stream:
+            await stream.send(head.encode() + b"abcd")
+            answer = await stream.receive()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
 async def _plain(url: str, data: bytes, headers: dict[str, str]) -> httpx.Response:
     async with httpx.AsyncClient(trust_env=False) as http:
         return await http.put(url, content=data, headers=headers)

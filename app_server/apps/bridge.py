@@ -30,11 +30,6 @@ class ElicitationBridge:
         self._peer: DownstreamPeer | None = None
         self._open: set[anyio.CancelScope] = set()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a call holds the session."""
-        return self._peer is not None
-
     @contextmanager
     def held_by(self, peer: DownstreamPeer) -> Iterator[None]:
         """Bring questions to a client; leaving cancels those that are open."""

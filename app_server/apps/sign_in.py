@@ -72,13 +72,11 @@ async def offer_sign_in(
     peer: DownstreamPeer,
     refresh: Refresh,
 ) -> JsonObject:
-    """Ask the user to sign in, if the client can be asked; gives the result of the call.
+    """Ask the user to sign in, if the peer can ask that; gives the result of the call.
 
     Once the user has accepted, the inventory is fetched anew, and the result is one that asks for
     the call to be made again. Otherwise it is the one that came.
     """
-    if not peer.supports("url"):
-        return result
     answer = await peer.elicit(_question(failure, connector, call_id))
     if answer.get("action") != "accept":
         return result
