@@ -21,6 +21,7 @@ import anyio.to_thread
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.app_views import AppServers
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -88,13 +89,19 @@ class AppServer:
         clock: Clock | None = None,
         model: Model | None = None,
         extensions: ExtensionRegistry | None = None,
+        apps: AppServers | None = None,
     ) -> None:
-        """`clock`, `model` and `extensions` stand in for the real ones in tests."""
+        """`clock`, `model` and `extensions` stand in for the real ones in tests.
+
+        `apps` is an `AppsPort` (app_server/handlers/apps_port.py, which is imported late); without
+        one there are no apps.
+        """
         self._settings = settings
         self._clock = clock or SystemClock()
         self._lazy_model = LazyModel(self._offline_url)
         self._model = model or self._lazy_model
         self._extensions = extensions or ExtensionRegistry()
+        self._apps = apps
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(
@@ -234,7 +241,9 @@ class AppServer:
                 ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
-            McpHandlers(McpPorts(sessions, configuration, self._extensions, environments)),
+            McpHandlers(
+                McpPorts(sessions, configuration, self._extensions, environments, self._apps)
+            ),
             McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.oauth",
@@ -259,7 +268,17 @@ class AppServer:
             LateHandlers(
                 "app_server.handlers.account", "AccountHandlers", ("account/read",), configuration
             ),
-            LateHandlers("app_server.handlers.apps", "AppHandlers", ("skills/list",)),
+            LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
+            LateHandlers(
+                "app_server.handlers.apps",
+                "AppHandlers",
+                ("app/installed", "app/list", "app/read"),
+                sessions,
+                configuration,
+                self._hub,
+                self._background,
+                self._apps,
+            ),
             LateHandlers(
                 "app_server.handlers.config",
                 "ConfigHandlers",
