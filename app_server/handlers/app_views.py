@@ -81,7 +81,9 @@ class AppViews:
             for shown, raw in self._shown_tools()
             if (one := connectors.get(raw.server)) is not None and raw.tool in one.tools
         }
-        update = {"tools": tools, "tools_error": own[0].tools_error or next(errors, None)}
+        # It tells why there are no tools; where there are some, nobody misses the list.
+        error = None if tools else own[0].tools_error or next(errors, None)
+        update = {"tools": tools, "tools_error": error}
         return [own[0].model_copy(update=update)]
 
     def tool(self, server: str, tool: str) -> RawName:

@@ -29,9 +29,8 @@ MAX_PAGE_CHARS = 900_000
 class AppListHandlers:
     """The method app/list."""
 
-    def __init__(self, ports: AppPorts, load_s: float = LOAD_S) -> None:
+    def __init__(self, ports: AppPorts) -> None:
         self._ports = ports
-        self._load_s = load_s
         self._follow_ups = 0
 
     @property
@@ -66,12 +65,12 @@ class AppListHandlers:
 
     async def _load(self, listing: AppListing) -> list[AppInfo]:
         try:
-            with anyio.fail_after(self._load_s):
+            with anyio.fail_after(LOAD_S):
                 return await listing.load()
         except ListFailed as exc:
             raise _unavailable(str(exc)) from exc
         except TimeoutError as exc:
-            text = f"timed out waiting for app lists after {self._load_s:g} seconds"
+            text = f"timed out waiting for app lists after {LOAD_S:g} seconds"
             raise _unavailable(text) from exc
 
     def _tell(self, apps: list[AppInfo]) -> None:
@@ -84,7 +83,7 @@ class AppListHandlers:
 
     async def _follow_up(self, listing: AppListing) -> None:
         try:
-            with anyio.move_on_after(self._load_s):
+            with anyio.move_on_after(LOAD_S):
                 await listing.follow_up()
         except AppsUnavailable as exc:
             logger.warning("the list of apps stays as it was kept: %s", exc)
