@@ -26,6 +26,7 @@ from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.account_ports import AccountPorts
+from app_server.handlers.app_views import AppServers
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -96,8 +97,13 @@ class AppServer:
         clock: Clock | None = None,
         model: Model | None = None,
         extensions: ExtensionRegistry | None = None,
+        apps: AppServers | None = None,
     ) -> None:
-        """`clock`, `model` and `extensions` stand in for the real ones in tests."""
+        """`clock`, `model` and `extensions` stand in for the real ones in tests.
+
+        `apps` is an `AppsPort` (app_server/handlers/apps_port.py, which is imported late); without
+        one there are no apps.
+        """
         self._settings = settings
         self._clock = clock or SystemClock()
         as_written = Configuration(
@@ -108,13 +114,14 @@ class AppServer:
         self._lazy_model = LazyModel(self._offline_url, self._accounts)
         self._model = model or self._lazy_model
         self._file = ConfigFile(settings.home)
-        self._apps: LateApps | None = None
+        self._late_apps: LateApps | None = None
         if extensions is None:
-            self._apps = LateApps(settings.home, self._instance_of)
+            self._late_apps = LateApps(settings.home, self._instance_of)
             extensions = ExtensionRegistry(
-                [self._apps], {APPROVALS_OF_APPS: self._approve_app}, [self._apps]
+                [self._late_apps], {APPROVALS_OF_APPS: self._approve_app}, [self._late_apps]
             )
         self._extensions = extensions
+        self._apps = apps
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(
@@ -190,8 +197,8 @@ class AppServer:
                 ]
                 ready([listener.url for listener in listeners])
                 self._background.start_soon(self._warm_up)
-                if self._apps is not None:
-                    self._background.start_soon(self._serve_apps, self._apps)
+                if self._late_apps is not None:
+                    self._background.start_soon(self._serve_apps, self._late_apps)
                 await self._stopping.wait()
                 for listener in listeners:
                     listener.stop_accepting()
@@ -263,7 +270,9 @@ class AppServer:
                 ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
             ),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
-            McpHandlers(McpPorts(sessions, configuration, self._extensions, environments)),
+            McpHandlers(
+                McpPorts(sessions, configuration, self._extensions, environments, self._apps)
+            ),
             McpReloadHandlers(sessions, configuration),
             LateHandlers(
                 "app_server.handlers.oauth",
@@ -286,7 +295,17 @@ class AppServer:
                 environments,
             ),
             self._account,
-            LateHandlers("app_server.handlers.apps", "AppHandlers", ("skills/list",)),
+            LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
+            LateHandlers(
+                "app_server.handlers.apps",
+                "AppHandlers",
+                ("app/installed", "app/list", "app/read"),
+                sessions,
+                configuration,
+                self._hub,
+                self._background,
+                self._apps,
+            ),
             LateHandlers(
                 "app_server.handlers.config",
                 "ConfigHandlers",

@@ -27,6 +27,7 @@ import app_server.mcp.client
 import app_server.offline
 import app_server.turns.model_client  # noqa: F401
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.app_views import AppServers
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.lasting_approvals import LastingApprovals
 from app_server.server import AppServer, Settings
@@ -456,6 +457,7 @@ async def serve(
     listen: Sequence[Address] = (TcpAddress("127.0.0.1", 0),),
     extensions: ExtensionRegistry | None = None,
     with_apps: bool = False,
+    apps: AppServers | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a server on `home` while the context lasts; `config` is added to its config.toml.
@@ -470,7 +472,7 @@ async def serve(
         )
         if extensions is None and not with_apps:
             extensions = ExtensionRegistry()
-        app = AppServer(options, extensions=extensions)
+        app = AppServer(options, extensions=extensions, apps=apps)
         ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(app.run(ready.set_result))
         try:

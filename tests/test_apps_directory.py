@@ -242,11 +242,11 @@ def test_installed_apps_are_those_with_real_tools_whether_they_can_be_used_or_no
     )
     policy = AppsPolicy.read(tomllib.loads("[apps.b]\nenabled = false"), None)
     rows = [("b", "Bee", False, False), ("c", "Sea", True, True), ("d", "Dee", True, False)]
-    assert installed_apps(inventory, policy, allowed=True) == [
+    assert installed_apps(inventory.installed, policy, allowed=True) == [
         InstalledApp(id=id_, runtime_name=name, enabled=enabled, callable=callable_)
         for id_, name, enabled, callable_ in rows
     ]
-    assert installed_apps(inventory, policy, allowed=False) == [
+    assert installed_apps(inventory.installed, policy, allowed=False) == [
         InstalledApp(id=id_, runtime_name=name, enabled=False, callable=False)
         for id_, name, *_ in rows
     ]

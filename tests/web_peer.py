@@ -68,6 +68,9 @@ class WebPeer:
     tools: list[dict[str, Any]] = field(
         default_factory=lambda: [{"name": "look", "inputSchema": {"type": "object"}}]
     )
+    resources: dict[str, str] | None = None
+    """URI to text; without any the server does not have the capability."""
+    title: str | None = None
     experimental: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
     """Goes into the result of every call, over what it has."""
@@ -159,16 +162,24 @@ class WebPeer:
             self.sessions += 1
             session = f"session-{self.sessions}"
             self.known.add(session)
-            hello = {
+            hello: dict[str, Any] = {
                 "protocolVersion": self.version,
                 "capabilities": {"tools": {}, "experimental": self.experimental},
-                "serverInfo": {"name": "web", "version": "1"},
+                "serverInfo": {"name": "web", "version": "1", "title": self.title},
             }
+            if self.resources is not None:
+                hello["capabilities"]["resources"] = {}
             return _result(message, hello, {"mcp-session-id": session})
         if session not in self.known:
             return self.lost
         if method == "tools/list":
             return _result(message, {"tools": self.tools})
+        if method == "resources/list" and self.resources is not None:
+            found = [{"uri": uri, "name": uri} for uri in self.resources]
+            return _result(message, {"resources": found})
+        if method == "resources/read" and self.resources is not None:
+            uri = message["params"]["uri"]
+            return _result(message, {"contents": [{"uri": uri, "text": self.resources[uri]}]})
         if method == "tools/call":
             self.calls += 1
             self.called.append(message["params"])

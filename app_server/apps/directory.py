@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from app_server.apps.inventory import Connector, Inventory
+from app_server.apps.inventory import Connector
 from app_server.apps.names import install_url
 from app_server.apps.policy import AppsPolicy
 from protocol.apps import AppInfo, InstalledApp
@@ -101,9 +101,9 @@ def merge_apps(
 
 
 def installed_apps(
-    inventory: Inventory, policy: AppsPolicy, *, allowed: bool
+    connectors: Sequence[Connector], policy: AppsPolicy, *, allowed: bool
 ) -> list[InstalledApp]:
-    """List the connectors with a real tool, by id; unless `allowed` none of them can be used."""
+    """Turn connectors with a real tool into rows; unless `allowed` none of them can be used."""
     return [
         InstalledApp(
             id=one.id,
@@ -111,7 +111,7 @@ def installed_apps(
             enabled=allowed and policy.app_enabled(one.id),
             callable=allowed and policy.callable(one),
         )
-        for one in inventory.installed
+        for one in connectors
     ]
 
 
@@ -125,14 +125,19 @@ def page_of(
     Raises:
         InvalidCursor: it is no index, or lies behind the end.
     """
-    start = 0 if cursor is None else _index(cursor)
+    start = 0 if cursor is None else cursor_index(cursor)
     if start > len(apps):
         raise InvalidCursor(f"cursor {start} exceeds total apps {len(apps)}")
     end = len(apps) if limit is None else start + max(limit, 1)
     return list(apps[start:end]), str(end) if end < len(apps) else None
 
 
-def _index(cursor: str) -> int:
+def cursor_index(cursor: str) -> int:
+    """Read where a page begins.
+
+    Raises:
+        InvalidCursor: it is no index.
+    """
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > MAX_CURSOR_DIGITS:
         raise InvalidCursor(f"invalid cursor: {cursor}")
     return int(cursor)

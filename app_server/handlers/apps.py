@@ -1,22 +1,35 @@
-"""app/*, plugin/* and skills/*. There are no skills yet, and the answer says so."""
+"""app/*: ChatGPT apps as clients see them, without any MCP connection of theirs."""
 
 from collections.abc import Mapping
 
-from app_server.rpc.context import Handler, RequestContext
-from protocol.skills import SkillsListEntry, SkillsListParams, SkillsListResponse
+import anyio.abc
+
+from app_server.handlers.apps_list import AppListHandlers
+from app_server.handlers.apps_port import AppsPort
+from app_server.handlers.apps_read import AppReadHandlers
+from app_server.handlers.apps_terms import AppPorts
+from app_server.handlers.configuration import Configuration
+from app_server.rpc.context import Handler
+from app_server.turns.ports import ClientPort
+from app_server.turns.sessions import Sessions
 
 
 class AppHandlers:
-    """The skills/* methods."""
+    """The app/* methods."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        configuration: Configuration,
+        clients: ClientPort,
+        tasks: anyio.abc.TaskGroup,
+        apps: AppsPort | None,
+    ) -> None:
+        """Without `apps` there are none; `tasks` owns what goes on after an answer."""
+        ports = AppPorts(sessions, configuration, clients, tasks, apps)
+        self._areas = (AppListHandlers(ports), AppReadHandlers(ports))
 
     @property
     def routes(self) -> Mapping[str, Handler]:
         """Method to handler."""
-        return {"skills/list": self.list_skills}
-
-    async def list_skills(
-        self, context: RequestContext, params: SkillsListParams
-    ) -> SkillsListResponse:
-        """List no skill for each folder: this server has none."""
-        entries = [SkillsListEntry(cwd=cwd, skills=[], errors=[]) for cwd in params.cwds]
-        return SkillsListResponse(data=entries)
+        return {m: handler for area in self._areas for m, handler in area.routes.items()}

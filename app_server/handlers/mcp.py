@@ -9,13 +9,15 @@ import anyio.abc
 from pydantic_core import to_json
 
 from app_server.clock import Clock
+from app_server.config import Config
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.app_views import RESOURCES, AppServers, AppViews, is_of_apps
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.calls import blocks_of, bounded_result, without_effective_input
 from app_server.mcp.catalog import ServerCatalog
-from app_server.mcp.config import McpSettings, read_mcp_settings
+from app_server.mcp.config import McpSettings, ServerConfig, read_mcp_settings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.measurements import origin
 from app_server.mcp.naming import RawName
@@ -58,6 +60,8 @@ class McpPorts:
     configuration: Configuration
     extensions: ExtensionRegistry
     processes: Processes
+    apps: AppServers | None = None
+    """None: there are no apps, and none are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class McpHandlers:
         self._configuration = ports.configuration
         self._extensions = ports.extensions
         self._processes = ports.processes
+        self._apps = ports.apps
         self._probe = AuthProbe()
 
     @property
@@ -102,21 +107,35 @@ class McpHandlers:
         """Describe a thread's servers, or those of the configuration over trial connections."""
         resources = params.detail != "toolsAndAuthOnly"
         if params.thread_id is not None:
-            servers = self._session(params.thread_id).servers
-            names = _names(servers.servers, params.server_name)
-            page, offset = _page(names, params)
-            reports = await report(servers, page, self._probe, resources=resources)
+            session = self._session(params.thread_id)
+            servers = session.servers
+            views = _views(_configs(servers), session.config)
         else:
-            settings = await self._settings()
-            names = _names(settings.servers, params.server_name)
-            page, offset = _page(names, params)
-            chosen = {name: settings.servers[name] for name in page}
+            config, settings = await self._resolve(prepare=self._apps is not None)
+            views = _views(settings.servers, config)
+        groups = views.groups()
+        names = _names(groups, params.server_name)
+        page, offset = _page(names, params)
+        chosen = [name for shown in page for name in groups[shown]]
+        if params.thread_id is not None:
+            reports = await report(servers, chosen, self._probe, resources=resources)
+        else:
             reports = await self._ask_trial(
-                McpSettings(chosen),
-                lambda servers: report(servers, page, self._probe, resources=resources),
+                McpSettings({name: settings.servers[name] for name in chosen}),
+                lambda servers: report(servers, chosen, self._probe, resources=resources),
             )
+        statuses = {
+            entry.config.name: _status(entry, of_thread=params.thread_id is not None)
+            for entry in reports
+        }
         data = _fitting(
-            [_status(entry, of_thread=params.thread_id is not None) for entry in reports]
+            [
+                entry
+                for shown in page
+                for entry in views.folded(
+                    shown, [statuses[name] for name in groups[shown] if name in statuses]
+                )
+            ]
         )
         end = offset + len(data)
         return ListMcpServerStatusResponse(
@@ -127,15 +146,16 @@ class McpHandlers:
         self, context: RequestContext, params: McpServerToolCallParams
     ) -> McpServerToolCallResponse:
         """Call a tool over the thread's connection, without model, approval or item."""
-        servers = self._session(params.thread_id).servers
-        servers.revive(params.server)
+        session = self._session(params.thread_id)
+        servers, raw = session.servers, RawName(params.server, params.tool)
+        if params.server == RESOURCES:
+            raw = _views(_configs(servers), session.config).tool(params.server, params.tool)
+        servers.revive(raw.server)
         doing = f"tool call failed for `{params.server}/{params.tool}`"
         meta = _request_meta(params.meta, doing)
         meta["threadId"] = params.thread_id
         with mcp_failures(doing):
-            result = await servers.call_tool(
-                RawName(params.server, params.tool), params.arguments, meta, _ignore_progress
-            )
+            result = await servers.call_tool(raw, params.arguments, meta, _ignore_progress)
         bounded = bounded_result(without_effective_input(result)[0])
         is_error = bounded.get("isError")
         return McpServerToolCallResponse(
@@ -153,18 +173,22 @@ class McpHandlers:
         if params.thread_id is not None:
             meta = {**(meta or {}), "threadId": params.thread_id}
 
-        async def read(servers: ServerSet) -> JsonObject:
-            return await servers.read_resource(params.server, params.uri, meta)
-
         with mcp_failures(f"resource read failed for `{params.server}`"):
             if params.thread_id is not None:
-                servers = self._session(params.thread_id).servers
-                servers.revive(params.server)
-                result = await read(servers)
+                session = self._session(params.thread_id)
+                server = _views(_configs(session.servers), session.config).reader(params)
+                session.servers.revive(server)
+                result = await session.servers.read_resource(server, params.uri, meta)
             else:
-                configured = (await self._settings()).servers
-                chosen = {n: config for n, config in configured.items() if n == params.server}
-                result = await self._ask_trial(McpSettings(chosen), read)
+                config, settings = await self._resolve(
+                    prepare=self._apps is not None and is_of_apps(params.server)
+                )
+                server = _views(settings.servers, config).reader(params)
+                chosen = {n: one for n, one in settings.servers.items() if n == server}
+                result = await self._ask_trial(
+                    McpSettings(chosen),
+                    lambda servers: servers.read_resource(server, params.uri, meta),
+                )
         contents = result.get("contents")
         return McpResourceReadResponse(
             contents=contents if isinstance(contents, list) else [],
@@ -189,11 +213,14 @@ class McpHandlers:
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
             return self._sessions.get(thread_id)
 
-    async def _settings(self) -> McpSettings:
+    async def _resolve(self, *, prepare: bool) -> tuple[Config, McpSettings]:
+        """Read which servers there are; `prepare` waits until those of apps are there."""
         with config_failures():
             config = await self._configuration.read()
             configured = read_mcp_settings(config)
-        return ServerCatalog(self._extensions).resolve(configured, config, "discover")
+        if prepare and self._apps is not None:
+            await self._apps.prepare_mcp_servers(config.document)
+        return config, ServerCatalog(self._extensions).resolve(configured, config, "discover")
 
     async def _ask_trial(
         self, settings: McpSettings, question: Callable[[ServerSet], Awaitable[Answer]]
@@ -215,6 +242,15 @@ class McpHandlers:
         if failure is not None:
             raise failure
         return answers[0]
+
+
+def _configs(servers: ServerSet) -> Mapping[str, ServerConfig]:
+    return {name: server.config for name, server in servers.servers.items()}
+
+
+def _views(configs: Mapping[str, ServerConfig], config: Config) -> AppViews:
+    with config_failures():
+        return AppViews.read(configs, config)
 
 
 def _names(servers: Mapping[str, object], only: str | None) -> list[str]:

@@ -154,6 +154,11 @@ class ThreadSession:
         """Set while no turn runs."""
         self.idle.set()
 
+    @property
+    def config(self) -> Config:
+        """The settings in force, as of the start of the thread or the last reload."""
+        return self._config
+
     # Status.
 
     @property

@@ -1,0 +1,5 @@
+"""What callers of this room may catch."""
+
+
+class AppsUnavailable(Exception):
+    """Apps, or something about them, cannot be had now; the text says why and holds no secret."""

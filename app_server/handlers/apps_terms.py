@@ -1,0 +1,70 @@
+"""Under which settings, and for which account, a request about apps is answered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.abc
+
+from app_server.apps.outbound import Backend
+from app_server.apps.policy import AppsPolicy
+from app_server.apps.settings import AppsSettings
+from app_server.config import Config
+from app_server.handlers.apps_port import AppsPort
+from app_server.handlers.configuration import Configuration
+from app_server.handlers.failures import config_failures, thread_failures
+from app_server.turns.ports import ClientPort
+from app_server.turns.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class AppPorts:
+    """What the app/* methods work with."""
+
+    sessions: Sessions
+    configuration: Configuration
+    clients: ClientPort
+    tasks: anyio.abc.TaskGroup
+    """Owns what goes on after an answer."""
+    apps: AppsPort | None = None
+    """None: there are no apps."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppTerms:
+    """One request's settings and account."""
+
+    config: Mapping[str, Any]
+    """The settings in force, as config.toml has them."""
+    policy: AppsPolicy
+    plugin_names: Mapping[str, Sequence[str]]
+    backend: Backend | None
+    """None: apps are switched off, nobody is signed in, or the workspace does not allow them."""
+
+
+async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> AppTerms:
+    """Find out the terms; a loaded thread's own settings lie on top of the file's.
+
+    Raises:
+        RpcError: there is no such thread in memory, or the settings make no sense.
+    """
+    with config_failures():
+        config = await ports.configuration.read()
+        if thread_id is not None:
+            config = _of_thread(ports, thread_id, config)
+        settings = AppsSettings.read(config.document)
+        demands = config.requirements.document if config.requirements is not None else None
+        policy = AppsPolicy.read(config.document, demands)
+    backend = None
+    if settings.enabled and (account := apps.account()) is not None:
+        backend = Backend(settings.base_url, account, settings.sku)
+        if not await apps.backend.workspace_allows(backend):
+            backend = None
+    return AppTerms(config.document, policy, apps.plugin_names(config.document), backend)
+
+
+def _of_thread(ports: AppPorts, thread_id: str, config: Config) -> Config:
+    with thread_failures(thread_id, f"thread not found: {thread_id}"):
+        of_thread = ports.sessions.get(thread_id).config
+    enabled = AppsSettings.read(of_thread.document).enabled
+    return config.with_layers(of_thread.layers).override({"features.apps": enabled})
