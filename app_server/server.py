@@ -121,7 +121,7 @@ class AppServer:
                 [self._late_apps], {APPROVALS_OF_APPS: self._approve_app}, [self._late_apps]
             )
         self._extensions = extensions
-        self._apps = apps
+        self._apps = self._late_apps or apps
         self._hub = Hub(self._clock.now_ms)
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(

@@ -105,6 +105,7 @@ class FakeApps:
     plugins: Mapping[str, Sequence[str]] = field(default_factory=dict)
     gate: Gate | None = None
     """Tools come once it is opened."""
+    base_url: str | None = None
     asked: list[str] = field(default_factory=list)
     configs: list[Mapping[str, Any]] = field(default_factory=list)
     on_prepare: Callable[[], Awaitable[None]] | None = None

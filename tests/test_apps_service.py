@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from app_server.apps.account import AuthState
-from app_server.apps.connection import AppsUnavailable
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.service import AppsService
 from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
 from app_server.demo.hosted.tool import Call, Run

@@ -17,10 +17,11 @@ import anyio.to_thread
 from app_server.apps.account import Signed
 from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.endpoint import UpstreamTarget
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.fetch import FetchFailed
 from app_server.apps.files import FileSupport
 from app_server.apps.generation import Generation, open_generation
-from app_server.apps.inventory import InconsistentInventory, Inventory, build_inventory
+from app_server.apps.inventory import Connector, InconsistentInventory, Inventory, build_inventory
 from app_server.apps.names import Route, allocate_routes
 from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
 from app_server.apps.retry import cooldown_s
@@ -34,10 +35,6 @@ FRESH_S = 3600.0
 """What was fetched is believed this long; then it is fetched again, beside its use."""
 
 Phase: TypeAlias = Literal["new", "working", "cooling", "retryReady"]
-
-
-class AppsUnavailable(Exception):
-    """The apps cannot be had now; the text holds nothing that the endpoint wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +185,17 @@ class Connection:
             await self._attempt.ended.wait()
         await self._joined(self._begin(live=True))
         return self._require()
+
+    async def known(self) -> Sequence[Connector]:
+        """Return the connectors with a real tool, as published or kept on disk; asks nobody."""
+        if self.published is not None:
+            return self.published.generation.inventory.installed
+        tools = None if self._cache is None else await self._cache.read()
+        try:
+            inventory = await anyio.to_thread.run_sync(build_inventory, tools or [])
+        except InconsistentInventory:
+            return ()
+        return inventory.installed
 
     async def _joined(self, attempt: _Attempt) -> None:
         await attempt.ended.wait()

@@ -6,7 +6,7 @@ Source: docs/apps.md, "The service".
 
 import importlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,10 +20,18 @@ from app_server.extension.registration import ContributionContext, Registration
 from protocol.items import UserInput
 
 if TYPE_CHECKING:
+    from app_server.apps.backend import AppsBackend
+    from app_server.apps.for_clients import ClientApps
+    from app_server.apps.inventory import Connector
+    from app_server.apps.outbound import Account
     from app_server.apps.service import AppsService
+    from app_server.apps.snapshot import Snapshot
     from app_server.apps.turn_hooks import AppsHooks
 
 logger = logging.getLogger(__name__)
+
+LOAD_S = 30.0
+"""For the rest of this room to be imported, when a request needs it."""
 
 
 class LateApps:
@@ -37,7 +45,12 @@ class LateApps:
         self._instance_of = instance_of
         self._wanted = anyio.Event()
         self._loaded = anyio.Event()
+        self._auth: AuthPort | None = None
+        self._backend: AppsBackend | None = None
         self._service: AppsService | None = None
+        self._clients: ClientApps | None = None
+        self.base_url: str | None = None
+        """Stands over the configured address; None without."""
         self._hooks: AppsHooks | None = None
 
     async def run(self, auth: AuthPort, base_url: str | None = None) -> None:
@@ -45,6 +58,7 @@ class LateApps:
 
         `base_url` stands over the configured address.
         """
+        self._auth, self.base_url = auth, base_url
         unsubscribe = auth.subscribe(self._signed_in_or_out)
         self._signed_in_or_out(auth.current())
         try:
@@ -53,29 +67,89 @@ class LateApps:
             unsubscribe()
         try:
             make = await anyio.to_thread.run_sync(_load)
-            service, hooks = make(self._home, auth, base_url, self._instance_of)
+            service, hooks, clients = make(self._home, auth, base_url, self._instance_of)
         except Exception:
             logger.exception("the apps cannot be served")
             return
         async with anyio.create_task_group() as tasks:
             await tasks.start(service.run)
-            self._service, self._hooks = service, hooks
+            self._service, self._hooks, self._clients = service, hooks, clients
             self._loaded.set()
             try:
                 await anyio.sleep_forever()
             finally:
                 service.begin_shutdown()
 
+    @property
+    def _is_signed_in(self) -> bool:
+        who = None if self._auth is None else self._auth.current().credentials
+        return who is not None and who.is_chatgpt
+
     def _signed_in_or_out(self, state: AuthState) -> None:
         if state.credentials is not None and state.credentials.is_chatgpt:
             self._wanted.set()
 
-    async def service(self) -> "AppsService":
-        """Return the service, loading it if need be."""
+    # For requests of clients, see handlers/apps_port.py.
+
+    async def _for_clients(self) -> "ClientApps | None":
+        if not self._is_signed_in:
+            return None
         self._wanted.set()
-        await self._loaded.wait()
-        assert self._service is not None
-        return self._service
+        with anyio.move_on_after(LOAD_S):
+            await self._loaded.wait()
+        return self._clients
+
+    @property
+    def backend(self) -> "AppsBackend":
+        """Return who asks ChatGPT for what is no tool."""
+        if self._backend is None:
+            module = importlib.import_module("app_server.apps.backend")
+            self._backend = module.AppsBackend(self._home)
+        return self._backend
+
+    def account(self) -> "Account | None":
+        """Return the account that is signed in; None unless it is one of ChatGPT."""
+        if not self._is_signed_in:
+            return None
+        module = importlib.import_module("app_server.apps.for_clients")
+        account: Account | None = module.account_of(self._auth)
+        return account
+
+    def plugin_names(self, config: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+        """Return nothing: no plugin declares a connector here."""
+        return {}
+
+    def current_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Return what is published now; never waits."""
+        return None if self._clients is None else self._clients.current_snapshot(config)
+
+    async def snapshot_allowing_cached(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Return the first that can be had, cached or live."""
+        apps = await self._for_clients()
+        return None if apps is None else await apps.snapshot_allowing_cached(config)
+
+    async def snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Return the freshest that can be had."""
+        apps = await self._for_clients()
+        return None if apps is None else await apps.snapshot(config)
+
+    async def refresh_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Fetch, and return what came."""
+        apps = await self._for_clients()
+        return None if apps is None else await apps.refresh_snapshot(config)
+
+    async def known_connectors(self, config: Mapping[str, Any]) -> "Sequence[Connector]":
+        """Return what is known without asking anybody."""
+        apps = await self._for_clients()
+        return () if apps is None else await apps.known_connectors(config)
+
+    async def prepare_mcp_servers(self, config: Mapping[str, Any]) -> None:
+        """Have servers to register, if there are any for these settings."""
+        apps = await self._for_clients()
+        if apps is not None:
+            await apps.prepare_mcp_servers(config)
+
+    # For threads.
 
     def revision(self) -> int:
         """Return the service's; see Contributor."""
@@ -116,19 +190,20 @@ class LateApps:
             self._hooks.turn_ended(thread_id, turn_id)
 
 
-def _load() -> Callable[..., tuple[Any, Any]]:
+def _load() -> Callable[..., tuple[Any, Any, Any]]:
     service = importlib.import_module("app_server.apps.service")
     turn_hooks = importlib.import_module("app_server.apps.turn_hooks")
     local_files = importlib.import_module("app_server.apps.local_files")
+    for_clients = importlib.import_module("app_server.apps.for_clients")
 
     def make(
         home: Path,
         auth: AuthPort,
         base_url: str | None,
         instance_of: Callable[[str], str | None],
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         files = local_files.LocalFiles(instance_of)
         made = service.AppsService(home, auth, files=files, base_url=base_url)
-        return made, turn_hooks.AppsHooks(made)
+        return made, turn_hooks.AppsHooks(made), for_clients.ClientApps(made)
 
     return make

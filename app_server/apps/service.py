@@ -9,6 +9,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -21,14 +22,15 @@ from pydantic import SecretStr
 from app_server.apps.account import AuthPort, AuthState, Signed
 from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.connection import (
-    AppsUnavailable,
     Connection,
     ConnectionKey,
     ConnectionPorts,
     Published,
 )
 from app_server.apps.endpoint import UpstreamTarget, debug_token, upstream_target
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files import FilesPort, FileSupport
+from app_server.apps.inventory import Connector
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.settings import AppsSettings
@@ -185,6 +187,18 @@ class AppsService:
         connection = self._connection(settings) if settings.serves_mcp else None
         if connection is not None:
             await connection.first()
+
+    async def known_connectors(self, config: Settings) -> Sequence[Connector]:
+        """Return the connectors with a real tool, as published or kept on disk; asks nobody.
+
+        It is the same whether the settings allow apps or not.
+
+        Raises:
+            ConfigError
+        """
+        settings = replace(AppsSettings.read(config), enabled=True)
+        connection = self._connection(settings)
+        return () if connection is None else await connection.known()
 
     async def _ask(
         self,

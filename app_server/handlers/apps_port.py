@@ -51,6 +51,10 @@ class AppsPort(AppServers, Protocol):
     def backend(self) -> BackendPort:
         """ChatGPT's answers."""
 
+    @property
+    def base_url(self) -> str | None:
+        """What stands over the configured address of ChatGPT; None without."""
+
     def account(self) -> Account | None:
         """Return the account that is signed in; None unless it is one of ChatGPT."""
 

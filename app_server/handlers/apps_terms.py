@@ -57,7 +57,7 @@ async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> 
         policy = AppsPolicy.read(config.document, demands)
     backend = None
     if settings.enabled and (account := apps.account()) is not None:
-        backend = Backend(settings.base_url, account, settings.sku)
+        backend = Backend(apps.base_url or settings.base_url, account, settings.sku)
         if not await apps.backend.workspace_allows(backend):
             backend = None
     return AppTerms(config.document, policy, apps.plugin_names(config.document), backend)
