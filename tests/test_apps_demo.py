@@ -82,7 +82,7 @@ async def test_mail_of_the_demo_wants_a_sign_in_first(tmp_path: Path) -> None:
         served.client() as client,
     ):
         thread_id = await thread_with_apps(client)
-        search = {"namespace": "mcp__codex_apps__mail", "name": "_search", "arguments": {}}
+        search = {"namespace": "mcp__codex_apps__mail", "name": "_read_inbox", "arguments": {}}
         question, item = await asked(served, client, thread_id, search, {"action": "accept"})
         assert question["mode"] == "url"
         assert question["url"].startswith("https://chatgpt.com/apps/mail/")
