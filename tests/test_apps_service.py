@@ -325,7 +325,7 @@ async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
             gate = Gate()
             served.model.scripts += [
                 [gate, *calls({"name": "nothing"})],
-                calls({"namespace": "mcp__codex_apps__cal", "name": "look"}),
+                calls({"namespace": "mcp__codex_apps__cal", "name": "_look"}),
                 says("done"),
             ]
             revision = apps.service.revision()
