@@ -15,6 +15,10 @@ class NoProcesses:
         """Whether it is this machine."""
         return environment_id == "local"
 
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return the one instance."""
+        return "here" if self.has(environment_id) else None
+
     @asynccontextmanager
     async def run(self, environment_id: str, launch: Launch) -> AsyncIterator[ChildProcess]:
         """Fail."""

@@ -24,6 +24,9 @@ from app_server.extension.metadata import (
 )
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry, PersistApproval
+from app_server.turns.sandbox_state import Place, sandbox_state
+from protocol.policy import ReadOnlySandboxPolicy
+from protocol.rollout import Settings
 from tests.harness import WAIT_S, Gate, Served, WireClient, calls, claim, says, serve
 from tests.shelf import Generation, Shelf
 from tests.web_peer import WebPeer
@@ -325,6 +328,49 @@ async def test_what_a_tool_really_got_is_recorded_if_its_server_is_trusted(
         params = {"threadId": thread_id, "server": "shelved", "tool": "look"}
         direct = await shop.client.call("mcpServer/tool/call", params)
         assert direct["_meta"] == {"kept": 1}
+
+
+@claim("extensions:sandbox-state")
+@pytest.mark.parametrize("source", ["own", "primary"])
+async def test_a_registration_says_which_environment_its_sandbox_state_is_of(
+    tmp_path: Path, source: Any
+) -> None:
+    async with open_shop(tmp_path, experimental={"codex/sandbox-state-meta": {}}) as shop:
+        shop.put(RuntimeMetadata(sandbox_state_source=source))
+        thread_id = await shop.thread()
+        await run_calls(shop, thread_id, call())
+        state = shop.peer.called[0]["_meta"]["codex/sandbox-state-meta"]
+        named = {key: state.get(key) for key in ("environmentId", "sandboxCwd")}
+        folder = tmp_path.as_uri()
+        if source == "own":
+            assert named == {"environmentId": None, "sandboxCwd": folder}
+            assert "environmentInstanceId" not in state
+        else:
+            assert named == {"environmentId": "local", "sandboxCwd": folder}
+            assert isinstance(state["environmentInstanceId"], str)
+
+
+@pytest.mark.parametrize(
+    ("cwd", "uri"), [("/a b", "file:///a%20b"), ("relative", None), (None, None)]
+)
+def test_the_sandbox_state_of_an_environment_names_its_folder(
+    cwd: str | None, uri: str | None
+) -> None:
+    settings = Settings(
+        model="m",
+        model_provider="p",
+        cwd="/here",
+        approval_policy="on-request",
+        sandbox_policy=ReadOnlySandboxPolicy(),
+    )
+    state = sandbox_state(settings, Place("there", "instance", cwd))
+    assert {
+        key: state[key] for key in ("environmentId", "environmentInstanceId", "sandboxCwd")
+    } == {
+        "environmentId": "there",
+        "environmentInstanceId": "instance",
+        "sandboxCwd": uri,
+    }
 
 
 ASKING = {"annotations": {"destructiveHint": True}}

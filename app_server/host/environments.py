@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
+from uuid import uuid4
 
 import anyio
 import anyio.abc
@@ -77,6 +78,7 @@ class Environments:
         self._tasks = tasks
         self._local = LocalProcesses()
         self._remote: dict[str, RemotePlace] = {}
+        self._instances = {LOCAL: uuid4().hex}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
 
     def add(self, environment_id: str, make: MakePlace) -> None:
@@ -98,11 +100,16 @@ class Environments:
             before.replace()
         place = make(self._tasks, lambda connected: self.on_connection(environment_id, connected))
         self._remote[environment_id] = place
+        self._instances[environment_id] = uuid4().hex
         self._tasks.start_soon(place.connect)
 
     def has(self, environment_id: str) -> bool:
         """Whether this environment is known."""
         return environment_id == LOCAL or environment_id in self._remote
+
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return an id that is another one after `add`; None for an unknown environment."""
+        return self._instances.get(environment_id)
 
     def status(self, environment_id: str) -> tuple[Status, str | None]:
         """Say how an environment is, and why it is no better; does not connect."""

@@ -195,6 +195,11 @@ class ServerConfig:
     """Keeps alive what serves it; leased for as long as it is used."""
     metadata: RuntimeMetadata = NO_METADATA
 
+    @property
+    def folder(self) -> str | None:
+        """The working folder that is configured for its process."""
+        return self.transport.cwd if isinstance(self.transport, StdioTransport) else None
+
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
         if self.enabled_tools is not None and tool not in self.enabled_tools:

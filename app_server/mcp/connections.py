@@ -248,6 +248,10 @@ class ServerSet:
             self._table = listed, _table_of(listed)
         return self._table[1]
 
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return an id of what an environment is now; None if it is unknown."""
+        return self._processes.instance_of(environment_id)
+
     def server(self, name: str) -> McpServer:
         """Find a server.
 

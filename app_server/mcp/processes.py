@@ -49,6 +49,9 @@ class Processes(Protocol):
     def has(self, environment_id: str) -> bool:
         """Whether this environment is known."""
 
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return an id that changes when the environment is another one; None if it is unknown."""
+
     def run(self, environment_id: str, launch: Launch) -> AbstractAsyncContextManager[ChildProcess]:
         """Run a process there for as long as the context lasts; leaving ends it.
 

@@ -3,7 +3,8 @@
 Source: docs/mcp.md, "Calls".
 """
 
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from protocol.model import JsonObject
 from protocol.policy import (
@@ -32,15 +33,35 @@ _Special = (
 )
 
 
-def sandbox_state(settings: Settings) -> JsonObject:
-    """Describe the sandbox in force: the permission profile and the folder it is for."""
-    return {
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An environment that a sandbox state names."""
+
+    environment_id: str
+    instance_id: str | None
+    cwd: str | None
+    """The folder there; None: that of whatever runs processes there."""
+
+
+def sandbox_state(settings: Settings, place: Place | None = None) -> JsonObject:
+    """Describe the sandbox in force: the permission profile and the folder it is for.
+
+    Without a `place` it is that of the thread, which is not named.
+    """
+    state: JsonObject = {
         "permissionProfile": _profile(settings),
         "codexLinuxSandboxExe": None,
         "sandboxCwd": Path(settings.cwd).as_uri(),
         "useLegacyLandlock": False,
         "useMxc": False,
     }
+    if place is not None:
+        state["environmentId"] = place.environment_id
+        state["environmentInstanceId"] = place.instance_id
+        # A relative folder begins where only the environment knows.
+        folder = PurePosixPath(place.cwd or "")
+        state["sandboxCwd"] = folder.as_uri() if folder.is_absolute() else None
+    return state
 
 
 def _profile(settings: Settings) -> JsonObject:

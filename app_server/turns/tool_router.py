@@ -29,6 +29,7 @@ from app_server.mcp.calls import (
     request_meta,
     without_effective_input,
 )
+from app_server.mcp.config import LOCAL, ServerConfig
 from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.declare import (
     RESOURCE_FUNCTIONS,
@@ -47,7 +48,7 @@ from app_server.turns.approval_question import ApprovalRequest
 from app_server.turns.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.prompt import call_output, search_output
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.sandbox_state import sandbox_state
+from app_server.turns.sandbox_state import Place, sandbox_state
 from protocol.items import (
     McpToolCallError,
     McpToolCallProgressNotification,
@@ -285,7 +286,18 @@ class ToolRouter:
         listing = self._tools.servers.server(tool.raw.server).listing
         if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
             return None
-        return sandbox_state(self._tools.recorder.thread.state.settings)
+        settings = self._tools.recorder.thread.state.settings
+        return sandbox_state(settings, self._place(tool.config, settings.cwd))
+
+    def _place(self, config: ServerConfig, cwd: str) -> Place | None:
+        """Name the environment that is described, unless it is the one that nobody chose."""
+        is_primary = config.metadata.sandbox_state_source == "primary"
+        if is_primary or config.environment_id != LOCAL:
+            environment_id = LOCAL if is_primary else config.environment_id
+            folder = cwd if is_primary else config.folder
+            instance_id = self._tools.servers.instance_of(environment_id)
+            return Place(environment_id, instance_id, folder)
+        return None
 
     def _limit_bytes(self, tool: Tool) -> int:
         tokens = tool.config.tool_output_tokens.get(tool.raw.tool)
