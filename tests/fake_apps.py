@@ -102,6 +102,8 @@ class FakeApps:
     kept: Sequence[Connector] = ()
     backend: FakeBackend = field(default_factory=FakeBackend)
     signed_in: Account | None = ACCOUNT
+    accounts: list[Account] = field(default_factory=list)
+    """Of the next questions who is signed in, one after the other."""
     plugins: Mapping[str, Sequence[str]] = field(default_factory=dict)
     gate: Gate | None = None
     """Tools come once it is opened."""
@@ -111,7 +113,7 @@ class FakeApps:
     on_prepare: Callable[[], Awaitable[None]] | None = None
 
     def account(self) -> Account | None:
-        return self.signed_in
+        return self.accounts.pop(0) if self.accounts else self.signed_in
 
     def plugin_names(self, config: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
         return self.plugins

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ import anyio
 import pytest
 
 from app_server.apps.backend import AppsBackend, KnownDirectory
+from app_server.apps.cache import CacheIdentity
 from app_server.handlers import app_listing, apps_list
 from app_server.mcp.connections import ServerSet
 from protocol.apps import AppInfo
 from tests.chatgpt_peer import ChatgptPeer
 from tests.fake_apps import (
+    ACCOUNT,
     NO_BACKEND,
     NO_TOOLS,
     FakeApps,
@@ -243,6 +245,42 @@ async def test_a_list_that_does_not_come_in_time_fails(
         assert (refusal.code, refusal.message) == (
             -32603,
             "timed out waiting for app lists after 0 seconds",
+        )
+
+
+@claim("apps:other-account")
+async def test_a_list_that_was_begun_for_another_account_is_begun_anew(tmp_path: Path) -> None:
+    gate = Gate()
+    backend = FakeBackend(listed=directory("Drive"), gate=gate)
+    live = Snapshot(connectors("Drive"))
+    async with open_desk(tmp_path, FakeApps(live, live, backend=backend)) as desk:
+        request = await desk.client.request("app/list", {})
+        assert shown((await desk.client.wait_for(UPDATED))["params"]["data"]) == ["+drive"]
+        await gate.wait_until_reached()
+        desk.apps.signed_in = replace(ACCOUNT, identity=CacheIdentity("acct-2", None, False))
+        desk.apps.published = desk.apps.fresh = Snapshot(connectors("Gmail"))
+        backend.listed = directory("Drive", "Gmail")
+        gate.opened.set()
+        told = [await desk.client.receive()]
+        while told[-1].get("id") != request:
+            told.append(await desk.client.receive())
+        assert shown(told[-1]["result"]["data"]) == ["+gmail", "drive"]
+        lists = [shown(message["params"]["data"]) for message in told[:-1]]
+        assert lists == [["+gmail"], ["+gmail", "drive"]]
+        asked = [one[1].account.identity for one in backend.asked if one[0] == "setting"]
+        assert [identity.account_id for identity in asked] == ["acct-1", "acct-2"]
+
+
+@claim("apps:other-account")
+async def test_an_account_that_keeps_changing_is_not_listed_for_ever(tmp_path: Path) -> None:
+    apps = FakeApps(
+        accounts=[replace(ACCOUNT, identity=CacheIdentity(str(n), None, False)) for n in range(9)]
+    )
+    async with open_desk(tmp_path, apps) as desk:
+        refusal = await desk.client.refusal("app/list", {})
+        assert (refusal.code, refusal.message) == (
+            -32603,
+            "the account changes while its apps are listed",
         )
 
 

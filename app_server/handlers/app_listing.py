@@ -65,6 +65,12 @@ class AppListing:
         """Whether the apps that can be used are those that the disk kept."""
         return self._accessible is not None and not self._accessible.is_live
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether somebody else is signed in now, or nobody: then nothing is told any more."""
+        account = self._apps.account()
+        return account is None or account.identity != self._backend.account.identity
+
     async def load(self) -> list[AppInfo]:
         """Ask both sources and return the list; what is known before is told meanwhile.
 
@@ -132,7 +138,7 @@ class AppListing:
             worth_it = self._is_complete or any(app.is_accessible for app in apps)
             if not worth_it or apps == self._told:
                 return
-            if await anyio.to_thread.run_sync(_fits, apps):
+            if await anyio.to_thread.run_sync(_fits, apps) and not self.is_outdated:
                 self._told = apps
                 self._tell(apps)
 

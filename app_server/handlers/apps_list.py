@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 LOAD_S = 90.0
 """For both sources of a list, and for what goes on after the answer."""
 
+MAX_ATTEMPTS = 3
+"""At one list, when the account changes meanwhile."""
+
 MAX_FOLLOW_UPS = 16
 """That go on after their answers at a time; a list beyond that is not followed up."""
 
@@ -43,21 +46,29 @@ class AppListHandlers:
         apps = self._ports.apps
         if apps is None:
             return AppsListResponse(data=[])
-        terms = await read_terms(self._ports, apps, params.thread_id)
-        if terms.backend is None:
-            return AppsListResponse(data=[])
-        try:
-            if params.cursor is not None:
-                cursor_index(params.cursor)
+        for _ in range(MAX_ATTEMPTS):
+            terms = await read_terms(self._ports, apps, params.thread_id)
+            if terms.backend is None:
+                return AppsListResponse(data=[])
             listing = AppListing(
                 apps, terms, terms.backend, self._tell, refetch=params.force_refetch
             )
-            listed = await self._load(listing)
-            page, following = page_of(listed, params.cursor, params.limit)
-        except InvalidCursor as exc:
-            raise invalid_request(str(exc), "invalidCursor", cursor=params.cursor) from exc
+            answer = await self._answer(listing, params)
+            if not listing.is_outdated:
+                break
+        else:
+            raise _unavailable("the account changes while its apps are listed")
         if listing.may_be_stale and not params.force_refetch:
             context.after_answer(lambda: self._begin_follow_up(listing))
+        return answer
+
+    async def _answer(self, listing: AppListing, params: AppsListParams) -> AppsListResponse:
+        try:
+            if params.cursor is not None:
+                cursor_index(params.cursor)
+            page, following = page_of(await self._load(listing), params.cursor, params.limit)
+        except InvalidCursor as exc:
+            raise invalid_request(str(exc), "invalidCursor", cursor=params.cursor) from exc
         fitting = await anyio.to_thread.run_sync(_fitting, page)
         if len(fitting) < len(page):
             following = str(int(params.cursor or "0") + len(fitting))
