@@ -28,6 +28,7 @@ An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix sock
 EPILOG = """\
 examples:
   app-server demo                                   see it work, without an account
+  app-server demo --apps                            the same for the apps of ChatGPT
   app-server --listen ws://127.0.0.1:4500           serve editors and terminals
   app-server --listen ws://127.0.0.1:0 --listen unix://
                                                     any free port, and a socket in the home folder
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet_libraries()
     home = resolve_home(options.home)
     if options.command == "demo":
-        return _demo()
+        return _demo("apps_story" if options.apps else "story")
     try:
         settings = Settings(
             home=home,
@@ -132,6 +133,12 @@ def make_parser() -> argparse.ArgumentParser:
         default="warning",
         help="what goes to stderr besides the addresses (default: %(default)s)",
     )
+    parser.add_argument(
+        "--apps",
+        action="store_true",
+        help="with demo: apps of a hosted endpoint that this package ships, instead of an MCP "
+        "server",
+    )
     parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
     return parser
 
@@ -175,9 +182,9 @@ def _print_addresses(urls: Sequence[str]) -> None:
         print(f"listening on: {url}", file=sys.stderr, flush=True)
 
 
-def _demo() -> int:
+def _demo(name: str) -> int:
     # Imported late: a server has no use for the demo.
-    story = importlib.import_module("app_server.demo.story")
+    story = importlib.import_module(f"app_server.demo.{name}")
     return _run(story.tell)
 
 

@@ -72,6 +72,25 @@ class Client:
                     params: JsonObject = event["params"]
                     return params
 
+    async def answer(
+        self, method: str, result: JsonObject, *, timeout_s: float = 30.0
+    ) -> JsonObject:
+        """Answer the next request of the server for a method, and return its params.
+
+        Events that came before it are forgotten.
+
+        Raises:
+            TimeoutError: no such request in time.
+            anyio.EndOfStream: the connection has ended.
+        """
+        with anyio.fail_after(timeout_s):
+            while True:
+                message = self._events.popleft() if self._events else await self._receive()
+                if message.get("method") == method and "id" in message:
+                    await self._send({"id": message["id"], "result": result})
+                    params: JsonObject = message["params"]
+                    return params
+
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters and no answer."""
         await self._send({"method": method})

@@ -384,6 +384,7 @@ class AppServer:
         except ConfigError:
             # Whoever starts a thread will be told.
             logger.debug("there are no apps, as the configuration cannot be used")
+            apps.give_up()
             return
         if not is_demo:
             await apps.run(self._accounts)

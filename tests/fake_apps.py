@@ -112,6 +112,9 @@ class FakeApps:
     configs: list[Mapping[str, Any]] = field(default_factory=list)
     on_prepare: Callable[[], Awaitable[None]] | None = None
 
+    async def settled(self) -> None:
+        pass
+
     def account(self) -> Account | None:
         return self.accounts.pop(0) if self.accounts else self.signed_in
 

@@ -479,6 +479,15 @@ def test_the_python_sdk_finds_the_members_it_looks_for_in_the_schema(tmp_path: P
     assert capabilities.fields["thread/fork"] >= {"threadId", "beforeTurnId"}
 
 
+@claim("process:demo", "apps:demo")
+def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", "--apps", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert result.stdout.endswith("All 11 checks hold.\n")
+    assert not list(tmp_path.iterdir())
+
+
 @claim("process:demo")
 def test_the_demo_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", TMPDIR=str(tmp_path))

@@ -43,6 +43,7 @@ class LateApps:
         """`instance_of` says which instance an environment is now."""
         self._home = home
         self._instance_of = instance_of
+        self._known = anyio.Event()
         self._wanted = anyio.Event()
         self._loaded = anyio.Event()
         self._auth: AuthPort | None = None
@@ -59,6 +60,7 @@ class LateApps:
         `base_url` stands over the configured address.
         """
         self._auth, self.base_url = auth, base_url
+        self._known.set()
         unsubscribe = auth.subscribe(self._signed_in_or_out)
         self._signed_in_or_out(auth.current())
         try:
@@ -91,7 +93,17 @@ class LateApps:
 
     # For requests of clients, see handlers/apps_port.py.
 
+    async def settled(self) -> None:
+        """Wait until it is known whose apps they are, for at most LOAD_S."""
+        with anyio.move_on_after(LOAD_S):
+            await self._known.wait()
+
+    def give_up(self) -> None:
+        """Let nobody wait any more: there will be no apps."""
+        self._known.set()
+
     async def _for_clients(self) -> "ClientApps | None":
+        await self.settled()
         if not self._is_signed_in:
             return None
         self._wanted.set()

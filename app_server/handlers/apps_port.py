@@ -51,6 +51,9 @@ class AppsPort(AppServers, Protocol):
     def backend(self) -> BackendPort:
         """ChatGPT's answers."""
 
+    async def settled(self) -> None:
+        """Wait until it is known whose apps they are; bounded."""
+
     @property
     def base_url(self) -> str | None:
         """What stands over the configured address of ChatGPT; None without."""

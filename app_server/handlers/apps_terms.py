@@ -55,6 +55,7 @@ async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> 
         settings = AppsSettings.read(config.document)
         demands = config.requirements.document if config.requirements is not None else None
         policy = AppsPolicy.read(config.document, demands)
+    await apps.settled()
     backend = None
     if settings.enabled and (account := apps.account()) is not None:
         backend = Backend(apps.base_url or settings.base_url, account, settings.sku)
