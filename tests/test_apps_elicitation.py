@@ -1,7 +1,8 @@
 """What a local server asks its client: for the endpoint, and for a sign-in."""
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -502,3 +503,48 @@ async def test_shutting_down_ends_a_question_that_is_open() -> None:
             await served.generation.close()
     assert refusals == [(-32603, "these app servers have been shut down", None)]
     assert served.refreshed == []
+
+
+class Listener:
+    """A connection that notes what it is told, and whether its stream was open then."""
+
+    session_id = "mine"
+
+    def __init__(self, standing: StandingStreams) -> None:
+        self.told: list[int] = []
+        self._standing = standing
+
+    async def notify(self, method: str, params: Any) -> None:
+        self.told.append(params["progress"])
+
+
+def progress_to(listener: Listener, standing: StandingStreams) -> Any:
+    backing: Any = SimpleNamespace(generation_id="g", standing=standing)
+    return session.LocalSession(cast(Any, listener), "s", backing).progress_of("token")
+
+
+async def test_the_first_progress_waits_until_the_client_listens() -> None:
+    standing = StandingStreams()
+    listener = Listener(standing)
+    report = progress_to(listener, standing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(report, 1, None, None)
+        await anyio.wait_all_tasks_blocked()
+        assert listener.told == []
+        standing.opened("mine")
+    await report(2, None, None)
+    assert listener.told == [1, 2]
+
+
+async def test_progress_does_not_wait_for_ever_for_a_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "PROGRESS_S", 0)
+    standing = StandingStreams()
+    listener = Listener(standing)
+    report = progress_to(listener, standing)
+    with anyio.fail_after(5):
+        await report(1, None, None)
+        monkeypatch.setattr(session, "PROGRESS_S", 1000)
+        await report(2, None, None)
+    assert listener.told == [1, 2]

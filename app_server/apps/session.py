@@ -34,6 +34,10 @@ MAX_WAITING_CALLS = 64
 MAX_OPEN_QUESTIONS = 16
 """Of one call; what is asked beyond that is cancelled."""
 
+PROGRESS_S = 1.0
+"""For a client to listen, before the first progress of its session; what comes later than that to
+one that does not is lost."""
+
 DELIVERY_S = 10.0
 """How long a question waits for the stream on which the client listens, before it is cancelled.
 
@@ -79,6 +83,8 @@ class LocalSession:
         self._slot = anyio.Lock()
         self._waiting = 0
         self._has_call = False
+        self._listens = False
+        """Whether the client was found listening, or was waited for in vain."""
         self._questions: set[anyio.CancelScope] = set()
 
     @classmethod
@@ -188,6 +194,10 @@ class LocalSession:
                 "message": message,
             }
             said = {key: value for key, value in params.items() if value is not None}
+            if not self._listens:
+                self._listens = True
+                with anyio.move_on_after(PROGRESS_S):
+                    await self._backing.standing.wait_for(self._connection.session_id or "")
             await self._connection.notify("notifications/progress", said)
 
         return report
