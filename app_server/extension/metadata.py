@@ -53,7 +53,8 @@ def _bounded_form(meta: JsonObject) -> JsonObject:
 
 
 class _Closed(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Most processes have no extension with servers: the validators are made for the first one.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ApprovalIdentity(_Closed):
@@ -160,5 +161,5 @@ class RuntimeMetadata(_Closed):
         return self.tools.get(name, _NOTHING)
 
 
-_NOTHING = ToolMetadata()
-NO_METADATA = RuntimeMetadata()
+_NOTHING = ToolMetadata.model_construct()
+NO_METADATA = RuntimeMetadata.model_construct()
