@@ -3,12 +3,9 @@
 Source: docs/apps.md, "The backend".
 """
 
-import ipaddress
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TypeAlias
 
 import anyio
@@ -19,7 +16,7 @@ from pydantic_core import from_json
 
 from app_server.apps.cache import CacheIdentity
 from app_server.apps.errors import AppsUnavailable
-from protocol.lifecycle import PROTOCOL_VERSION
+from app_server.apps.web import open_web
 from protocol.model import Json, JsonObject
 
 Owner: TypeAlias = tuple[str, CacheIdentity, str | None]
@@ -66,13 +63,8 @@ class Backend:
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Conversation"]:
         """Keep connections while the context lasts."""
-        # An ambient proxy must not see loopback traffic.
-        async with httpx.AsyncClient(
-            headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
-            timeout=None,  # every request has a deadline of its own, below
-            trust_env=not _is_literal_loopback(self.api),
-            verify=await anyio.to_thread.run_sync(_trusted),
-        ) as http:
+        # Every request has a deadline of its own, below.
+        async with open_web(self.api, None) as http:
             yield Conversation(http, self)
 
 
@@ -157,15 +149,3 @@ def _parse(content: bytes) -> JsonObject:
     if not isinstance(answer, dict):
         raise BackendFailed("an answer that is not a JSON object")
     return answer
-
-
-def _is_literal_loopback(url: str) -> bool:
-    try:
-        return ipaddress.ip_address(httpx.URL(url).host).is_loopback
-    except (ValueError, httpx.InvalidURL):
-        return False
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    return httpx.create_ssl_context()

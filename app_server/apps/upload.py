@@ -3,12 +3,9 @@
 Source: docs/apps.md, "Files".
 """
 
-import ipaddress
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +15,7 @@ import httpx
 from pydantic import SecretStr
 from pydantic_core import from_json
 
-from protocol.lifecycle import PROTOCOL_VERSION
+from app_server.apps.web import is_literal_loopback, open_web
 from protocol.model import JsonObject
 
 REQUEST_S = 60.0
@@ -70,7 +67,7 @@ class Uploads:
         now: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._target = target
-        self._is_local = _is_literal_loopback(target.api)
+        self._is_local = is_literal_loopback(target.api)
         self._sleep = sleep
         self._now = now
 
@@ -80,13 +77,7 @@ class Uploads:
         Raises:
             UploadFailed
         """
-        # An ambient proxy must not see loopback traffic.
-        async with httpx.AsyncClient(
-            headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
-            timeout=REQUEST_S,
-            trust_env=not self._is_local,
-            verify=await anyio.to_thread.run_sync(_trusted),
-        ) as http:
+        async with open_web(self._target.api, REQUEST_S) as http:
             created = await self._create(http, content)
             file_id = _text(created, "file_id")
             await self._put(http, _text(created, "upload_url"), content)
@@ -185,15 +176,3 @@ def _text(answer: JsonObject, member: str) -> str:
     if not isinstance(value, str) or not value:
         raise UploadFailed(f"the file store gave no {member}")
     return value
-
-
-def _is_literal_loopback(url: str) -> bool:
-    try:
-        return ipaddress.ip_address(httpx.URL(url).host).is_loopback
-    except (ValueError, httpx.InvalidURL):
-        return False
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    return httpx.create_ssl_context()

@@ -7,7 +7,6 @@ Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -106,20 +105,6 @@ class ServerProcess:
             return await self.receive()
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
-
-    async def aclose(self) -> None:
-        """Do nothing: the process is stopped by whoever started it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        pass
 
     async def drain_stderr(self) -> None:
         """Read stderr to its end, so that the server never blocks on it; keep the tail."""

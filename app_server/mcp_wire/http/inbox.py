@@ -4,7 +4,6 @@ Source: docs/mcp.md, "Connections".
 """
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from mcp.shared.message import SessionMessage
@@ -37,17 +36,3 @@ class Inbox:
 
     async def __anext__(self) -> SessionMessage:
         return await self._messages.get()
-
-    async def aclose(self) -> None:
-        """Do nothing: whoever opened the transport closes it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        pass

@@ -9,8 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -159,20 +158,6 @@ class HttpTransport:
                 await leave(await follow(self._sender, self._session.delete()))
         except (Unreachable, TimeoutError) as exc:
             logger.debug("a session was not ended: %s", exc)
-
-    async def aclose(self) -> None:
-        """Do nothing: whoever opened the transport closes it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        pass
 
 
 def _cancelled_by(message: JSONRPCNotification) -> RequestId | None:

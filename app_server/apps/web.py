@@ -1,0 +1,44 @@
+"""One HTTP client for requests of this room that are not MCP.
+
+Source: docs/apps.md, "The backend".
+"""
+
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+
+import anyio.to_thread
+import httpx
+
+from protocol.lifecycle import PROTOCOL_VERSION
+
+
+def is_literal_loopback(url: str) -> bool:
+    """Whether an address has an IP of this machine as its host; names do not count."""
+    try:
+        return ipaddress.ip_address(httpx.URL(url).host).is_loopback
+    except (ValueError, httpx.InvalidURL):
+        return False
+
+
+@asynccontextmanager
+async def open_web(url: str, timeout_s: float | None) -> AsyncIterator[httpx.AsyncClient]:
+    """Keep connections while the context lasts; an ambient proxy never sees loopback traffic.
+
+    `timeout_s` is for each step of a request; None leaves deadlines to the caller.
+    """
+    async with httpx.AsyncClient(
+        headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
+        timeout=timeout_s,
+        trust_env=not is_literal_loopback(url),
+        verify=await anyio.to_thread.run_sync(_trusted),
+    ) as http:
+        yield http
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    # Reading the certificates takes some 20 ms.
+    return httpx.create_ssl_context()
