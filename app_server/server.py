@@ -422,7 +422,7 @@ def _start_signed_in(sessions: Sessions, name: str) -> None:
 
 def _tell_of_environment(sessions: Sessions, environment_id: str, connected: bool) -> None:
     for session in sessions:
-        session.environment_changed(environment_id, connected)
+        session.mcp.environment_changed(environment_id, connected)
 
 
 def _only_member(error: BaseException) -> BaseException:

@@ -14,15 +14,11 @@ import anyio
 import anyio.abc
 
 from app_server.clock import Clock
-from app_server.config import Config, ConfigError
-from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
-from app_server.extension.registration import ContributionContext
+from app_server.config import Config
 from app_server.extension.registry import ExtensionRegistry
-from app_server.mcp.catalog import ServerCatalog
-from app_server.mcp.config import McpSettings, read_mcp_settings
+from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.processes import Processes
-from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
 from app_server.threads.store import ThreadStore
 from app_server.turns.announcer import Announcer, TurnEnd
@@ -34,6 +30,7 @@ from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.reviewer import Reviewer
+from app_server.turns.thread_servers import ThreadServers
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
 from protocol.items import UserInput, UserMessageThreadItem
@@ -121,21 +118,24 @@ class ThreadSession:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
         self.announcer = Announcer(thread, ports.clients, ports.clock)
-        self._config = config
-        self._mcp = mcp
         self._hooks = ports.extensions.hooks
-        self._catalog = ServerCatalog(ports.extensions, thread.id)
         reviewer = Reviewer(
             self, thread, ports.model, settings.providers, ports.clients, ports.clock
         )
         self._elicitations = ElicitationGate(
-            thread, ports.clients, self._shown_as_waiting, reviewer, self._metadata_of
+            thread,
+            ports.clients,
+            self._shown_as_waiting,
+            reviewer,
+            lambda name: self.mcp.metadata_of(name),
         )
-        self.servers = ServerSet(
-            self._resolved(),
-            thread.state.settings.cwd,
+        self.mcp = ThreadServers(
+            thread,
+            config,
+            mcp,
+            self.announcer,
+            ports.extensions,
             ports.processes,
-            self._server_step,
             self._elicitations,
         )
         self._model = ports.model
@@ -153,11 +153,6 @@ class ThreadSession:
         self.idle = anyio.Event()
         """Set while no turn runs."""
         self.idle.set()
-
-    @property
-    def config(self) -> Config:
-        """The settings in force, as of the start of the thread or the last reload."""
-        return self._config
 
     # Status.
 
@@ -194,61 +189,19 @@ class ThreadSession:
 
     # MCP servers.
 
-    async def start_servers(self) -> None:
-        """Start the MCP servers; returns when those that are required have started.
+    @property
+    def servers(self) -> ServerSet:
+        """The connections to the thread's servers."""
+        return self.mcp.set
 
-        Raises:
-            RequiredServersFailed: some did not.
-        """
-        self._tasks.start_soon(self.servers.run)
-        await self.servers.wait_for_required()
-
-    def reload_servers(self, base: Config) -> None:
-        """Make the MCP servers what the configuration asks for now; never waits.
-
-        What the thread was loaded with lies on top of `base` as it lay on the one before. If both
-        together make no sense, the servers stay as they are and the listeners are told.
-        """
-        config = base.with_layers(self._config.layers)
-        try:
-            mcp = read_mcp_settings(config)
-        except ConfigError as exc:
-            self.announcer.warning(f"failed to refresh MCP servers: {exc}")
-        else:
-            self._config, self._mcp = config, mcp
-            self.servers.reconcile(self._resolved())
-
-    def _resolved(self) -> McpSettings:
-        return self._catalog.resolve(self._mcp, self._config, "discover")
-
-    def _metadata_of(self, name: str) -> RuntimeMetadata:
-        server = self.servers.servers.get(name)
-        return NO_METADATA if server is None else server.config.metadata
-
-    def _server_step(self, name: str, step: StartupStep, error: str | None) -> None:
-        server = self.servers.servers.get(name)
-        again = step == "failed" and server is not None and server.reauthentication_required
-        self.announcer.server_step(name, step, error, sign_in_again=again)
-
-    def environment_changed(self, environment_id: str, connected: bool) -> None:
-        """Tell the listeners, if one of the MCP servers belongs there."""
-        if any(
-            server.config.environment_id == environment_id and server.config.enabled
-            for server in self.servers.servers.values()
-        ):
-            self.announcer.environment(environment_id, connected=connected)
+    @property
+    def config(self) -> Config:
+        """The settings in force, as of the start of the thread or the last reload."""
+        return self.mcp.config
 
     async def wait_for_servers(self) -> None:
-        """Bring the MCP servers up to date before a model request.
-
-        What extensions register now is taken over, and what has died is started again; servers that
-        start get their grace.
-        """
-        if not self._catalog.is_current:
-            self.servers.update(self._resolved())
-        self.servers.revive()
-        await self.servers.wait_for_grace()
-        await self.servers.refresh_lists()
+        """Bring the MCP servers up to date before a model request."""
+        await self.mcp.before_request()
 
     # Input.
 
@@ -318,7 +271,7 @@ class ThreadSession:
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
             hooks=self._hooks,
-            context=self._context,
+            context=self.mcp.context,
         )
         return TurnRun(
             self,
@@ -328,9 +281,6 @@ class ThreadSession:
             options,
             self._settings,
         )
-
-    def _context(self) -> ContributionContext:
-        return ContributionContext("current", self._config.document, self.thread.id)
 
     def _turn_metadata(self) -> JsonObject:
         assert self._run is not None, "only a turn makes calls"

@@ -142,9 +142,9 @@ class Sessions:
         self._sessions[session.thread.id] = session
         if self._base is not None and self._base is not base:
             # There was a reload after the thread's configuration had been read.
-            session.reload_servers(self._base)
+            session.mcp.reload(self._base)
         try:
-            await session.start_servers()
+            await session.mcp.start(self._tasks)
         except BaseException:
             await self._put_away(session)
             raise
@@ -160,7 +160,7 @@ class Sessions:
         """Reconcile the MCP servers of every thread with a configuration; never waits."""
         self._base = base
         for session in self:
-            session.reload_servers(base)
+            session.mcp.reload(base)
 
     async def unload(self, thread_id: str) -> bool:
         """Stop a thread's turn and servers and put it away; False if it was not loaded."""

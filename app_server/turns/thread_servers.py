@@ -1,0 +1,104 @@
+"""The MCP servers of one loaded thread: which they are, from the start of the thread to its end.
+
+Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
+"""
+
+import anyio.abc
+
+from app_server.config import Config, ConfigError
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extension.registration import ContributionContext
+from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.catalog import ServerCatalog
+from app_server.mcp.config import McpSettings, read_mcp_settings
+from app_server.mcp.connections import ServerSet
+from app_server.mcp.elicitation import ElicitationPort
+from app_server.mcp.processes import Processes
+from app_server.mcp.server import StartupStep
+from app_server.threads.live import LiveThread
+from app_server.turns.announcer import Announcer
+
+
+class ThreadServers:
+    """The servers that the settings and the extensions give a thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        config: Config,
+        mcp: McpSettings,
+        announcer: Announcer,
+        extensions: ExtensionRegistry,
+        processes: Processes,
+        asks: ElicitationPort,
+    ) -> None:
+        """`mcp` was read from `config`; nothing starts before `start`."""
+        self.config = config
+        """The settings in force, as of the start of the thread or the last reload."""
+        self._thread = thread
+        self._mcp = mcp
+        self._announcer = announcer
+        self._catalog = ServerCatalog(extensions, thread.id)
+        cwd = thread.state.settings.cwd
+        self.set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
+
+    async def start(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Start the servers in `tasks`; returns when those that are required have started.
+
+        Raises:
+            RequiredServersFailed: some did not.
+        """
+        tasks.start_soon(self.set.run)
+        await self.set.wait_for_required()
+
+    def reload(self, base: Config) -> None:
+        """Make the servers what the configuration asks for now; never waits.
+
+        What the thread was loaded with lies on top of `base` as it lay on the one before. If both
+        together make no sense, the servers stay as they are and the listeners are told.
+        """
+        config = base.with_layers(self.config.layers)
+        try:
+            mcp = read_mcp_settings(config)
+        except ConfigError as exc:
+            self._announcer.warning(f"failed to refresh MCP servers: {exc}")
+        else:
+            self.config, self._mcp = config, mcp
+            self.set.reconcile(self._resolved())
+
+    async def before_request(self) -> None:
+        """Bring the servers up to date before a model request.
+
+        What extensions register now is taken over, and what has died is started again; servers that
+        start get their grace.
+        """
+        if not self._catalog.is_current:
+            self.set.update(self._resolved())
+        self.set.revive()
+        await self.set.wait_for_grace()
+        await self.set.refresh_lists()
+
+    def context(self) -> ContributionContext:
+        """Describe the thread to extensions."""
+        return ContributionContext("current", self.config.document, self._thread.id)
+
+    def metadata_of(self, name: str) -> RuntimeMetadata:
+        """Return what whoever registered a server says of it."""
+        server = self.set.servers.get(name)
+        return NO_METADATA if server is None else server.config.metadata
+
+    def environment_changed(self, environment_id: str, connected: bool) -> None:
+        """Tell the listeners, if one of the servers belongs there."""
+        if any(
+            server.config.environment_id == environment_id and server.config.enabled
+            for server in self.set.servers.values()
+        ):
+            self._announcer.environment(environment_id, connected=connected)
+
+    def _resolved(self) -> McpSettings:
+        return self._catalog.resolve(self._mcp, self.config, "discover")
+
+    def _step(self, name: str, step: StartupStep, error: str | None) -> None:
+        server = self.set.servers.get(name)
+        again = step == "failed" and server is not None and server.reauthentication_required
+        self._announcer.server_step(name, step, error, sign_in_again=again)
