@@ -62,6 +62,7 @@ class ToolRun:
         self._app = app
         self._runs = runs
         self._tell = tell
+        self._named_thread_id: str | None = None
         self._thread_id: str | None = None
         self._thread: JsonObject = {}
         self._turn_id: str | None = None
@@ -78,7 +79,8 @@ class ToolRun:
             await self._over.wait()
             return self._result()
         except (BadCall, RpcError) as exc:
-            return ToolResult(str(exc), self._thread_id, is_error=True)
+            thread_id = self._thread_id or self._named_thread_id
+            return ToolResult(str(exc), thread_id, is_error=True)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._leave()
@@ -115,7 +117,8 @@ class ToolRun:
         if isinstance(arguments, CodexArguments):
             await self._app.call("thread/start", arguments.thread_params(), self._join)
         else:
-            await self._resume(arguments.thread())
+            self._named_thread_id = arguments.thread()
+            await self._resume(self._named_thread_id)
         assert self._thread_id is not None
         configured = session_configured(self._thread)
         await self._tell(event_params(self.request_id, self._thread_id, "", configured))
