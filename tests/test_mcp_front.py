@@ -1,9 +1,11 @@
 """The app-server as an MCP server: the real executable, with the SDK's client on its stdio."""
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from app_server.mcp_front.conversation import FrontLimits
 from app_server.mcp_front.pipe import MAX_WAITING, open_pipe
 from app_server.mcp_front.process import offer
 from app_server.server import VERSION
-from protocol.envelope import Answer, parse_message
+from protocol.envelope import Answer, Notification, parse_message
 from protocol.errors import RpcError
 from tests.harness import (
     BREAK,
@@ -452,7 +454,12 @@ async def called_by_hand(home: Path, gate: Gate) -> AsyncIterator[asyncio.subpro
         b'"params":{"name":"codex","arguments":{"prompt":"Hi."}}}\n'
     )
     await gate.wait_until_reached()
-    yield process
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        await process.communicate()
 
 
 async def last_answer(process: asyncio.subprocess.Process) -> Any:
@@ -528,6 +535,26 @@ async def test_calls_beyond_the_bound_are_refused_and_the_others_answered(tmp_pa
             answered = await next_answer()
             assert (answered.id, answered.result["content"][0]["text"]) == (1, "ok")
             await ours.aclose()
+
+
+@claim("front:bounds")
+async def test_a_client_that_does_not_read_counts_as_gone(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        served.model.scripts.append(says(*["x"] * MAX_WAITING))
+        ours, theirs = open_pipe()
+        await ours.send(
+            '{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}'
+        )
+        await ours.send(
+            '{"id":1,"method":"tools/call","params":{"name":"codex","arguments":{"prompt":"x"}}}'
+        )
+        with anyio.fail_after(WAIT_S):
+            await offer(served.app, theirs, FrontLimits(send_s=0.2))
+            heard = [parse_message(await ours.receive()) for _ in range(MAX_WAITING)]
+            with pytest.raises(anyio.EndOfStream):
+                await ours.receive()
+        assert [type(message) for message in heard] == [Answer, *[Notification] * (MAX_WAITING - 1)]
+        await ours.aclose()
 
 
 async def next_answer_code(pipe: Any) -> int:

@@ -61,6 +61,8 @@ class FrontLimits:
     """Calls that run at a time; one more is answered -32001."""
     finish_s: float = 5.0
     """How long calls may take to end once the client has finished."""
+    send_s: float = 60.0
+    """How long the client may take to read; one that takes longer counts as gone."""
 
 
 class Conversation:
@@ -79,6 +81,7 @@ class Conversation:
         self._answers: dict[RequestId, asyncio.Future[Answer]] = {}
         self._asked: dict[RequestId, anyio.CancelScope] = {}
         self._reading = anyio.CancelScope()
+        self._gone = False
 
     async def run(self, when_finished: Callable[[], None]) -> None:
         """Converse until the client has finished, or the app-server has gone.
@@ -199,9 +202,10 @@ class Conversation:
 
     async def _call(self, call_id: RequestId, params: JsonObject) -> None:
         try:
-            with self._calls[call_id]:
+            with self._calls[call_id] as scope:
                 result = await self._carry_out(call_id, params)
-                await self._send(render_result(call_id, result.to_wire(), jsonrpc=True))
+                if not scope.cancel_called:
+                    await self._send(render_result(call_id, result.to_wire(), jsonrpc=True))
         finally:
             del self._calls[call_id]
 
@@ -259,8 +263,11 @@ class Conversation:
         await self._send(to_json(message).decode())
 
     async def _send(self, text: str) -> None:
-        try:
+        if self._gone:
+            return
+        with suppress(anyio.BrokenResourceError), anyio.move_on_after(self._limits.send_s):
             await self._stream.send(text)
-        except anyio.BrokenResourceError:
-            # Nobody reads any more: the same as if the client had finished.
-            self._reading.cancel()
+            return
+        # Nobody reads any more: the same as if the client had finished.
+        self._gone = True
+        self._reading.cancel()
