@@ -21,6 +21,8 @@ from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
 EXEC_SERVER = "exec-server"
+MCP_SERVER = "mcp-server"
+COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
 DESCRIPTION = """\
 An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio."""
@@ -33,6 +35,7 @@ examples:
   app-server --listen ws://127.0.0.1:0 --listen unix://
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
+  app-server mcp-server                             offer it as an MCP server on stdio
   app-server exec-server --help                     run processes here for a server elsewhere
   app-server generate-json-schema --out DIR         the wire for client authors: one file a type
   app-server generate-ts --out DIR                  the same for TypeScript
@@ -68,15 +71,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     home = resolve_home(options.home)
     if options.command == "demo":
         return _demo("apps_story" if options.apps else "story")
+    is_mcp_server = options.command == MCP_SERVER
+    if is_mcp_server and options.listen:
+        parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
     try:
         settings = Settings(
             home=home,
-            listen=_addresses(options.listen or [DEFAULT_LISTEN], home),
+            listen=[] if is_mcp_server else _addresses(options.listen or [DEFAULT_LISTEN], home),
             overrides=_overrides(options.config),
             drain_s=options.drain_seconds,
         )
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
+    if is_mcp_server:
+        # Imported late: other servers have no use for it.
+        front = importlib.import_module("app_server.mcp_front.process")
+        return _run(lambda: front.serve(settings))
     return _run(lambda: serve(settings, _print_addresses))
 
 
@@ -97,11 +107,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=["app-server", "serve", "demo"],
+        choices=COMMANDS,
         default="serve",
-        help="serve (the default; app-server is the same word for launchers), or demo: start a "
-        "server with the offline model and a real MCP server and check every step of a "
-        "conversation",
+        help="serve (the default; app-server is the same word for launchers); mcp-server: the "
+        "tools codex and codex-reply for an MCP client on stdio, which run turns of threads; or "
+        "demo: start a server with the offline model and a real MCP server and check every step "
+        "of a conversation",
     )
     parser.add_argument(
         "--listen",
@@ -155,7 +166,7 @@ def _default_home() -> Path:
 
 def _without_program_words(words: list[str]) -> list[str]:
     """Let options stand before and after the command, as launchers put them."""
-    commands = [word for word in words if word in ("app-server", "serve", "demo")]
+    commands = [word for word in words if word in COMMANDS]
     if len(commands) > 1:
         words.remove(commands[0])
     return words

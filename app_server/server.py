@@ -229,7 +229,8 @@ class AppServer:
                 self._all_gone = anyio.Event()
                 await self._all_gone.wait()
 
-    async def _converse(self, stream: MessageStream) -> None:
+    async def converse(self, stream: MessageStream) -> None:
+        """Hold the conversation with one client, from when the server is ready."""
         assert self._requests is not None
         connection = RpcConnection(stream, self._requests, self._hub, self._settings.connection)
         self._connections.add(connection)
@@ -243,10 +244,10 @@ class AppServer:
     async def _listen(self, address: Address) -> AsyncIterator["_Listening"]:
         match address:
             case TcpAddress():
-                async with listen_tcp(address, self._converse, self._settings.websocket) as tcp:
+                async with listen_tcp(address, self.converse, self._settings.websocket) as tcp:
                     yield tcp
             case UnixAddress():
-                async with listen_unix(address, self._converse, self._settings.websocket) as unix:
+                async with listen_unix(address, self.converse, self._settings.websocket) as unix:
                     yield unix
             case StdioAddress():
                 assert self._background is not None
@@ -254,7 +255,7 @@ class AppServer:
                 yield _StdioListening()
 
     async def _converse_on_stdio(self) -> None:
-        await self._converse(await open_stdio())
+        await self.converse(await open_stdio())
         if len(self._settings.listen) == 1:
             # The only client there will ever be has gone: nobody waits for its turns.
             self.stop()
@@ -444,7 +445,11 @@ _Listening = OpenListener | _StdioListening
 
 async def serve(settings: Settings, ready: Callable[[Sequence[str]], None]) -> None:
     """Run a server until SIGTERM or SIGINT; a second signal stops running turns at once."""
-    server = AppServer(settings)
+    await serve_until_signalled(AppServer(settings), ready)
+
+
+async def serve_until_signalled(server: AppServer, ready: Callable[[Sequence[str]], None]) -> None:
+    """Run this server until it is stopped, or SIGTERM or SIGINT, as `serve` does."""
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signals, server)

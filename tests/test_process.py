@@ -125,7 +125,14 @@ def run_cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 def test_help_teaches() -> None:
     result = run_cli("--help")
     assert result.returncode == 0
-    for word in ("--listen", "ws://127.0.0.1:4500", "app-server demo", "config.toml", "SIGTERM"):
+    for word in (
+        "--listen",
+        "ws://127.0.0.1:4500",
+        "app-server demo",
+        "mcp-server",
+        "config.toml",
+        "SIGTERM",
+    ):
         assert word in result.stdout
 
 
@@ -142,6 +149,7 @@ def test_the_version_is_that_of_the_package() -> None:
         (["-c", "nonsense"], "use key=value"),
         (["--drain-seconds", "-1"], "at least 0"),
         (["nonsense"], "invalid choice"),
+        (["mcp-server", "--listen", "off"], "leave out --listen"),
     ],
 )
 def test_a_wrong_call_says_what_would_be_right(arguments: list[str], complaint: str) -> None:
