@@ -1,5 +1,6 @@
 """The apps before there is a reason to have them, when one comes, and when they cannot be had."""
 
+import importlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,21 +59,21 @@ async def answers(apps: LateApps) -> list[Any]:
     ]
 
 
-NOTHING = [None, None, None, None, None, [], [], None, None, 0]
+NOTHING: list[Any] = [None, None, None, None, None, [], [], None, None, 0]
 
 
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The modules that were asked for late."""
+    """Note the modules that are imported late."""
     names: list[str] = []
-    real = late.importlib.import_module
+    real = importlib.import_module
 
     def note(name: str) -> Any:
         if name.startswith("app_server.apps."):
             names.append(name)
         return real(name)
 
-    monkeypatch.setattr(late.importlib, "import_module", note)
+    monkeypatch.setattr(importlib, "import_module", note)
     return names
 
 
