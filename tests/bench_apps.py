@@ -174,6 +174,7 @@ async def measure_hop(rounds: int) -> None:
                     alone = await p50_ms(call, rounds)
                     rate, p50 = await per_second(clients, tool, rounds * 4)
                 tell(f"{what}: one at a time, p50 ms", alone)
+                tell(f"{what}: one at a time, calls/s", 1000 / alone)
                 tell(f"{what}: {WIDTH} in flight, p50 ms", p50)
                 tell(f"{what}: {WIDTH} in flight, calls/s", rate)
 
