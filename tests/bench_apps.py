@@ -30,12 +30,16 @@ from pydantic import SecretStr
 from starlette.responses import Response
 
 from app_server.apps.account import FixedAccount
+from app_server.apps.bridge import ElicitationBridge
+from app_server.apps.endpoint import upstream_target
+from app_server.apps.hosted_session import open_session
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
 from app_server.apps.turn_hooks import AppsHooks
 from app_server.demo.hosted.endpoint import Arrival, HostedEndpoint
 from app_server.demo.hosted.tool import READS, Call, HostedConnector, HostedTool, listed, said
 from app_server.extension.registry import ExtensionRegistry
+from protocol.model import JsonObject
 from tests.apps_peer import LocalClient, connect
 from tests.bench import p50_ms
 from tests.harness import Served, WireClient, serve
@@ -90,6 +94,7 @@ class Bench:
 
     def __init__(self, base_url: str, token: str, service: AppsService) -> None:
         self.config = {"chatgpt_base_url": base_url}
+        self.base_url = base_url
         self.url = f"{base_url}/ps/mcp"
         self.token = SecretStr(token)
         self.service = service
@@ -177,6 +182,17 @@ async def measure_hop(rounds: int) -> None:
                 tell(f"{what}: one at a time, calls/s", 1000 / alone)
                 tell(f"{what}: {WIDTH} in flight, p50 ms", p50)
                 tell(f"{what}: {WIDTH} in flight, calls/s", rate)
+            target = upstream_target(one.base_url, one.token, account_id="demo-account")
+            async with open_session(target, ElicitationBridge()) as session:
+
+                async def directly() -> None:
+                    await session.request("tools/call", {"name": upstream, "arguments": words})
+
+                words: JsonObject = {"text": "x"}
+                tell(
+                    "the endpoint by the client of apps: one at a time, p50 ms",
+                    await p50_ms(directly, rounds),
+                )
 
 
 def memory_mib() -> float:
@@ -186,9 +202,16 @@ def memory_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-async def longest_pause_ms(work: Callable[[], Awaitable[Any]]) -> float:
-    """Return the longest time for which the event loop did not come round during some work."""
-    longest = 0.0
+async def longest_pauses_ms(work: Callable[[], Awaitable[Any]]) -> tuple[float, float]:
+    """Return the longest pauses during some work: of the event loop, of a garbage collection."""
+    longest = collecting = begun = 0.0
+
+    def collects(phase: str, info: dict[str, int]) -> None:
+        nonlocal begun, collecting
+        if phase == "start":
+            begun = time.perf_counter()
+        else:
+            collecting = max(collecting, time.perf_counter() - begun)
 
     async def watch() -> None:
         nonlocal longest
@@ -197,10 +220,12 @@ async def longest_pause_ms(work: Callable[[], Awaitable[Any]]) -> float:
             await asyncio.sleep(0.001)
             longest = max(longest, time.perf_counter() - began)
 
+    gc.callbacks.append(collects)
     watcher = asyncio.create_task(watch())
     await work()
     watcher.cancel()
-    return longest * 1000
+    gc.callbacks.remove(collects)
+    return longest * 1000, collecting * 1000
 
 
 async def measure_large() -> None:
@@ -213,9 +238,10 @@ async def measure_large() -> None:
 
         before = memory_mib()
         began = time.perf_counter()
-        pause = await longest_pause_ms(refresh)
+        pause, collection = await longest_pauses_ms(refresh)
         tell("4,095 tools, 200 connectors: connect, fetch, publish, s", time.perf_counter() - began)
         tell("the same: longest pause of the event loop, ms", pause)
+        tell("the same: of which a garbage collection, ms", collection)
         began = time.perf_counter()
         await refresh()
         tell("the same: refresh without a change, s", time.perf_counter() - began)
@@ -347,6 +373,9 @@ async def main(options: argparse.Namespace) -> None:
     """Measure everything in turn."""
     # An endpoint that is stopped while it does not answer complains; that is no figure.
     logging.getLogger("uvicorn.error").disabled = True
+    # As a server does once it has started.
+    gc.collect()
+    gc.freeze()
     await measure_hop(options.rounds)
     await measure_large()
     await measure_turns(options.turns)
