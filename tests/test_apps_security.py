@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from app_server.apps import generation
+from app_server.loopback import serve_on_loopback
 from tests.apps_peer import listed, serve_tools
 from tests.harness import claim
 from tests.hosted import connector
@@ -23,7 +24,7 @@ async def test_one_port_of_127_0_0_1_is_opened_for_each_inventory_and_none_befor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = 0
-    real = generation.serve_on_loopback
+    real = serve_on_loopback
 
     def count(app: Any) -> Any:
         nonlocal opened
@@ -79,3 +80,18 @@ def test_every_test_that_the_page_names_is_there() -> None:
     there = set(re.findall(r"^(?:async )?def (test_\w+)\(", "\n".join(texts), re.MULTILINE))
     assert len(named) > 20
     assert named - there == set()
+
+
+def test_every_section_that_the_code_names_is_there() -> None:
+    texts = [path.read_text() for path in (ROOT / "app_server" / "apps").glob("*.py")]
+    found = re.findall(r'docs/(\w+\.md), "([^"]+)"', "\n".join(texts))
+    pages = {page: (ROOT / "docs" / page).read_text() for page, _ in found}
+    assert len(found) > 20
+    missing = [
+        (page, name)
+        for page, name in found
+        if not re.search(
+            rf"^## {re.escape(name)}$|^\*\*{re.escape(name)}\.\*\*", pages[page], re.MULTILINE
+        )
+    ]
+    assert missing == []
