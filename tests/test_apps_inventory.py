@@ -1,5 +1,6 @@
 """Apps: the endpoint's list of tools, and the names that are made from it."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -221,6 +222,22 @@ def test_a_connector_with_links_alone_is_known_but_gets_no_route() -> None:
     (route,) = allocate_routes(inventory)
     assert route.server == "codex_apps__b"
     assert list(route.tools) == ["link", "real"]
+
+
+def test_the_digest_is_the_sha_256_of_canonical_json() -> None:
+    tools = [listed("a", "one", "Eins"), listed("b", "two", "Zw\u00f6"), listed("c", "one", "Eins")]
+    inventory = build_inventory(tools)
+    whole = [
+        {"z": 1, "a": None},
+        [
+            [one.id, one.name, one.description, *(tool.definition for tool in one.tools)]
+            for one in inventory.connectors
+        ],
+    ]
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
+    assert inventory.digest(whole[0]) == hashlib.sha256(text.encode()).hexdigest()
+    nothing = hashlib.sha256(b"[null,[]]").hexdigest()
+    assert build_inventory([]).digest(None) == nothing
 
 
 def test_the_digest_depends_on_all_that_is_served_and_on_nothing_else() -> None:

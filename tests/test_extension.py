@@ -27,7 +27,7 @@ WEB = {"url": "http://127.0.0.1:9/mcp"}
 CONTEXT = ContributionContext("current", {})
 
 
-@claim("extensions:closed")
+@claim("extensions:closed", "apps:b4")
 def test_metadata_is_a_closed_list() -> None:
     assert set(RuntimeMetadata.model_fields) == {
         "telemetry",
@@ -54,6 +54,7 @@ def test_metadata_is_a_closed_list() -> None:
 LABEL = {"name": "a", "label": "A"}
 
 
+@claim("apps:b4")
 @pytest.mark.parametrize(
     ("kind", "values"),
     [

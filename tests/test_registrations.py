@@ -210,6 +210,7 @@ async def test_what_is_published_during_a_turn_is_there_at_its_next_request(
         assert (shop.peer.sessions, shop.owner.taken) == (1, 1)
 
 
+@claim("apps:b4")
 async def test_filters_and_metadata_change_without_a_restart(tmp_path: Path) -> None:
     async with open_shop(tmp_path, tools=[tool("look"), tool("touch")]) as shop:
         shop.put()
@@ -288,7 +289,7 @@ async def test_a_reload_lets_extensions_look_anew_with_the_settings_of_now(
         assert (asked.thread_id, asked.config["service_tier"]) == (thread_id, "new")
 
 
-@claim("extensions:client-meta")
+@claim("extensions:client-meta", "apps:b4")
 async def test_metadata_for_related_names_applies_weakest_first(tmp_path: Path) -> None:
     async with open_shop(tmp_path) as shop:
         shop.put(RuntimeMetadata(client_meta_names=("weak", "shelved", "strong")))
@@ -309,7 +310,7 @@ async def test_metadata_for_related_names_applies_weakest_first(tmp_path: Path) 
         }
 
 
-@claim("extensions:effective-input")
+@claim("extensions:effective-input", "apps:b4")
 @pytest.mark.parametrize(
     ("trusted", "declared", "recorded"),
     [(True, True, {"file": "id"}), (True, False, {"file": "x"}), (False, True, {"file": "x"})],
@@ -330,7 +331,7 @@ async def test_what_a_tool_really_got_is_recorded_if_its_server_is_trusted(
         assert direct["_meta"] == {"kept": 1}
 
 
-@claim("extensions:sandbox-state")
+@claim("extensions:sandbox-state", "apps:b4")
 @pytest.mark.parametrize("source", ["own", "primary"])
 async def test_a_registration_says_which_environment_its_sandbox_state_is_of(
     tmp_path: Path, source: Any
@@ -387,7 +388,7 @@ async def asked(shop: Shop, thread_id: str, function: Any, answer: Any) -> Any:
     return question["params"]
 
 
-@claim("extensions:approval-question")
+@claim("extensions:approval-question", "apps:b4")
 async def test_a_question_is_put_as_the_registration_has_it(tmp_path: Path) -> None:
     said = ToolMetadata(
         approval_source=ApprovalSource(id="cal", name="Calendar"),
@@ -432,7 +433,7 @@ async def test_a_question_is_put_as_the_registration_has_it(tmp_path: Path) -> N
         ]
 
 
-@claim("extensions:approval-identity")
+@claim("extensions:approval-identity", "apps:b4")
 async def test_an_approval_holds_for_the_tool_under_its_other_names(tmp_path: Path) -> None:
     def said(tool_name: str) -> RuntimeMetadata:
         identity = ApprovalIdentity(server="shelf", source="cal", tool="change")
@@ -452,7 +453,7 @@ async def test_an_approval_holds_for_the_tool_under_its_other_names(tmp_path: Pa
         await asked(shop, thread_id, call("change", server="renamed"), {"action": "decline"})
 
 
-@claim("extensions:approval-persistence")
+@claim("extensions:approval-persistence", "apps:b4")
 @pytest.mark.parametrize(
     ("target", "failure", "reason"),
     [
@@ -486,6 +487,7 @@ async def test_a_lasting_approval_is_written_where_the_registration_says(
         assert [reason in line for line in warnings if reason] == ([True] if reason else [])
 
 
+@claim("apps:b4")
 async def test_tools_are_found_by_their_aliases(tmp_path: Path) -> None:
     said = ToolMetadata(search_aliases=("zeppelin",))
     config = "model_supports_search_tool = true"
@@ -510,7 +512,7 @@ async def test_tools_are_found_by_their_aliases(tmp_path: Path) -> None:
         assert found == ["fly"]
 
 
-@claim("extensions:measurements")
+@claim("extensions:measurements", "apps:b4")
 async def test_calls_and_lists_are_measured_under_lasting_names(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

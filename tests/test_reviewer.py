@@ -745,7 +745,7 @@ async def with_registered(
 LOOK = {"namespace": "mcp__web", "name": "look", "arguments": {"at": "it"}}
 
 
-@claim("review:registration")
+@claim("review:registration", "apps:b4")
 async def test_a_registration_wins_over_the_threads_reviewer(tmp_path: Path) -> None:
     source = ApprovalSource(id="app-1", name="Notes", description="Keeps notes.")
     metadata = RuntimeMetadata(
@@ -780,7 +780,7 @@ async def test_a_registration_wins_over_the_threads_reviewer(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("outcome", ["allow", "deny", "refusal"])
-@claim("review:account")
+@claim("review:account", "apps:b4")
 async def test_the_account_is_shown_to_the_reviewer_and_never_comes_out(
     tmp_path: Path, outcome: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -72,6 +72,7 @@ class LateApps:
             service, hooks, clients = make(self._home, auth, base_url, self._instance_of)
         except Exception:
             logger.exception("the apps cannot be served")
+            self._loaded.set()
             return
         async with anyio.create_task_group() as tasks:
             await tasks.start(service.run)

@@ -9,8 +9,9 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import BinaryIO
 
+import anyio
 import anyio.to_thread
 
 from app_server.apps.files import FileMetadata, FileRefused, PinnedFiles, SandboxState
@@ -47,10 +48,13 @@ def reads_everything(profile: Json) -> bool:
         case {"type": "disabled" | "external"}:
             return True
         case {"type": "managed", "file_system": {"entries": list(entries)}}:
-            accesses = [entry.get("access") for entry in entries if isinstance(entry, dict)]
-            opens_root = any(_is_root(entry) for entry in entries)
-            return opens_root and set(accesses) <= {"read", "write"}
+            return any(map(_is_root, entries)) and all(map(_allows, entries))
     return False
+
+
+def _allows(entry: Json) -> bool:
+    # What is not understood may be a prohibition.
+    return isinstance(entry, dict) and entry.get("access") in ("read", "write")
 
 
 def _is_root(entry: Json) -> bool:
@@ -70,11 +74,20 @@ class _Files:
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         try:
-            async with await anyio.open_file(Path(path), "rb") as file:
+            async with anyio.wrap_file(await anyio.to_thread.run_sync(_open, path)) as file:
                 while chunk := await file.read(CHUNK_BYTES):
                     yield chunk
-        except OSError as exc:
+        except (OSError, ValueError) as exc:
             raise FileRefused(_reason(exc)) from None
+
+
+def _open(path: str) -> BinaryIO:
+    # Since it was looked at it may have become a pipe, which would be waited for without an end.
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise FileRefused("it is not a file")
+    return os.fdopen(opened, "rb")
 
 
 def _reason(error: Exception) -> str:

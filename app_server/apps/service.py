@@ -250,8 +250,10 @@ class AppsService:
             return []
 
     async def refresh(self, context: ContributionContext) -> None:
-        """Fetch anew; see Contributor. A failure leaves what there is."""
+        """Fetch anew, if threads are given servers; see Contributor. A failure leaves what is."""
         try:
+            if not AppsSettings.read(context.config).serves_mcp:
+                return
             snapshot = await self.refresh_snapshot(context.config, context.requirements)
         except (AppsUnavailable, ConfigError) as exc:
             logger.warning("the apps cannot be fetched again: %s", exc)

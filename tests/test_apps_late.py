@@ -1,0 +1,156 @@
+"""The apps before there is a reason to have them, when one comes, and when they cannot be had."""
+
+import importlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from app_server.apps import late
+from app_server.apps.late import LateApps
+from app_server.extension.hooks import ToolCall
+from app_server.extension.registration import ContributionContext
+from tests.harness import WAIT_S, claim
+from tests.hosted import connector, serve_hosted
+from tests.test_apps_service import BOTH, Auth, State, Who, runs
+
+CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
+
+
+@asynccontextmanager
+async def run_late(home: Path, auth: Auth, base_url: str | None = None) -> AsyncIterator[LateApps]:
+    apps = LateApps(home, lambda environment_id: "instance")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apps.run, auth, base_url)
+        await apps.settled()
+        try:
+            yield apps
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def context(config: dict[str, Any]) -> ContributionContext:
+    return ContributionContext("discover", config, "thread")
+
+
+async def answers(apps: LateApps) -> list[Any]:
+    """Ask everything that can be asked."""
+    apps.input_taken("thread", "turn", [])
+    apps.call_ended(CALL, "completed")
+    apps.turn_ended("thread", "turn")
+    await apps.prepare_mcp_servers({})
+    await apps.refresh(context({}))
+    return [
+        apps.account(),
+        apps.current_snapshot({}),
+        await apps.snapshot_allowing_cached({}),
+        await apps.snapshot({}),
+        await apps.refresh_snapshot({}),
+        list(await apps.known_connectors({})),
+        list(apps.contribute(context({}))),
+        apps.instructions(context({}), [("codex_apps__cal", "_look")]),
+        apps.present(CALL),
+        apps.revision(),
+    ]
+
+
+NOTHING: list[Any] = [None, None, None, None, None, [], [], None, None, 0]
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note the modules that are imported late."""
+    names: list[str] = []
+    real = importlib.import_module
+
+    def note(name: str) -> Any:
+        if name.startswith("app_server.apps."):
+            names.append(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib, "import_module", note)
+    return names
+
+
+@claim("apps:t-55")
+@pytest.mark.parametrize("who", [None, Who("s3cr3t-key", is_chatgpt=False)])
+async def test_without_an_account_of_chatgpt_nothing_is_imported_or_asked(
+    tmp_path: Path, imported: list[str], who: Who | None
+) -> None:
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(who, 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            with anyio.fail_after(WAIT_S):
+                assert await answers(apps) == NOTHING
+            # Another key is no reason either.
+            auth.change(Who("s3cr3t-other-key", is_chatgpt=False))
+            with anyio.fail_after(WAIT_S):
+                assert await answers(apps) == NOTHING
+        assert (imported, hosted.script.arrivals) == ([], [])
+        assert auth.listeners == []
+
+
+@claim("apps:t-42")
+async def test_an_account_that_signs_in_later_has_its_apps(
+    tmp_path: Path, imported: list[str]
+) -> None:
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(None, 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            assert apps.contribute(context({})) == []
+            before = apps.revision()
+            auth.change(Who(hosted.endpoint.token.get_secret_value()))
+            with anyio.fail_after(WAIT_S):
+                await apps.prepare_mcp_servers({})
+            assert apps.revision() > before
+            assert [one.name for one in apps.contribute(context({}))] == BOTH
+            assert apps.present(CALL) is not None
+            auth.change(None)
+            assert apps.contribute(context({})) == []
+            with anyio.fail_after(WAIT_S):
+                assert await apps.snapshot({}) is None
+        assert imported == [
+            "app_server.apps.service",
+            "app_server.apps.turn_hooks",
+            "app_server.apps.local_files",
+            "app_server.apps.for_clients",
+        ]
+        assert auth.listeners == []
+
+
+async def test_apps_that_cannot_be_loaded_are_none_and_nobody_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Any:
+        raise ImportError("no such module")
+
+    monkeypatch.setattr(late, "_load", broken)
+    auth = Auth(State(Who("s3cr3t-token"), 1))
+    async with run_late(tmp_path, auth) as apps:
+        with anyio.fail_after(WAIT_S):
+            assert await apps.snapshot({}) is None
+            assert list(await apps.known_connectors({})) == []
+        assert apps.contribute(context({})) == []
+    said = [(r.levelno, r.getMessage()) for r in caplog.records if r.name == late.__name__]
+    assert said == [(logging.ERROR, "the apps cannot be served")]
+
+
+async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) -> None:
+    apps = LateApps(tmp_path, lambda environment_id: None)
+    found: list[Any] = []
+
+    async def ask() -> None:
+        found.append(await apps.snapshot({}))
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.lowlevel.checkpoint()
+            assert found == []
+            apps.give_up()
+    assert found == [None]
