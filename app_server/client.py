@@ -72,12 +72,10 @@ class Client:
                     params: JsonObject = event["params"]
                     return params
 
-    async def answer(
-        self, method: str, result: JsonObject, *, timeout_s: float = 30.0
-    ) -> JsonObject:
-        """Answer the next request of the server for a method, and return its params.
+    async def asked(self, method: str, *, timeout_s: float = 30.0) -> tuple[Json, JsonObject]:
+        """Return id and params of the next request of the server for a method.
 
-        Events that came before it are forgotten.
+        Events that came before it are forgotten; `reply` answers it.
 
         Raises:
             TimeoutError: no such request in time.
@@ -87,9 +85,12 @@ class Client:
             while True:
                 message = self._events.popleft() if self._events else await self._receive()
                 if message.get("method") == method and "id" in message:
-                    await self._send({"id": message["id"], "result": result})
                     params: JsonObject = message["params"]
-                    return params
+                    return message["id"], params
+
+    async def reply(self, request_id: Json, result: JsonObject) -> None:
+        """Answer a request of the server."""
+        await self._send({"id": request_id, "result": result})
 
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters and no answer."""

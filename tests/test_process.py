@@ -492,7 +492,7 @@ def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", "--apps", TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""
-    assert result.stdout.endswith("All 11 checks hold.\n")
+    assert result.stdout.endswith("All 12 checks hold.\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -5,7 +5,7 @@ Nobody's account is needed: the endpoint runs in the server, with a token of its
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -111,9 +111,14 @@ class _Story:
         """Answer a form of an app."""
         with self._transcript.step("An app asks"):
             chosen = {"action": "accept", "content": {"colour": "green"}}
-            asked, item = await self._call("survey", "_ask_by_form", {}, chosen)
+            asked, item = await self._call("survey", "_ask_by_form", {}, chosen, self._refresh)
             self._transcript.say("survey", asked["message"])
             self._transcript.check("the app has the answer", "green" in json.dumps(item["result"]))
+
+    async def _refresh(self) -> None:
+        """Fetch the apps again, while a call of one of them waits for the user."""
+        installed = await self._client.call("app/installed", {"forceRefresh": True})
+        self._check("the apps are fetched again meanwhile", len(installed["apps"]), len(APPS))
 
     async def sign_in(self) -> None:
         """Link an app that wants that first."""
@@ -128,14 +133,27 @@ class _Story:
         self._transcript.check(claim, found == expected)
 
     async def _call(
-        self, app: str, tool: str, arguments: Mapping[str, Json], answer: JsonObject | None
+        self,
+        app: str,
+        tool: str,
+        arguments: Mapping[str, Json],
+        answer: JsonObject | None,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[JsonObject, JsonObject]:
-        """Have the model call a tool; gives the question, if one is answered, and the item."""
+        """Have the model call a tool; gives the question, if one is answered, and the item.
+
+        `meanwhile` is done before the answer is given.
+        """
         text = f"/tool codex_apps__{app}.{tool} {json.dumps(dict(arguments))}"
         self._transcript.say("user", text)
         content = [{"type": "text", "text": text}]
         await self._client.call("turn/start", {"threadId": self._thread_id, "input": content})
-        asked = {} if answer is None else await self._client.answer(ASKED, answer)
+        asked: JsonObject = {}
+        if answer is not None:
+            request_id, asked = await self._client.asked(ASKED)
+            if meanwhile is not None:
+                await meanwhile()
+            await self._client.reply(request_id, answer)
         ended = await self._client.wait_for(
             "item/completed", lambda params: params["item"]["type"] == "mcpToolCall"
         )
