@@ -22,6 +22,7 @@ from app_server.mcp_front.app_client import AppClient
 from app_server.mcp_front.conversation import FrontLimits
 from app_server.mcp_front.pipe import MAX_WAITING, open_pipe
 from app_server.mcp_front.process import offer
+from app_server.mcp_front.questions import Verdict, elicitation_params, parse_verdict
 from app_server.server import VERSION
 from protocol.envelope import Answer, Notification, parse_message
 from protocol.errors import RpcError
@@ -290,12 +291,12 @@ async def test_a_tool_that_may_do_harm_is_asked_about_in_both_forms(
 async def test_an_abort_ends_the_turn_and_the_call_is_answered(tmp_path: Path) -> None:
     peer, abort = stdio_server("peer", required="true"), {"decision": "abort"}
     async with scripted(tmp_path, peer) as model, front(tmp_path, abort) as client:
-        gate = Gate()
-        model.scripts += [calls(WIPE), [gate]]
+        model.scripts.append(calls(WIPE))
         result = await client.call("codex", prompt="Wipe it.")
         thread_id = result["structuredContent"]["threadId"]
         assert result == result_of("The turn was interrupted", thread_id, is_error=True)
         assert (await client.until("turn_aborted"))["msg"]["reason"] == "interrupted"
+        assert len(model.requests) == 1
 
 
 @pytest.mark.process
@@ -563,6 +564,26 @@ async def next_answer_code(pipe: Any) -> int:
         text = await pipe.receive()
         if '"id":null' in text:
             return int(text.split('"code":')[1].split(",")[0])
+
+
+@claim("front:approval")
+def test_a_link_is_put_to_the_client_as_a_link() -> None:
+    link = {"mode": "url", "message": "Sign in.", "url": "https://a.test/", "elicitationId": "e"}
+    asked = {**link, "threadId": "t", "turnId": None, "serverName": "mail", "_meta": None}
+    assert elicitation_params(asked, "call") == {
+        **link,
+        "threadId": "t",
+        "codex_elicitation": "mcp-elicitation",
+        "codex_mcp_tool_call_id": "call",
+        "codex_event_id": None,
+        "codex_mcp_server": "mail",
+    }
+
+
+@claim("front:approval")
+@pytest.mark.parametrize("answer", [None, [], {}, {"action": "maybe"}, {"decision": "maybe"}])
+def test_an_answer_that_makes_no_sense_declines(answer: Any) -> None:
+    assert parse_verdict(answer) == Verdict({"action": "decline"})
 
 
 async def test_a_pipe_holds_a_few_messages_and_ends_after_the_last_is_read() -> None:

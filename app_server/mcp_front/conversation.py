@@ -235,9 +235,10 @@ class Conversation:
                 verdict = await self._ask(elicitation_params(question.params, runs[0].request_id))
             finally:
                 del self._asked[question.id]
-            await self._app.answer(question.id, verdict.result)
             if verdict.ends_turn:
+                # First, or the model would be asked once more.
                 await runs[0].interrupt()
+            await self._app.answer(question.id, verdict.result)
 
     async def _ask(self, params: JsonObject) -> Verdict:
         """Put a question to the client; cancelling withdraws it."""
