@@ -139,9 +139,9 @@ def bounded_result(result: JsonObject) -> JsonObject:
 
     One that does not becomes a single text block with its beginning and its end.
     """
-    rendered = _compact(result)
-    if len(rendered.encode()) <= MAX_RESULT_BYTES:
+    if len(encoded := to_json(result, inf_nan_mode="null")) <= MAX_RESULT_BYTES:
         return result
+    rendered = encoded.decode()
     half = MAX_RESULT_BYTES // 4
     removed = len(rendered) - 2 * half
     text = f"Truncated tool output:\n{rendered[:half]}…{removed} chars truncated…{rendered[-half:]}"

@@ -6,7 +6,7 @@ Source: docs/mcp.md, "Measurements".
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
 from app_server.extension.metadata import MAX_IDENTITY_BYTES
@@ -14,32 +14,28 @@ from app_server.mcp.config import HttpTransport, ServerConfig
 
 logger = logging.getLogger(__name__)
 
+_NOT_MEASURED = nullcontext()
 
-@contextmanager
-def measured_call(config: ServerConfig, tool: str) -> Iterator[None]:
+
+def measured_call(config: ServerConfig, tool: str) -> AbstractContextManager[None]:
     """Measure one call of a tool, whether it works out or not."""
     if not logger.isEnabledFor(logging.DEBUG):
-        yield
-        return
+        return _NOT_MEASURED
     metadata = config.metadata.of_tool(tool)
     identity = metadata.approval_identity
     names = (config.name, tool) if identity is None else (identity.server, identity.tool)
     server, name = map(_bounded, names)
     labels = "".join(f" {key}={value!r}" for key, value in metadata.metric_labels.items())
-    with _measured(f"call server={server!r} tool={name!r} origin={origin(config)!r}{labels}"):
-        yield
+    return _measured(f"call server={server!r} tool={name!r} origin={origin(config)!r}{labels}")
 
 
-@contextmanager
-def measured_list(config: ServerConfig) -> Iterator[None]:
+def measured_list(config: ServerConfig) -> AbstractContextManager[None]:
     """Measure one complete list of tools, unless the server is one whose lists do not count."""
     telemetry = config.metadata.telemetry
     counts = telemetry is None or telemetry.count_list
     if not counts or not logger.isEnabledFor(logging.DEBUG):
-        yield
-        return
-    with _measured(f"list server={config.name!r} origin={origin(config)!r}"):
-        yield
+        return _NOT_MEASURED
+    return _measured(f"list server={config.name!r} origin={origin(config)!r}")
 
 
 def origin(config: ServerConfig) -> str | None:

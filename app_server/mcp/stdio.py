@@ -92,6 +92,8 @@ class ServerProcess:
         if self._process.unsent_bytes > MAX_UNSENT_BYTES:
             raise ServerDeaf(f"more than {MAX_UNSENT_BYTES} bytes wait for the server to read them")
         self._process.write(line.encode() + b"\n")
+        if not self._process.unsent_bytes:
+            return
         with anyio.move_on_after(SEND_S) as limit:
             await self._process.drain()
         if limit.cancelled_caught:
