@@ -8,13 +8,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import SecretStr
-
-from app_server.apps.account import AuthPort
-from app_server.apps.cache import CacheIdentity
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory import Connector
-from app_server.apps.outbound import Account
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
 from app_server.config import ConfigError
@@ -22,18 +17,6 @@ from app_server.config import ConfigError
 logger = logging.getLogger(__name__)
 
 NOTHING_DEMANDED: Mapping[str, Any] = {}
-
-
-def account_of(auth: AuthPort) -> Account | None:
-    """Return the ChatGPT account that is signed in; None without one."""
-    who = auth.current().credentials
-    if who is None or not who.is_chatgpt:
-        return None
-    headers = {"authorization": SecretStr(f"Bearer {who.token}")}
-    if who.account_id is not None:
-        headers["chatgpt-account-id"] = SecretStr(who.account_id)
-    identity = CacheIdentity(who.account_id, who.chatgpt_user_id, who.is_workspace)
-    return Account(identity, headers)
 
 
 class ClientApps:

@@ -124,7 +124,8 @@ class LateApps:
         """Return the account that is signed in; None unless it is one of ChatGPT."""
         if not self._is_signed_in:
             return None
-        module = importlib.import_module("app_server.apps.for_clients")
+        # Whoever asks has imported it: nothing is read from disk here.
+        module = importlib.import_module("app_server.apps.outbound")
         account: Account | None = module.account_of(self._auth)
         return account
 

@@ -14,6 +14,7 @@ import httpx
 from pydantic import SecretStr
 from pydantic_core import from_json
 
+from app_server.apps.account import AuthPort
 from app_server.apps.cache import CacheIdentity
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.web import open_web
@@ -38,6 +39,18 @@ class Account:
     identity: CacheIdentity
     headers: Mapping[str, SecretStr] = field(repr=False)
     """Of every request on its behalf."""
+
+
+def account_of(auth: AuthPort) -> Account | None:
+    """Return the ChatGPT account that is signed in; None without one."""
+    who = auth.current().credentials
+    if who is None or not who.is_chatgpt:
+        return None
+    headers = {"authorization": SecretStr(f"Bearer {who.token}")}
+    if who.account_id is not None:
+        headers["chatgpt-account-id"] = SecretStr(who.account_id)
+    identity = CacheIdentity(who.account_id, who.chatgpt_user_id, who.is_workspace)
+    return Account(identity, headers)
 
 
 @dataclass(frozen=True, slots=True)
