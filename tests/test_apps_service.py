@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from app_server.apps.account import AuthState
 from app_server.apps.errors import AppsUnavailable
+from app_server.apps.generation import Generation, open_generation
 from app_server.apps.service import AppsService
 from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
 from app_server.demo.hosted.tool import Call, Run
@@ -356,3 +357,23 @@ async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
             bearer = apps.hosted.endpoint.token.get_secret_value()
             assert bearer not in "\n".join(client.transcript)
             assert bearer not in "\n".join(record.getMessage() for record in caplog.records)
+
+
+async def test_a_sign_out_while_a_generation_opens_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Generation] = []
+
+    async def open_and_sign_out(*given: Any) -> Generation:
+        generation = await open_generation(*given)
+        opened.append(generation)
+        apps.auth.change(None)
+        return generation
+
+    monkeypatch.setattr("app_server.apps.connection.open_generation", open_and_sign_out)
+    async with open_apps(tmp_path) as apps:
+        with pytest.raises(AppsUnavailable, match="the sign-in has changed"):
+            await apps.service.snapshot(apps.config, {})
+        with anyio.fail_after(WAIT_S):
+            await opened[0].ended()
+        assert opened[0].leases == 0

@@ -283,7 +283,11 @@ class Connection:
         )
         self._served += 1
         self._ports.tasks.start_soon(self._see_off, generation)
-        before, self._lease = self._lease, generation.lease()
+        lease = generation.lease()
+        if self._over:
+            lease.release()
+            raise AppsUnavailable("the sign-in has changed")
+        before, self._lease = self._lease, lease
         self.published = Published(
             generation, digest, presented, {route.server: route for route in routes}
         )
