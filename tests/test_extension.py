@@ -171,6 +171,9 @@ class Broken(Shelf):
     async def refresh(self, context: ContributionContext) -> None:
         raise RuntimeError("broken")
 
+    def revision(self) -> int:
+        raise RuntimeError("broken")
+
 
 @claim("extensions:contained")
 async def test_a_contributor_that_fails_hurts_nobody_else(
@@ -179,10 +182,13 @@ async def test_a_contributor_that_fails_hurts_nobody_else(
     well = Shelf("well", Registration("a", WEB))
     registry = ExtensionRegistry([Broken("broken"), well])
     assert names(registry.contributions(CONTEXT).registrations) == ["a"]
+    assert registry.revisions() == (0, 0)
     await registry.refresh(CONTEXT)
     assert well.refreshed == [CONTEXT]
     assert [record.getMessage() for record in caplog.records] == [
+        "contributor broken does not know its revision",
         "contributor broken failed",
+        "contributor broken does not know its revision",
         "contributor broken could not look anew",
     ]
 

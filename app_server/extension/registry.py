@@ -60,7 +60,7 @@ class ExtensionRegistry:
 
     def revisions(self) -> tuple[int, ...]:
         """Return the revision of each contributor."""
-        return tuple(contributor.revision() for contributor in self._contributors)
+        return tuple(map(_revision, self._contributors))
 
     def contributions(self, context: ContributionContext) -> Contributions:
         """Ask every contributor; never waits.
@@ -101,6 +101,14 @@ class ExtensionRegistry:
         if persist is None:
             raise UnknownTarget(where.target)
         await persist(where.path)
+
+
+def _revision(contributor: Contributor) -> int:
+    try:
+        return contributor.revision()
+    except Exception:
+        logger.exception("contributor %s does not know its revision", contributor.id)
+        return 0
 
 
 async def _refresh(contributor: Contributor, context: ContributionContext) -> None:
