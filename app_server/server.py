@@ -377,6 +377,15 @@ class AppServer:
         await self._file.write(path, "approve")
 
     async def _serve_apps(self, apps: LateApps) -> None:
+        """Serve apps for as long as the server lives; without them it goes on."""
+        try:
+            await self._run_apps(apps)
+        except Exception:
+            logger.exception("apps are not served")
+        finally:
+            apps.give_up()
+
+    async def _run_apps(self, apps: LateApps) -> None:
         """Serve the apps of the account, or those of the demo, from when there is a reason to."""
         try:
             config = await self._configuration.read()
@@ -385,7 +394,6 @@ class AppServer:
         except ConfigError:
             # Whoever starts a thread will be told.
             logger.debug("there are no apps, as the configuration cannot be used")
-            apps.give_up()
             return
         if not is_demo:
             await apps.run(self._accounts)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.harness import Served, WireClient, calls, claim, says, serve
 
 DEMO = "[apps_service]\ndemo = true\n"
@@ -101,3 +103,16 @@ async def test_without_apps_there_are_none(tmp_path: Path) -> None:
         assert await client.call("app/installed", {}) == {"apps": []}
         read = await client.call("app/read", {"appIds": ["a"], "includeTools": False})
         assert read == {"apps": [], "missingAppIds": ["a"]}
+
+
+async def test_apps_that_break_leave_the_server_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise OSError("no port")
+
+    monkeypatch.setattr("app_server.apps.late.LateApps.run", broken)
+    async with serve(tmp_path, with_apps=True) as served, served.client() as client:
+        assert await client.call("app/list", {}) == {"data": [], "nextCursor": None}
+        await client.turn(await client.start_thread(), "hi")
+    assert "apps are not served" in [record.getMessage() for record in caplog.records]
