@@ -23,6 +23,7 @@ class LiveThread:
         self.state = state
         self._writer = writer
         self._changed = changed
+        self._watch: Callable[[ThreadState], None] = lambda _: None
         self._pen = anyio.Lock()
 
     @property
@@ -34,6 +35,10 @@ class LiveThread:
     def ephemeral(self) -> bool:
         """Whether the thread is in memory alone."""
         return self._writer is None
+
+    def watch(self, changed: Callable[[ThreadState], None]) -> None:
+        """Let somebody else hear of every append; never waits."""
+        self._watch = changed
 
     async def append(self, *records: Record, sync: bool = True) -> None:
         """Add records to the log, then to the state; in the order of the calls.
@@ -51,6 +56,7 @@ class LiveThread:
                 for record in records:
                     self.state.apply(record)
         self._changed(self.state)
+        self._watch(self.state)
 
     @staticmethod
     def _write(writer: RolloutWriter, records: Sequence[Record], sync: bool) -> None:
