@@ -124,7 +124,7 @@ async def test_stages_are_told_once_each_and_in_order(tmp_path: Path) -> None:
         thread_id = await client.start_thread()
         receipt = await deliver(client, thread_id, mode="wake")
         assert (receipt["stage"], receipt["woken"]) == ("inHistory", True)
-        told = []
+        told: list[Any] = []
         while not told or told[-1]["stage"] != "answered":
             event = await client.wait_for("signal/updated")
             told.append(event["params"]["receipt"])

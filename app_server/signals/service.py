@@ -320,6 +320,7 @@ class Signals:
         async with self._loading:
             try:
                 state = await self._ports.store.read(thread_id)
+                state.give_up_open_turn(state.updated_at_ms)
                 await self._entries.follow(state, [])
             except ThreadNotFound:
                 await self._entries.fail(thread_id, "threadNotFound", "the thread is gone", [])
