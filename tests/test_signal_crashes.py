@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.crash_signals import POINTS, Point, survive
-from tests.harness import serve
+from tests.harness import claim, serve
 
 pytestmark = pytest.mark.process
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
 
 
+@claim("signals:crash")
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: "-".join(point))
 async def test_a_crash_at_any_step_neither_loses_nor_doubles_a_signal(
     tmp_path: Path, point: Point

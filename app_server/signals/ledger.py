@@ -25,6 +25,9 @@ MAX_OVER = 200_000
 
 OPEN_STAGES: Sequence[SignalStage] = ("accepted", "inHistory", "seen")
 
+LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
+"""What the log of a thread says better."""
+
 
 class LedgerFailed(OSError):
     """The ledger cannot be read or written; the text says why."""
@@ -130,7 +133,6 @@ class Ledger:
         with _failures():
             self._database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
             self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._database.executescript(_SCHEMA)
@@ -144,12 +146,18 @@ class Ledger:
             self._database.close()
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Insert or replace entries, all or none; they are on disk afterwards.
+        """Insert or replace entries, all or none.
+
+        They are on disk afterwards, except for stages that can be read again from a thread's log:
+        those survive the death of the process, and of the machine a little later.
 
         Raises:
             LedgerFailed
         """
+        entries = list(entries)
+        is_told_by_log = all(entry.stage in LOGGED_STAGES for entry in entries)
         with self._open() as database:
+            database.execute(f"PRAGMA synchronous = {'NORMAL' if is_told_by_log else 'FULL'}")
             database.executemany(_PUT, (astuple(entry)[: len(_COLUMNS)] for entry in entries))
 
     def find(self, source: str, signal_id: str) -> Entry | None:
