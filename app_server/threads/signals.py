@@ -6,7 +6,7 @@ Source: docs/signals.md, "Stages".
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from protocol.model import JsonObject
@@ -41,13 +41,11 @@ class SignalPlace:
         return self.stage in ("answered", "recalled")
 
 
+@dataclass(slots=True)
 class SignalBook:
     """The signals of one thread, in the order in which they came."""
 
-    __slots__ = ("_places",)
-
-    def __init__(self) -> None:
-        self._places: dict[SignalKey, SignalPlace] = {}
+    _places: dict[SignalKey, SignalPlace] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[SignalKey, SignalPlace]]:
         return iter(self._places.items())
