@@ -52,6 +52,7 @@ from app_server.turns.prompt import ABORTED_OUTPUT, outputs_for_open_calls
 from app_server.turns.sandbox_state import sandbox_state
 from app_server.turns.scheduling import run_calls
 from protocol import rollout
+from protocol.mcp import RESERVED_META
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
@@ -437,6 +438,7 @@ def test_metadata_of_a_client_cannot_take_our_place() -> None:
         "mine": {"nested": None},
         "codexx": 1,
         "callId": "call",
+        "codex/toolCallId": "call",
         "x-codex-turn-metadata": {"turn_id": "u"},
         "threadId": "t",
         "sessionId": "t",
@@ -801,7 +803,13 @@ async def test_calls_become_items_and_outputs(tmp_path: Path) -> None:
         assert sorted(stored, key=lambda item: item["id"]) == items
 
 
-@claim("meta:for-its-server", "meta:not-the-next-turn", "meta:steer", "meta:not-in-the-log")
+@claim(
+    "meta:direct",
+    "meta:for-its-server",
+    "meta:not-the-next-turn",
+    "meta:steer",
+    "meta:not-in-the-log",
+)
 async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: Path) -> None:
     config = stdio_server("raw") + stdio_server("other")
     async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -827,6 +835,7 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
         assert mine == {
             "place": {"x": None},
             "callId": "call_1",
+            "codex/toolCallId": "call_1",
             "x-codex-turn-metadata": {
                 "session_id": thread_id,
                 "thread_id": thread_id,
@@ -877,11 +886,20 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
         mine, others = seen(sorted(made, key=lambda item: item["id"]))
         assert (mine.get("a"), mine["b"], others["c"]) == (None, 2, 3)
 
+        given: dict[str, Any] = {"mine": {"x": None}, "codex/sandbox-state-meta": {"a": "evil"}}
+        reserved = dict.fromkeys(RESERVED_META, "evil")
         direct = await client.call(
-            "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "meta"}
+            "mcpServer/tool/call",
+            {
+                "threadId": thread_id,
+                "server": "raw",
+                "tool": "meta",
+                "_meta": {**given, **reserved},
+            },
         )
         direct_meta = json.loads(direct["content"][0]["text"])
         assert direct_meta == {
+            "mine": {"x": None},
             "threadId": thread_id,
             "progressToken": direct_meta["progressToken"],
         }
@@ -1823,7 +1841,7 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 
         read = {"server": "raw", "uri": "mem://a"}
         trial = await client.call(
-            "mcpServer/resource/read", {**read, "originCallId": "o", "_meta": {"k": 1}}
+            "mcpServer/resource/read", {**read, "originCallId": "o", "_meta": {"k": 1, "codex/x": 2}}
         )
         assert trial["originCallId"] == "o"
         (content,) = trial["contents"]
