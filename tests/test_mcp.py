@@ -1132,7 +1132,7 @@ async def test_an_interrupt_withdraws_the_question(tmp_path: Path) -> None:
         heard = [json.loads(line) for line in log.read_text().splitlines()]
         assert [line["params"]["capabilities"] for line in heard if "protocolVersion" in str(line)][
             :1
-        ] == [{"elicitation": {"form": {}, "url": {}}}]
+        ] == [{"elicitation": {"form": {}, "url": {}}, "extensions": {"openai/form": {}}}]
         assert {"action": "cancel"} in [line.get("result") for line in heard]
         assert "notifications/cancelled" in [line.get("method") for line in heard]
 
@@ -1175,24 +1175,35 @@ async def test_questions_that_cannot_be_asked_are_refused_with_the_reason(tmp_pa
         assert answers[4] == {"result": {}}
 
 
+EXTENDED = {"message": "Say", "requestedSchema": {"any": ["thing"]}}
+
+
 @claim("elicitation:extended-form")
-async def test_an_extended_form_goes_to_clients_that_declared_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "extended",
+    [asking({**EXTENDED, "mode": "openai/form"}), asking(EXTENDED, "openai/form")],
+    ids=["mode", "method"],
+)
+async def test_an_extended_form_goes_to_clients_that_declared_it(
+    tmp_path: Path, extended: Any
+) -> None:
     config = stdio_server("raw")
-    extended = {**FORM, "mode": "openai/form", "requestedSchema": {"any": ["thing"]}}
     async with (
         serve(tmp_path, config=config) as served,
         served.client() as plain,
         served.client(extensions={"openai/form": {}}) as able,
     ):
         thread_id = await plain.start_thread()
-        await start_asking(served, plain, thread_id, asking(extended))
+        await start_asking(served, plain, thread_id, extended)
         await plain.wait_for("turn/completed")
         refusal = answer_of(outputs_of(served)[0])["error"]
         assert refusal["message"] == "Unsupported elicitation mode: openai/form"
         await able.call("thread/resume", {"threadId": thread_id})
-        await start_asking(served, plain, thread_id, asking(extended))
+        await start_asking(served, plain, thread_id, extended)
         question = await able.wait_for("mcpServer/elicitation/request")
-        assert question["params"]["requestedSchema"] == {"any": ["thing"]}
+        asked = question["params"]
+        assert (asked["mode"], asked["message"]) == ("openai/form", "Say")
+        assert asked["requestedSchema"] == {"any": ["thing"]}
         await able.send({"id": question["id"], "result": {"action": "accept", "content": [1]}})
         told = await plain.until("turn/completed")
         assert "mcpServer/elicitation/request" not in [m["method"] for m in told]
@@ -1841,7 +1852,8 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 
         read = {"server": "raw", "uri": "mem://a"}
         trial = await client.call(
-            "mcpServer/resource/read", {**read, "originCallId": "o", "_meta": {"k": 1, "codex/x": 2}}
+            "mcpServer/resource/read",
+            {**read, "originCallId": "o", "_meta": {"k": 1, "codex/x": 2}},
         )
         assert trial["originCallId"] == "o"
         (content,) = trial["contents"]
