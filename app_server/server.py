@@ -27,6 +27,7 @@ from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.app_views import AppServers
+from app_server.handlers.apps_account import AppsAccount
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -396,7 +397,7 @@ class AppServer:
             logger.debug("there are no apps, as the configuration cannot be used")
             return
         if not is_demo:
-            await apps.run(self._accounts)
+            await apps.run(AppsAccount(self._accounts))
             return
         hosted = await anyio.to_thread.run_sync(
             importlib.import_module, "app_server.demo.hosted.endpoint"

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ class Auth:
 
     state: State
     listeners: list[Callable[[AuthState], None]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Tokens for those that are refused."""
+    refused: list[str] = field(default_factory=list)
+    on_fresh: list[Callable[[], None]] = field(default_factory=list)
 
     def current(self) -> State:
         return self.state
@@ -59,6 +63,28 @@ class Auth:
     def subscribe(self, listener: Callable[[AuthState], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
+
+    async def look(self) -> State:
+        return self.state
+
+    async def fresh(self) -> State:
+        """Do what was put on the list for such an occasion."""
+        if self.on_fresh:
+            self.on_fresh.pop(0)()
+        return self.state
+
+    async def renewed(self, refused: str) -> State:
+        self.refused.append(refused)
+        if self.others and self.state.credentials is not None:
+            self.renew(self.others.pop(0))
+        return self.state
+
+    def renew(self, token: str) -> None:
+        """Have another token of the same account."""
+        assert self.state.credentials is not None
+        self.state = State(replace(self.state.credentials, token=token), self.state.revision)
+        for listener in self.listeners:
+            listener(self.state)
 
     def change(self, credentials: Who | None) -> None:
         """Sign in or out."""

@@ -98,6 +98,8 @@ class LateApps:
         """Wait until it is known whose apps they are, for at most LOAD_S."""
         with anyio.move_on_after(LOAD_S):
             await self._known.wait()
+            if self._auth is not None:
+                await self._auth.look()
 
     def give_up(self) -> None:
         """Let nobody wait any more: there will be no apps."""

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.abc
 import anyio.to_thread
-from pydantic import SecretStr
 
 from app_server.apps.account import AuthPort, AuthState, Signed
+from app_server.apps.bearer import Bearer
 from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.connection import (
     Connection,
@@ -286,7 +286,7 @@ class AppsService:
             return None
         target = upstream_target(
             self._base_url or settings.base_url,
-            self._debug_token or SecretStr(who.token),
+            self._debug_token or Bearer(self._auth, state.revision),
             account_id=who.account_id,
             sku=settings.sku,
             elicitation=settings.auth_elicitation,
@@ -318,7 +318,7 @@ class AppsService:
         if self._files is None:
             return None
         api = (self._base_url or settings.base_url).rstrip("/")
-        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers)))
+        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers, target.tokens)))
 
 
 def _origin(url: str) -> str:
