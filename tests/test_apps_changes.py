@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from app_server.apps.errors import AppsUnavailable
@@ -105,3 +106,38 @@ async def test_a_sign_in_that_changes_all_the_time_is_given_up(tmp_path: Path) -
                 await anyio.sleep(0.001)
         assert failures == ["the sign-in has changed"]
         assert apps.fetches() == MAX_SIGN_INS
+
+
+@claim("apps:t-39")
+async def test_refreshes_that_wait_behind_a_fetch_share_the_next_one(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        held = apps.hosted.script.holds[LIST] = anyio.Event()
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(refreshed, apps)
+                await apps.hosted.script.when(LIST).wait()
+                for _ in range(5):
+                    tasks.start_soon(refreshed, apps)
+                await anyio.lowlevel.checkpoint()
+                held.set()
+        assert apps.fetches() == 2
+
+
+@claim("apps:t-38")
+async def test_a_port_that_cannot_be_opened_is_a_failed_attempt_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    async def no_port(*given: Any) -> None:
+        tries.append(len(given))
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("app_server.apps.connection.open_generation", no_port)
+    async with open_apps(tmp_path) as apps:
+        for wait_s in (1.0, 2.0, 4.0):
+            with pytest.raises(AppsUnavailable, match=r"^no port can be opened$"):
+                await apps.service.refresh_snapshot(apps.config, {})
+            await apps.clock.until_waiting()
+            assert apps.clock.waits[-1] == wait_s
+    assert len(tries) == 4

@@ -182,11 +182,14 @@ class Connection:
     async def refresh(self) -> Published:
         """Fetch, in any case: one that runs already is waited for first.
 
+        Those who wait meanwhile share the fetch that comes next.
+
         Raises:
             AppsUnavailable: it failed; what is published stays.
         """
-        while self._attempt is not None:
-            await self._attempt.ended.wait()
+        before = self._attempt
+        while (now := self._attempt) is not None and (now is before or not now.live):
+            await now.ended.wait()
         await self._joined(self._begin(live=True))
         return self._require()
 
@@ -281,15 +284,20 @@ class Connection:
         now = self.published
         if now is not None and now.digest == digest and not now.generation.is_closing:
             return
-        generation = await open_generation(
-            self._ports.tasks,
-            inventory,
-            routes,
-            self.pool,
-            self._guard,
-            self._files,
-            self._refresh_after_sign_in,
-        )
+        try:
+            generation = await open_generation(
+                self._ports.tasks,
+                inventory,
+                routes,
+                self.pool,
+                self._guard,
+                self._files,
+                self._refresh_after_sign_in,
+            )
+        except OSError as exc:
+            logger.warning("the apps cannot be served: %s", exc)
+            self._failures += 1
+            raise AppsUnavailable("no port can be opened") from exc
         self._served += 1
         self._ports.served.add(generation)
         self._ports.tasks.start_soon(self._see_off, generation)
