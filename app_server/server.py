@@ -336,7 +336,7 @@ class AppServer:
         )
 
     async def _is_signed_in(self) -> bool:
-        return (await self._accounts.load()).credentials is not None
+        return (await self._accounts.look()).credentials is not None
 
     async def _unload_delay_s(self) -> float:
         try:

@@ -765,6 +765,29 @@ async def test_signing_in_makes_openai_the_default_and_chatgpt_goes_to_its_own_p
         assert await client.call("account/read", {}) == read
 
 
+@claim("account:other-process")
+async def test_what_another_process_signed_in_is_used_at_once_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.accounts.accounts.LOOK_MS", 0)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with server(tmp_path, monkeypatch) as (issuer, served, client):
+        (tmp_path / "config.toml").write_text(f'chatgpt_base_url = "{served.model.url}/"')
+        assert (await client.call("account/read", {}))["account"] is None
+        shown = await client.call("config/read", {})
+        assert shown["config"]["model_provider"] == "offline"
+        keep(tmp_path, issuer)
+        shown = await client.call("config/read", {})
+        assert shown["config"]["model_provider"] == "openai"
+        told = await client.wait_for("account/updated")
+        assert told["params"]["authMode"] == "chatgpt"
+        assert (await client.call("account/read", {}))["account"]["type"] == "chatgpt"
+        (tmp_path / "auth.json").unlink()
+        assert (await client.call("account/read", {}))["account"] is None
+        told = await client.wait_for("account/updated")
+        assert told["params"]["authMode"] is None
+
+
 @claim("account:secrets")
 async def test_no_token_leaves_but_to_its_issuer_its_model_and_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
