@@ -94,6 +94,11 @@ class Accounts:
         return lambda: self._listeners.remove(listener)
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether what was stored at the start is known."""
+        return self._store is not None
+
+    @property
     def refusal(self) -> str | None:
         """Why the current token cannot be renewed any more; None while that is not known."""
         return self._refused

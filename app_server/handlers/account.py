@@ -318,8 +318,8 @@ class AccountHandlers:
     def _changed(self, state: AuthState) -> None:
         if self._asked_for:
             return
-        # The first revision that nobody asked for is what was stored: no news.
-        if state.revision > 1 and _news(state) != self._told:
+        # What is found when the store is opened is no news.
+        if self._accounts.is_loaded and _news(state) != self._told:
             self._tell_account()
         self._told = _news(state)
 
