@@ -106,6 +106,8 @@ async def test_a_link_counts_as_what_it_leads_to(project: Path) -> None:
     assert await found(project / "up" / "secret.txt", **rules) == REFUSED
     assert await found(project / "root" / "etc" / "hostname", **rules) == REFUSED
     assert await found(project / "round", **rules) == ("refused: Too many levels of symbolic links")
+    (project.parent / "round").symlink_to("round")
+    assert await found(project.parent / "round", **rules) == REFUSED
     # The project may be a link itself.
     seen_through = in_project(project.parent / "in")
     assert await found(project / "a.txt", **seen_through) == "a"

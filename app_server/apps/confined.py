@@ -89,7 +89,7 @@ def _walk(path: str, allows: Allows, use: Callable[[str, int, os.stat_result], F
                 if stat.S_ISLNK(found.st_mode):
                     links += 1
                     if links > MAX_LINKS:
-                        raise FileRefused(_reason(errno.ELOOP))
+                        raise OSError(errno.ELOOP, "too many links")
                     target = os.readlink(name, dir_fd=folders[-1])
                     if target.startswith("/"):
                         behind.clear()
