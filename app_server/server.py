@@ -27,6 +27,7 @@ from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.app_views import AppServers
+from app_server.handlers.apps_account import AppsAccount
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -361,7 +362,7 @@ class AppServer:
         )
 
     async def _is_signed_in(self) -> bool:
-        return (await self._accounts.load()).credentials is not None
+        return (await self._accounts.look()).credentials is not None
 
     async def _unload_delay_s(self) -> float:
         try:
@@ -428,7 +429,7 @@ class AppServer:
             logger.debug("there are no apps, as the configuration cannot be used")
             return
         if not is_demo:
-            await apps.run(self._accounts)
+            await apps.run(AppsAccount(self._accounts))
             return
         hosted = await anyio.to_thread.run_sync(
             importlib.import_module, "app_server.demo.hosted.endpoint"
