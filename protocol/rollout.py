@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserMessageThreadItem
-from protocol.model import Json, JsonObject, WireModel
+from protocol.model import Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.specs import type_adapter
 from protocol.turns import ThreadTokenUsage, TurnError
@@ -56,6 +56,8 @@ class ThreadCreated(RecordBase):
     base_instructions: str | None = None
     developer_instructions: str | None = None
     ephemeral: bool = False
+    selected_capability_roots: list[JsonObject] | None = absent_if_none()
+    """Folders that were chosen for the thread, as `thread/start` had them."""
 
 
 class SettingsChanged(RecordBase):
