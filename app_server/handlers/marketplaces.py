@@ -7,9 +7,8 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.handlers.plugin_ports import PluginPorts, plugin_failures
-from app_server.plugins.files import BrokenFiles
+from app_server.plugins.files import NAME, BrokenFiles
 from app_server.plugins.marketplace import (
-    NAME,
     Marketplace,
     configured_roots,
     marketplace_file,

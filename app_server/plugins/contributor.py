@@ -1,31 +1,25 @@
 """The plugins of a process, and the servers that they give threads: a Contributor.
 
 What is on disk is read at the start, after a change, and when servers are reloaded; never when
-servers are resolved.
+servers are resolved. Light: what reads plugins is imported with the first of them.
 Source: docs/plugins.md, "MCP servers".
 """
 
-import logging
+import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
-from app_server.plugins.files import BrokenFiles
-from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.store import PluginStore
 from protocol.model import JsonObject
 
-logger = logging.getLogger(__name__)
-
-LOCAL = "local"
-MAX_SELECTED = 32
-"""Roots of one thread; those behind them are left out."""
+if TYPE_CHECKING:
+    from app_server.plugins.manifest import Plugin
 
 MAX_THREADS = 4096
 """Whose selections are remembered."""
@@ -66,7 +60,7 @@ class Active:
     """A plugin that a thread has now."""
 
     id: str
-    plugin: Plugin
+    plugin: "Plugin"
     tier: Tier
 
 
@@ -168,39 +162,22 @@ def _registrations(active: Active, config: Mapping[str, Any]) -> Iterator[Regist
         yield Registration(name, server, metadata=metadata, tier=active.tier)
 
 
-def _read_installed(store: PluginStore) -> Mapping[str, Plugin]:
-    found: dict[str, Plugin] = {}
-    for id_, folder in store.installed().items():
-        try:
-            plugin = found[str(id_)] = read_plugin(folder)
-        except (BrokenFiles, OSError) as exc:
-            logger.warning("plugin %s cannot be loaded: %s", id_, exc)
-            continue
-        for problem in plugin.problems:
-            logger.warning("plugin %s: %s", id_, problem)
-    return dict(sorted(found.items()))
+def _read_installed(store: PluginStore) -> Mapping[str, "Plugin"]:
+    folders = store.installed()
+    # Most processes have no plugin, and never need what reads them.
+    return _reading().read_installed(folders) if folders else {}
 
 
 def _read_roots(
     roots: Sequence[Root],
-) -> tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]:
-    found, problems = [], []
-    for root in roots[:MAX_SELECTED]:
-        path = Path(root.path)
-        try:
-            if root.environment_id != LOCAL:
-                raise BrokenFiles(f"environment `{root.environment_id}` cannot be read from here")
-            if not path.is_absolute():
-                raise BrokenFiles("its path is not absolute")
-            plugin = read_plugin(path)
-        except (BrokenFiles, OSError) as exc:
-            problems.append(f"plugin {root.id} cannot be loaded: {exc}")
-            continue
-        found.append((root, plugin))
-        problems += [f"plugin {root.id}: {problem}" for problem in plugin.problems]
-    if len(roots) > MAX_SELECTED:
-        problems.append(f"more than {MAX_SELECTED} capability roots")
-    return found, problems
+) -> "tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]":
+    plugins, problems = _reading().read_roots([(root.environment_id, root.path) for root in roots])
+    found = [(roots[index], plugin) for index, plugin in plugins]
+    return found, [f"plugin {roots[index].id}: {text}" for index, text in problems]
+
+
+def _reading() -> Any:
+    return importlib.import_module("app_server.plugins.reading")
 
 
 def _feature_is_on(config: Mapping[str, Any]) -> bool:

@@ -5,11 +5,16 @@ Source: docs/plugins.md, "Bounds".
 """
 
 import json
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 MAX_FILE_BYTES = 256 * 1024
 """Of a manifest, a marketplace, or another file with declarations."""
+
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""Of a plugin or a marketplace."""
 
 
 class BrokenFiles(Exception):

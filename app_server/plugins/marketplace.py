@@ -3,19 +3,24 @@
 Source: docs/plugins.md, "Marketplaces".
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.plugins.files import BrokenFiles, inside, read_object, relative_path, text_of
+from app_server.plugins.files import (
+    NAME,
+    BrokenFiles,
+    inside,
+    read_object,
+    relative_path,
+    text_of,
+)
 from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
 LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")
 """Below the root of a marketplace; the first that is there counts."""
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 MAX_ENTRIES = 1024
 MAX_FOLDERS = 64
 """Folders of one request that are searched for marketplaces."""

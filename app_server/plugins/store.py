@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.plugins.files import BrokenFiles
-from app_server.plugins.marketplace import NAME
+from app_server.plugins.files import NAME, BrokenFiles
 
 MAX_INSTALLED = 256
 """Plugins; those behind them are not loaded."""
