@@ -134,6 +134,21 @@ async def test_a_plugin_is_shown_with_all_that_it_brings(tmp_path: Path) -> None
         }
 
 
+@claim("plugins:read")
+async def test_a_plugin_that_is_elsewhere_is_shown_as_its_marketplace_lists_it(
+    tmp_path: Path,
+) -> None:
+    async with shop(tmp_path) as (_, client, file):
+        source = {"source": "url", "url": "https://a.example/x.git"}
+        entry = {"name": "far", "source": source, "category": "Design"}
+        write_marketplace(tmp_path / "shop", "shop", entry)
+        params = {"marketplacePath": file, "pluginName": "far"}
+        plugin = (await client.call("plugin/read", params))["plugin"]
+        git = {"type": "git", "url": source["url"], "path": None, "refName": None, "sha": None}
+        assert (plugin["summary"]["source"], plugin["skills"]) == (git, [])
+        assert plugin["summary"]["interface"]["category"] == "Design"
+
+
 BOTH = "plugin/read requires exactly one of marketplacePath or remoteMarketplaceName"
 HOSTED = ": hosted plugin catalogs are not supported by this server"
 
@@ -338,6 +353,7 @@ async def test_what_is_no_marketplace_is_refused(tmp_path: Path) -> None:
          "--ref is only supported for git marketplace sources"),
         ("add", {"source": "./x", "sparsePaths": ["a"]},
          "--sparse is only supported for git marketplace sources"),
+        ("add", {"source": " "}, "marketplace source must not be empty"),
         ("add", {"source": "a\0"}, "a path must not hold a NUL character"),
         ("remove", {"marketplaceName": "none"}, f"{unknown} or installed"),
         ("remove", {"marketplaceName": "a/b"}, bad_name),

@@ -147,6 +147,35 @@ def test_a_marketplace_lists_what_its_sources_say(tmp_path: Path) -> None:
     assert (found.name, found.display_name, found.root) == ("shop", "The Shop", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "marketplace file `FILE` does not exist"),
+        (
+            {"name": "a b", "plugins": []},
+            "invalid marketplace file `FILE`: invalid marketplace name",
+        ),
+        ({"name": "a"}, "invalid marketplace file `FILE`: missing field `plugins`"),
+        (
+            {"name": "a", "plugins": [
+                {"name": "p", "source": "./p", "policy": {"authentication": "X"}}
+            ]},
+            "invalid marketplace file `FILE`: unknown variant `X`, expected one of `ON_INSTALL`, "
+            "`ON_USE`",
+        ),
+    ],
+)  # fmt: skip
+def test_a_marketplace_that_cannot_be_used_is_refused(
+    tmp_path: Path, content: Any, text: str
+) -> None:
+    file = tmp_path / ".agents/plugins/marketplace.json"
+    if content is not None:
+        write(file, content)
+    with pytest.raises(BrokenFiles) as failure:
+        read_marketplace(file)
+    assert str(failure.value) == text.replace("FILE", str(file))
+
+
 def test_marketplaces_are_found_at_home_in_repositories_and_where_configured(
     tmp_path: Path,
 ) -> None:

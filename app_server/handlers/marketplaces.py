@@ -48,6 +48,8 @@ class MarketplaceHandlers:
         self, context: RequestContext, params: MarketplaceAddParams
     ) -> MarketplaceAddResponse:
         """Configure a folder as a marketplace, under the name that its file says."""
+        if not params.source.strip():
+            raise _invalid("marketplace source must not be empty")
         if not params.source.startswith(".") and _REPOSITORY.match(params.source):
             raise _invalid(
                 "marketplaces in Git repositories are not supported by this server; clone the "

@@ -87,28 +87,32 @@ class PluginViews:
         )
 
     def detail(
-        self, of: Marketplace, entry: Entry, plugin: Plugin, apps: Sequence[AppSummary]
+        self, of: Marketplace, entry: Entry, plugin: Plugin | None, apps: Sequence[AppSummary]
     ) -> PluginDetail:
         """Show all there is to show about a plugin."""
         return PluginDetail(
             marketplace_name=of.name,
             marketplace_path=str(of.file),
             summary=self.summary(of, entry, plugin),
-            description=plugin.description,
-            skills=[
-                SkillSummary(
-                    name=f"{plugin.name}:{skill.name}",
-                    description=skill.description,
-                    path=str(skill.file),
-                    enabled=True,
-                )
-                for skill in plugin.skills
-            ],
+            description=None if plugin is None else plugin.description,
+            skills=[] if plugin is None else _skills(plugin),
             hooks=[],
             apps=list(apps),
             app_templates=[],
-            mcp_servers=sorted(plugin.servers),
+            mcp_servers=[] if plugin is None else sorted(plugin.servers),
         )
+
+
+def _skills(plugin: Plugin) -> list[SkillSummary]:
+    return [
+        SkillSummary(
+            name=f"{plugin.name}:{skill.name}",
+            description=skill.description,
+            path=str(skill.file),
+            enabled=True,
+        )
+        for skill in plugin.skills
+    ]
 
 
 def _interface(entry: Entry, plugin: Plugin | None) -> PluginInterface | None:

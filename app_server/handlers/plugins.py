@@ -74,8 +74,10 @@ class PluginHandlers:
     async def read(self, context: RequestContext, params: PluginReadParams) -> PluginReadResponse:
         """Read about one plugin of a local marketplace."""
         marketplace, entry = await self._entry("plugin/read", params)
-        plugin = await self._plugin(entry)
-        apps = await declared_apps(self._ports.apps, plugin.app_ids)
+        # What is fetched from elsewhere is shown as far as its marketplace does.
+        is_here = isinstance(entry.source, LocalPluginSource)
+        plugin = await self._plugin(entry) if is_here else None
+        apps = await declared_apps(self._ports.apps, () if plugin is None else plugin.app_ids)
         views = await self._views()
         detail = await anyio.to_thread.run_sync(views.detail, marketplace, entry, plugin, apps)
         return PluginReadResponse(plugin=detail)

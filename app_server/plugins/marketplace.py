@@ -28,6 +28,9 @@ MAX_FOLDERS = 64
 MAX_DEPTH = 64
 """Folders above one that are searched for its repository."""
 
+INSTALLATION = ("AVAILABLE", "NOT_AVAILABLE", "INSTALLED_BY_DEFAULT")
+AUTHENTICATION = ("ON_INSTALL", "ON_USE")
+
 Source = LocalPluginSource | GitPluginSource | NpmPluginSource
 
 
@@ -59,7 +62,7 @@ class Marketplace:
 
 
 def read_marketplace(file: Path) -> Marketplace:
-    """Read a marketplace; entries whose source leads out of it are left out.
+    """Read a marketplace; entries without a name, or with a source outside of it, are left out.
 
     Raises:
         BrokenFiles: it does not exist, or cannot be used.
@@ -79,9 +82,12 @@ def read_marketplace(file: Path) -> Marketplace:
         raise BrokenFiles(f"invalid marketplace file `{file}`: missing field `plugins`")
     interface = content.get("interface")
     display_name = text_of(interface.get("displayName")) if isinstance(interface, dict) else None
-    entries = tuple(
-        entry for one in plugins[:MAX_ENTRIES] if (entry := _entry(root, one)) is not None
-    )
+    try:
+        entries = tuple(
+            entry for one in plugins[:MAX_ENTRIES] if (entry := _entry(root, one)) is not None
+        )
+    except BrokenFiles as exc:
+        raise BrokenFiles(f"invalid marketplace file `{file}`: {exc}") from exc
     return Marketplace(name, file, root, display_name, entries)
 
 
@@ -148,10 +154,20 @@ def _entry(root: Path, value: object) -> Entry | None:
     return Entry(
         name,
         source,
-        text_of(table.get("installation")) or "AVAILABLE",
-        text_of(table.get("authentication")) or "ON_INSTALL",
+        _choice(table.get("installation"), INSTALLATION),
+        _choice(table.get("authentication"), AUTHENTICATION),
         text_of(value.get("category")),
     )
+
+
+def _choice(value: object, choices: Sequence[str]) -> str:
+    """Return a policy, the first for none; what a policy means is not guessed."""
+    if value is None:
+        return choices[0]
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(f"`{name}`" for name in choices)
+        raise BrokenFiles(f"unknown variant `{value}`, expected one of {names}")
+    return value
 
 
 def _source(root: Path, value: object) -> Source | None:
