@@ -117,6 +117,7 @@ def test_a_marketplace_lists_what_its_sources_say(tmp_path: Path) -> None:
         tmp_path,
         "shop",
         "alpha",
+        {"name": "alpha", "source": "./second"},
         {
             "name": "beta",
             "source": {"source": "local", "path": "./b"},
@@ -291,12 +292,16 @@ async def test_folders_chosen_for_a_thread_give_it_their_servers(tmp_path: Path)
             Root("far@x", "elsewhere", str(folder)),
             Root("rel@x", "local", "s"),
             Root("none@x", "local", str(tmp_path / "none")),
+            Root(" ", "local", str(folder)),
+            Root("x" * 513, "local", str(folder)),
         ],
     )
     assert problems == [
         "plugin far@x: cannot be loaded: environment `elsewhere` cannot be read from here",
         "plugin rel@x: cannot be loaded: its path is not absolute",
         "plugin none@x: cannot be loaded: missing plugin.json",
+        "plugin  : cannot be loaded: its id must have 1 to 512 characters",
+        f"plugin {'x' * 128}: cannot be loaded: its id must have 1 to 512 characters",
     ]
     metadata = RuntimeMetadata(plugin_id="sel@x", plugin_display_names=("sel",))
     config = server(cwd=str(folder))
@@ -305,6 +310,49 @@ async def test_folders_chosen_for_a_thread_give_it_their_servers(tmp_path: Path)
     ]
     assert plugins.contribute(context({}, "other")) == []
     assert plugins.app_names({}, "t") == {"app_1": ["sel"]}
+
+
+async def test_a_thread_has_32_folders_and_no_more(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "s", "sel", servers={"a": server()})
+    plugins = Plugins(PluginStore(tmp_path), lambda _: True)
+    roots = [Root(f"{number}@x", "local", str(folder)) for number in range(33)]
+    assert await plugins.select("t", roots) == [
+        "plugin 32@x: cannot be loaded: a thread has at most 32"
+    ]
+    assert len(plugins.active({}, "t")) == 32
+
+
+def test_what_is_too_much_of_a_plugin_is_left_out(tmp_path: Path) -> None:
+    root = write_plugin(
+        tmp_path / "a",
+        "a",
+        servers={f"s{number}": server() for number in range(65)},
+        apps=[f"app_{number}" for number in range(257)],
+        interface={"displayName": "x" * 257},
+    )
+    for number in range(129):
+        write(root / f"skills/{number:03}/SKILL.md", "---\ndescription: D.\n---\n")
+    plugin = read_plugin(root)
+    counts = (len(plugin.servers), len(plugin.app_ids), len(plugin.skills))
+    assert (counts, len(plugin.display_name)) == ((64, 256, 128), 256)
+    assert plugin.problems == ("mcpServers: more than 64",)
+
+
+@pytest.mark.parametrize("bound", ["MAX_FILES", "MAX_BYTES"])
+def test_a_plugin_that_is_too_large_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    source = write_plugin(tmp_path / "a", "alpha")
+    write(source / "x", "12")
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    limit = {"MAX_FILES": 2, "MAX_BYTES": size}[bound]
+    store = PluginStore(tmp_path / "home")
+    monkeypatch.setattr(f"app_server.plugins.store.{bound}", limit)
+    installed = store.install(source, ID, None)
+    write(source / ("y" if bound == "MAX_FILES" else "x"), "123")
+    with pytest.raises(BrokenFiles, match="more than"):
+        store.install(source, ID, None)
+    assert store.installed() == {ID: installed}
 
 
 TWO = '# top\n[plugins."a@m"]\n# of a\nenabled = true\n\n# of b\n[plugins."b@m"]\nenabled = true\n'

@@ -21,6 +21,12 @@ from protocol.model import JsonObject
 if TYPE_CHECKING:
     from app_server.plugins.manifest import Plugin
 
+MAX_PROBLEMS = 64
+"""Of the folders of one thread that are told."""
+
+MAX_SHOWN_CHARS = 128
+"""Of an id in what is told."""
+
 MAX_THREADS = 4096
 """Whose selections are remembered."""
 
@@ -171,9 +177,12 @@ def _read_installed(store: PluginStore) -> Mapping[str, "Plugin"]:
 def _read_roots(
     roots: Sequence[Root],
 ) -> "tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]":
-    plugins, problems = _reading().read_roots([(root.environment_id, root.path) for root in roots])
+    plugins, problems = _reading().read_roots(
+        [(root.id, root.environment_id, root.path) for root in roots]
+    )
     found = [(roots[index], plugin) for index, plugin in plugins]
-    return found, [f"plugin {roots[index].id}: {text}" for index, text in problems]
+    shown = [f"plugin {roots[index].id[:MAX_SHOWN_CHARS]}: {text}" for index, text in problems]
+    return found, shown[:MAX_PROBLEMS]
 
 
 def _reading() -> Any:

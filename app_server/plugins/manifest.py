@@ -25,6 +25,9 @@ MANIFESTS = (".codex-plugin/plugin.json", ".claude-plugin/plugin.json")
 
 MAX_SERVERS = 64
 MAX_APPS = 256
+MAX_NAME_CHARS = 256
+"""Of a display name."""
+
 MAX_PROMPTS = 3
 MAX_PROMPT_CHARS = 512
 
@@ -51,7 +54,7 @@ class Plugin:
     def display_name(self) -> str:
         """What users call it."""
         named = self.interface.display_name if self.interface is not None else None
-        return named or self.name
+        return (named or self.name)[:MAX_NAME_CHARS]
 
 
 def read_plugin(root: Path) -> Plugin:

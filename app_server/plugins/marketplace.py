@@ -57,7 +57,7 @@ class Marketplace:
     entries: Sequence[Entry]
 
     def find(self, name: str) -> Entry | None:
-        """Return the plugin of a name; of two the first."""
+        """Return the plugin of a name."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
 
@@ -83,12 +83,13 @@ def read_marketplace(file: Path) -> Marketplace:
     interface = content.get("interface")
     display_name = text_of(interface.get("displayName")) if isinstance(interface, dict) else None
     try:
-        entries = tuple(
-            entry for one in plugins[:MAX_ENTRIES] if (entry := _entry(root, one)) is not None
-        )
+        entries: dict[str, Entry] = {}
+        for one in plugins[:MAX_ENTRIES]:
+            if (entry := _entry(root, one)) is not None:
+                entries.setdefault(entry.name, entry)
     except BrokenFiles as exc:
         raise BrokenFiles(f"invalid marketplace file `{file}`: {exc}") from exc
-    return Marketplace(name, file, root, display_name, entries)
+    return Marketplace(name, file, root, display_name, tuple(entries.values()))
 
 
 def find_marketplaces(

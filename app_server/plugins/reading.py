@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from app_server.extension.metadata import MAX_PLUGIN_ID_CHARS
 from app_server.plugins.files import BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.store import PluginId
@@ -36,12 +37,14 @@ def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
 
 
 def read_roots(
-    roots: Sequence[tuple[str, str]],
+    roots: Sequence[tuple[str, str, str]],
 ) -> tuple[Sequence[tuple[int, Plugin]], Sequence[tuple[int, str]]]:
-    """Read plugins at (environment, path); gives plugins and problems by position in `roots`."""
+    """Read plugins of (id, environment, path); gives plugins and problems by position."""
     found, problems = [], []
-    for index, (environment_id, path) in enumerate(roots):
+    for index, (id_, environment_id, path) in enumerate(roots):
         try:
+            if not id_.strip() or len(id_) > MAX_PLUGIN_ID_CHARS:
+                raise BrokenFiles(f"its id must have 1 to {MAX_PLUGIN_ID_CHARS} characters")
             if index >= MAX_SELECTED:
                 raise BrokenFiles(f"a thread has at most {MAX_SELECTED}")
             if environment_id != LOCAL:
