@@ -79,10 +79,11 @@ def test_servers_of_the_manifest_stand_in_for_the_file(tmp_path: Path) -> None:
         ("[]", "failed to parse plugin.json: expected an object"),
         (
             "{",
-            "failed to parse plugin.json: Expecting property name enclosed in double quotes: "
-            "line 1 column 2 (char 1)",
+            "failed to parse plugin.json: EOF while parsing an object at line 1 column 1",
         ),
         ("[" * 100_000, "failed to parse plugin.json: "),
+        ('{"name": "\\ud800"}', "failed to parse plugin.json: "),
+        ('{"name": NaN}', "failed to parse plugin.json: "),
         (" " * (MAX_FILE_BYTES + 1), f"plugin.json is larger than {MAX_FILE_BYTES} bytes"),
     ],
 )
@@ -108,6 +109,19 @@ def test_nothing_outside_of_a_plugin_is_read(tmp_path: Path) -> None:
         "skills: `skills` leads out of its folder",
         "MCP server out: `../secret` leads out of its folder",
         "apps: `.app.json` leads out of its folder",
+    )
+
+
+def test_paths_that_no_system_has_and_circles_of_links_break_one_part_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "skills").symlink_to(tmp_path / "skills")
+    root = write_plugin(tmp_path, "a", servers={"nul": server(cwd="a\0"), "good": server()})
+    plugin = read_plugin(root)
+    assert list(plugin.servers) == ["good"]
+    assert plugin.problems == (
+        "skills: `skills` is no usable path",
+        "MCP server nul: `a\0` is no usable path",
     )
 
 
@@ -345,7 +359,7 @@ def test_a_plugin_that_is_too_large_is_not_installed(
     source = write_plugin(tmp_path / "a", "alpha")
     write(source / "x", "12")
     size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-    limit = {"MAX_FILES": 2, "MAX_BYTES": size}[bound]
+    limit = {"MAX_FILES": 3, "MAX_BYTES": size}[bound]
     store = PluginStore(tmp_path / "home")
     monkeypatch.setattr(f"app_server.plugins.store.{bound}", limit)
     installed = store.install(source, ID, None)

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.config import Config
+from app_server.config import Config, ConfigError
 from app_server.handlers.apps_terms import AppPorts
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
@@ -70,9 +70,9 @@ class PluginPorts:
         await self.plugins.load()
         try:
             base = await self.configuration.read()
-        except Exception:
+        except ConfigError as exc:
             # It was readable a moment ago; the next reload takes over what is there then.
-            logger.exception("loaded threads do not learn of a change of plugins")
+            logger.warning("loaded threads do not learn of a change of plugins: %s", exc)
             return _nothing
         return lambda: self.sessions.reload_servers(base)
 

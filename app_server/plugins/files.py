@@ -4,10 +4,11 @@ Everything here blocks: call it in a worker thread.
 Source: docs/plugins.md, "Bounds".
 """
 
-import json
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from pydantic_core import from_json
 
 MAX_FILE_BYTES = 256 * 1024
 """Of a manifest, a marketplace, or another file with declarations."""
@@ -33,10 +34,14 @@ def inside(root: Path, relative: PurePosixPath | str) -> Path:
     """Resolve a path below a folder, links included.
 
     Raises:
-        BrokenFiles: it leads out of the folder.
+        BrokenFiles: it leads out of the folder, or nowhere.
     """
-    resolved = (root / relative).resolve()
-    if not resolved.is_relative_to(root.resolve()):
+    try:
+        resolved, folder = (root / relative).resolve(), root.resolve()
+    except (OSError, RuntimeError, ValueError) as exc:
+        # A circle of links, or characters that no path has.
+        raise BrokenFiles(f"`{relative}` is no usable path") from exc
+    if not resolved.is_relative_to(folder):
         raise BrokenFiles(f"`{relative}` leads out of its folder")
     return resolved
 
@@ -77,8 +82,8 @@ def read_object(root: Path, relative: PurePosixPath | str) -> dict[str, Any] | N
         return None
     name = PurePosixPath(relative).name
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as exc:
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as exc:
         raise BrokenFiles(f"failed to parse {name}: {exc}") from exc
     if not isinstance(value, dict):
         raise BrokenFiles(f"failed to parse {name}: expected an object")

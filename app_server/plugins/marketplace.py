@@ -3,7 +3,7 @@
 Source: docs/plugins.md, "Marketplaces".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +67,8 @@ def read_marketplace(file: Path) -> Marketplace:
     Raises:
         BrokenFiles: it does not exist, or cannot be used.
     """
+    if not file.name:
+        raise BrokenFiles(f"marketplace file `{file}` does not exist")
     levels = next((len(Path(one).parts) for one in LAYOUTS if _ends_with(file, one)), 1)
     root = file.parents[levels - 1]
     try:
@@ -131,7 +133,15 @@ def _configured(tables: object) -> Iterator[tuple[str, Path]]:
 
 
 def _file_below(root: Path) -> Path | None:
-    return next((root / one for one in LAYOUTS if (root / one).is_file()), None)
+    return next((root / one for one in LAYOUTS if _is(Path.is_file, root / one)), None)
+
+
+def _is(question: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return question(path)
+    except OSError:
+        # What we may not look at is not there.
+        return False
 
 
 def _ends_with(file: Path, layout: str) -> bool:
@@ -141,7 +151,7 @@ def _ends_with(file: Path, layout: str) -> bool:
 
 def _repository(folder: Path) -> Path | None:
     above = [folder, *folder.parents][:MAX_DEPTH]
-    return next((one for one in above if (one / ".git").exists()), None)
+    return next((one for one in above if _is(Path.exists, one / ".git")), None)
 
 
 def _entry(root: Path, value: object) -> Entry | None:

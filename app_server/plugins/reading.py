@@ -27,7 +27,7 @@ def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
     for id_, folder in folders.items():
         try:
             plugin = read_plugin(folder)
-        except (BrokenFiles, OSError) as exc:
+        except (BrokenFiles, OSError, ValueError) as exc:
             logger.warning("plugin %s cannot be loaded: %s", id_, exc)
             continue
         found[str(id_)] = plugin
@@ -52,7 +52,7 @@ def read_roots(
             if not Path(path).is_absolute():
                 raise BrokenFiles("its path is not absolute")
             plugin = read_plugin(Path(path))
-        except (BrokenFiles, OSError) as exc:
+        except (BrokenFiles, OSError, ValueError) as exc:
             problems.append((index, f"cannot be loaded: {exc}"))
             continue
         found.append((index, plugin))

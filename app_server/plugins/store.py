@@ -147,13 +147,16 @@ def _copy(source: Path, target: Path) -> None:
             if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 shown = path.relative_to(source)
                 raise BrokenFiles(f"`{shown}` is neither a file nor a folder")
+        left_files -= len(names) + len(files)
         for name in files:
             path = Path(folder) / name
-            left_files -= 1
             left_bytes -= path.lstat().st_size
-            if left_files < 0 or left_bytes < 0:
-                raise BrokenFiles(f"more than {MAX_FILES} files or {MAX_BYTES} bytes")
-            shutil.copy2(path, here / name, follow_symlinks=False)
+            if left_bytes < 0:
+                break
+            if left_files >= 0:
+                shutil.copy2(path, here / name, follow_symlinks=False)
+        if left_files < 0 or left_bytes < 0:
+            raise BrokenFiles(f"more than {MAX_FILES} files and folders or {MAX_BYTES} bytes")
 
 
 def _raise(error: OSError) -> None:
