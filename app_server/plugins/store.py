@@ -143,20 +143,16 @@ def _copy(source: Path, target: Path) -> None:
         here.mkdir(parents=True)
         for name in (*names, *files):
             path = Path(folder) / name
-            mode = path.lstat().st_mode
-            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            found = path.lstat()
+            if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
                 shown = path.relative_to(source)
                 raise BrokenFiles(f"`{shown}` is neither a file nor a folder")
-        left_files -= len(names) + len(files)
-        for name in files:
-            path = Path(folder) / name
-            left_bytes -= path.lstat().st_size
-            if left_bytes < 0:
-                break
-            if left_files >= 0:
-                shutil.copy2(path, here / name, follow_symlinks=False)
+            left_files -= 1
+            left_bytes -= found.st_size if stat.S_ISREG(found.st_mode) else 0
         if left_files < 0 or left_bytes < 0:
             raise BrokenFiles(f"more than {MAX_FILES} files and folders or {MAX_BYTES} bytes")
+        for name in files:
+            shutil.copy2(Path(folder) / name, here / name, follow_symlinks=False)
 
 
 def _raise(error: OSError) -> None:
