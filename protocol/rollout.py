@@ -56,6 +56,8 @@ class ThreadCreated(RecordBase):
     base_instructions: str | None = None
     developer_instructions: str | None = None
     ephemeral: bool = False
+    selected_capability_roots: list[JsonObject] | None = absent_if_none()
+    """Folders that were chosen for the thread, as `thread/start` had them."""
 
 
 class SettingsChanged(RecordBase):

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from app_server.apps.account import AuthState
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.generation import Generation, open_generation
+from app_server.apps.plugins import PluginPort
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
 from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
@@ -157,7 +158,9 @@ def runs(*names: str) -> list[tuple[str, Run]]:
 
 
 @asynccontextmanager
-async def open_apps(home: Path, served: Hosted | None = None) -> AsyncIterator[Apps]:
+async def open_apps(
+    home: Path, served: Hosted | None = None, plugins: PluginPort | None = None
+) -> AsyncIterator[Apps]:
     async with AsyncExitStack() as stack:
         one = connector(*runs("look"), id_="cal")
         if served is None:
@@ -165,7 +168,14 @@ async def open_apps(home: Path, served: Hosted | None = None) -> AsyncIterator[A
         hosted = served
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
         clock = Clock()
-        service = AppsService(home, auth, environ={}, now_s=lambda: clock.now_s, sleep=clock.sleep)
+        service = AppsService(
+            home,
+            auth,
+            plugins=plugins,
+            environ={},
+            now_s=lambda: clock.now_s,
+            sleep=clock.sleep,
+        )
         async with anyio.create_task_group() as tasks:
             await tasks.start(service.run)
             try:

@@ -32,6 +32,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files import FilesPort, FileSupport
 from app_server.apps.generation import Generation
 from app_server.apps.inventory import Connector
+from app_server.apps.plugins import InstalledPlugin, NoPlugins, PluginPort
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.settings import AppsSettings
@@ -56,6 +57,8 @@ MAX_THREADS = 4096
 END_S = 5.0
 """For generations to end at the shutdown."""
 
+NO_NAMES: Mapping[str, Sequence[str]] = {}
+
 Settings: TypeAlias = Mapping[str, Any]
 """The settings in force, as config.toml has them."""
 
@@ -70,6 +73,7 @@ class AppsService:
         *,
         files: FilesPort | None = None,
         base_url: str | None = None,
+        plugins: PluginPort | None = None,
         environ: Mapping[str, str] = os.environ,
         now_s: Callable[[], float] = anyio.current_time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -85,6 +89,7 @@ class AppsService:
         self._auth = auth
         self._files = files
         self._base_url = base_url
+        self._plugins = plugins or NoPlugins()
         self._debug_token = debug_token(environ)
         self._now_s = now_s
         self._sleep = sleep
@@ -130,7 +135,7 @@ class AppsService:
 
     def revision(self) -> int:
         """Return a number that grows whenever `contribute` would say something else."""
-        return self._publications + self._auth.current().revision
+        return self._publications + self._auth.current().revision + self._plugins.revision()
 
     def _bump(self) -> None:
         self._publications += 1
@@ -188,6 +193,24 @@ class AppsService:
         if settings.serves_mcp:
             await self._answered(settings, Connection.first)
 
+    def verify_plugin_install(
+        self, plugin: InstalledPlugin, config: Settings, requirements: Settings
+    ) -> bool | None:
+        """Say whether all connectors of a plugin are there; no network.
+
+        None: it is not of a hosted catalog, or declares no connector.
+
+        Raises:
+            ConfigError
+        """
+        if plugin.remote_plugin_id is None or not plugin.app_ids:
+            return None
+        snapshot = self.current_snapshot(config, requirements)
+        if snapshot is None:
+            return False
+        with snapshot:
+            return set(plugin.app_ids) <= {one.id for one in snapshot.all_connectors}
+
     async def known_connectors(self, config: Settings) -> Sequence[Connector]:
         """Return the connectors with a real tool, as published or kept on disk; asks nobody.
 
@@ -230,10 +253,13 @@ class AppsService:
         published: Published,
         config: Settings,
         requirements: Settings,
+        plugin_names: Mapping[str, Sequence[str]] = NO_NAMES,
     ) -> Snapshot:
         policy = AppsPolicy.read(config, requirements)
         origin = _origin(connection.key.url)
-        return Snapshot(published, policy, origin, is_live=connection.is_live)
+        return Snapshot(
+            published, policy, origin, is_live=connection.is_live, plugin_names=plugin_names
+        )
 
     # Servers for threads.
 
@@ -254,7 +280,11 @@ class AppsService:
             if connection is None or published is None:
                 return []
             with self._snapshot(
-                connection, published, context.config, context.requirements
+                connection,
+                published,
+                context.config,
+                context.requirements,
+                self._plugins.app_names(context.config, context.thread_id),
             ) as snapshot:
                 return snapshot.registrations()
         except ConfigError as exc:

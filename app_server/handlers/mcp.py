@@ -302,6 +302,7 @@ def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         {
             "name": entry.config.name,
             "runtimeStatus": entry.status if of_thread else None,
+            "pluginId": entry.config.metadata.plugin_id,
             "httpOrigin": origin(entry.config),
             "serverInfo": _server_info(entry.listing.server_info),
             "serverCapabilities": entry.listing.capabilities,

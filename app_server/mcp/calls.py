@@ -50,6 +50,8 @@ class CallOrigin:
     turn_metadata: JsonObject
     sandbox_state: JsonObject | None = None
     """For a server that asked for it."""
+    plugin_id: str | None = None
+    """The plugin that brought the server."""
 
 
 def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObject:
@@ -67,6 +69,8 @@ def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObj
     meta["windowId"] = f"{origin.thread_id}:0"
     if origin.item_id is not None:
         meta["itemId"] = origin.item_id
+    if origin.plugin_id is not None:
+        meta["plugin_id"] = origin.plugin_id
     if origin.sandbox_state is not None:
         meta |= dict.fromkeys(SANDBOX_CAPABILITIES, origin.sandbox_state)
     return meta
