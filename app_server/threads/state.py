@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.kept_items import KeptItems
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
@@ -22,11 +23,16 @@ from protocol.rollout import (
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
+    TurnsReverted,
     TurnStarted,
 )
 from protocol.turns import ThreadTokenUsage, TurnError
 
 PREVIEW_CHARS = 1024
+KEPT_TURNS = 32
+"""Turns that stay in memory; older ones are read from the log, page by page."""
+KEPT_BYTES = 1 << 20
+"""Bytes of lines whose items stay in memory, of all these turns together."""
 
 
 class NotARollout(Exception):
@@ -43,12 +49,15 @@ class TurnState:
     error: TurnError | None = None
     completed_at_ms: int | None = None
     duration_ms: int | None = None
-    items: list[ThreadItem] = field(default_factory=list)
+    items: KeptItems = field(default_factory=KeptItems)
 
 
 @dataclass(slots=True)
 class ThreadState:
-    """One thread. Times are Unix milliseconds."""
+    """One thread: what the model sees as a whole, and the newest of what clients see.
+
+    Times are Unix milliseconds.
+    """
 
     created: ThreadCreated
     settings: Settings
@@ -61,8 +70,16 @@ class ThreadState:
     history: list[JsonObject] = field(default_factory=list)
     """Raw Responses items, as the model sees them."""
     queued: list[InputQueued] = field(default_factory=list)
+    has_history: bool = False
+    """Whether the model sees anything; `history` itself may not have been read."""
     turns: list[TurnState] = field(default_factory=list)
+    """The newest ones."""
+    older_turns: int = 0
+    """Turns before these."""
     usage: ThreadTokenUsage | None = None
+    kept_turns: int = field(default=KEPT_TURNS, compare=False)
+    kept_bytes: int = field(default=KEPT_BYTES, compare=False)
+    _bytes: int = field(default=0, compare=False)
 
     @property
     def id(self) -> str:
@@ -78,10 +95,15 @@ class ThreadState:
     @property
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
-        return bool(self.turns or self.history or self.name)
+        return bool(self.turns or self.has_history or self.name)
 
-    def apply(self, record: Record) -> None:
-        """Take one more record into account."""
+    @property
+    def is_whole(self) -> bool:
+        """Whether all turns are in memory with all their items."""
+        return not self.older_turns and not any(turn.items.left_out for turn in self.turns)
+
+    def apply(self, record: Record, size: int = 0) -> None:
+        """Take one more record into account; `size` is that of its line, in bytes."""
         self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
         match record:
             case SettingsChanged():
@@ -89,15 +111,16 @@ class ThreadState:
             case TurnStarted():
                 self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
-                self.recency_at_ms = record.at_ms
+                self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
+                self._forget_old()
             case HistoryAppended():
-                self.history.extend(record.items)
+                self._remember(record.items)
             case InputQueued():
                 self.queued.append(record)
             case InputTaken():
                 self._take_input()
             case ItemCompleted():
-                self._complete(record.item)
+                self._complete(record.item, size)
             case TokensUsed():
                 self.usage = record.usage
             case TurnCompleted():
@@ -107,7 +130,8 @@ class ThreadState:
                 self.name = record.name
             case ArchivedChanged():
                 self.archived = record.archived
-            case ThreadCreated():
+            case ThreadCreated() | TurnsReverted():
+                # What a revert drops is not applied in the first place, see reverts.py.
                 pass
 
     def give_up_open_turn(self, at_ms: int) -> None:
@@ -118,16 +142,36 @@ class ThreadState:
 
     def _take_input(self) -> None:
         for queued in self.queued:
-            self.history.extend(queued.items)
+            self._remember(queued.items)
             if queued.message is not None:
-                self._complete(queued.message)
+                self._complete(queued.message, len(queued.message.model_dump_json()))
         self.queued.clear()
 
-    def _complete(self, item: ThreadItem) -> None:
+    def _remember(self, items: list[JsonObject]) -> None:
+        self.history.extend(items)
+        self.has_history = self.has_history or bool(items)
+
+    def _complete(self, item: ThreadItem, size: int) -> None:
         if isinstance(item, UserMessageThreadItem) and not self.preview:
             self.preview = preview_of(item)
+        self.keep(item, size)
+
+    def keep(self, item: ThreadItem | bytes, size: int) -> None:
+        """Add an item, or the line that holds it, to the last turn."""
         if self.turns:
-            self.turns[-1].items.append(item)
+            self.turns[-1].items.add(item, size)
+            self._bytes += size
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        while len(self.turns) > self.kept_turns:
+            self._bytes -= self.turns.pop(0).items.size
+            self.older_turns += 1
+        for turn in self.turns:
+            while self._bytes > self.kept_bytes and turn.items:
+                self._bytes -= turn.items.drop_oldest()
+            if self._bytes <= self.kept_bytes:
+                return
 
     def _close_turn(self, record: TurnCompleted) -> None:
         turn = self.open_turn

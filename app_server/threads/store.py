@@ -18,8 +18,9 @@ import anyio.to_thread
 
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
-from app_server.threads.state import NotARollout, ThreadState, begin, replay
+from app_server.threads.loading import load_state
+from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock
+from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class ThreadStore:
             raise ThreadNotFound(thread_id)
         writer = self._open_writer(thread_id)
         try:
-            state = _read(path, thread_id)
+            state = _read(path, thread_id, with_history=True)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
@@ -143,7 +144,7 @@ class ThreadStore:
                 await self._put([ThreadRow.of(thread.state)], is_open=False)
 
     async def read(self, thread_id: str) -> ThreadState:
-        """Read a thread without loading it.
+        """Read a thread without loading it, and without what the model sees.
 
         Raises:
             InvalidThreadId, ThreadNotFound, OSError
@@ -253,8 +254,8 @@ class ThreadStore:
         index.mark_complete()
 
 
-def _read(path: Path, thread_id: str) -> ThreadState:
+def _read(path: Path, thread_id: str, *, with_history: bool = False) -> ThreadState:
     try:
-        return replay(read_rollout(path))
+        return load_state(path, with_history=with_history)
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None

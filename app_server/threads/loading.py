@@ -1,0 +1,68 @@
+"""A log of any size to a ThreadState, in one pass and in bounded memory. Everything here blocks.
+
+What the model sees is read as a whole; of what clients see, only what stays in memory.
+"""
+
+import logging
+from pathlib import Path
+
+from app_server.threads.lines import LogLine, scan_lines
+from app_server.threads.outline import ItemKind, item_kind
+from app_server.threads.reverts import dropped_in
+from app_server.threads.state import NotARollout, ThreadState, begin
+from protocol.rollout import ThreadCreated, parse_record
+
+logger = logging.getLogger(__name__)
+
+_NO_ITEMS = b'"items":[]}\n'
+
+
+def load_state(path: Path, *, with_history: bool = True) -> ThreadState:
+    """Add up what a log says; lines that make no sense are skipped, a torn last one is dropped.
+
+    Without `with_history` the state's `history` stays empty, for those who only look.
+
+    Raises:
+        NotARollout: there is no record, or the first one does not create a thread.
+        FileNotFoundError: there is no such log.
+        OSError: it cannot be read.
+    """
+    dropped = dropped_in(path)
+    state: ThreadState | None = None
+    for line in scan_lines(path):
+        if dropped.has(line.type, line.offset):
+            continue
+        if state is not None and _needs_no_reading(state, line, with_history):
+            _note(state, line)
+        else:
+            state = _read(state, line, path)
+    if state is None:
+        raise NotARollout
+    return state
+
+
+def _needs_no_reading(state: ThreadState, line: LogLine, with_history: bool) -> bool:
+    if line.type == "itemCompleted":
+        return bool(state.preview) or item_kind(line.content) is not ItemKind.USER
+    return line.type == "historyAppended" and not with_history
+
+
+def _note(state: ThreadState, line: LogLine) -> None:
+    state.updated_at_ms = max(state.updated_at_ms, line.at_ms)
+    if line.type == "itemCompleted":
+        state.keep(line.content, len(line.content))
+    elif not line.content.endswith(_NO_ITEMS):
+        state.has_history = True
+
+
+def _read(state: ThreadState | None, line: LogLine, path: Path) -> ThreadState | None:
+    record = parse_record(line.content)
+    if record is None:
+        logger.warning("%s: skipped a line at byte %d", path, line.offset)
+    elif state is not None:
+        state.apply(record, len(line.content))
+    elif isinstance(record, ThreadCreated):
+        return begin(record)
+    else:
+        raise NotARollout
+    return state
