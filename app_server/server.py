@@ -296,6 +296,18 @@ class AppServer:
                 environments,
             ),
             self._account,
+            LateHandlers(
+                "app_server.handlers.history",
+                "HistoryHandlers",
+                (
+                    "thread/items/list",
+                    "thread/items/read",
+                    "thread/timeline/list",
+                    "thread/turns/list",
+                ),
+                self._store,
+                sessions,
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",

@@ -151,5 +151,5 @@ def item_kind(line: bytes) -> ItemKind:
         name = head[1].decode()
     else:
         record = parse_record(line)
-        name = record.item.type if isinstance(record, ItemCompleted) else ""
+        name = getattr(record.item, "type", "") if isinstance(record, ItemCompleted) else ""
     return {"userMessage": ItemKind.USER, "agentMessage": ItemKind.AGENT}.get(name, ItemKind.OTHER)

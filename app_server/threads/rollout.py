@@ -154,7 +154,7 @@ def _whole_lines(file: int) -> int:
 def read_rollout(path: Path) -> Iterator[Record]:
     """Read what counts of a log from its beginning.
 
-    Lines that make no sense are skipped, a torn last one and what reverts have dropped are left out.
+    Lines that make no sense are skipped; a torn last one, and what reverts dropped, are left out.
 
     Raises:
         FileNotFoundError: there is no such log.

@@ -8,22 +8,27 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
+from app_server.threads.history_index import HistoryIndex
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
 from app_server.threads.loading import load_state
+from app_server.threads.pages import HistoryReader
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock
 from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
@@ -51,7 +56,9 @@ class ThreadStore:
         self._logs = home / "threads"
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
+        self._history_path = home / "index" / "history.sqlite3"
         self._index: ThreadIndex | None = None
+        self._history: HistoryIndex | None = None
         self._indexed = anyio.Event()
         self._behind: dict[str, ThreadState] = {}
         self._changed = anyio.Event()
@@ -65,6 +72,7 @@ class ThreadStore:
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
         self._index = index
+        self._history = await anyio.to_thread.run_sync(HistoryIndex, self._history_path)
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
         elif self._logs.exists():
@@ -90,6 +98,8 @@ class ThreadStore:
             await self._flush()
             if self._index is not None:
                 await anyio.to_thread.run_sync(self._index.close)
+            if self._history is not None:
+                await anyio.to_thread.run_sync(self._history.close)
 
     async def create(self, created: ThreadCreated) -> LiveThread:
         """Begin a thread; when this returns, it is on disk (unless it is ephemeral).
@@ -151,6 +161,28 @@ class ThreadStore:
         """
         path = self.path_of(thread_id)
         return await anyio.to_thread.run_sync(_read, path, thread_id)
+
+    async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
+        """Have a question about one thread's history answered in a worker thread.
+
+        The thread need not be loaded; a loaded one is seen as its log is by now.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, OSError, and what `question` raises.
+        """
+        path = self.path_of(thread_id)
+        return await anyio.to_thread.run_sync(self._ask, thread_id, path, question)
+
+    def _ask(
+        self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
+    ) -> Answer:
+        assert self._history is not None, "open() comes first"
+        try:
+            reader = HistoryReader(self._history, thread_id, path)
+        except FileNotFoundError:
+            raise ThreadNotFound(thread_id) from None
+        with reader:
+            return question(reader)
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
