@@ -265,11 +265,10 @@ class AppServer:
         configuration = self._configuration
         assert self._background is not None
         self._account = self._make_account_area()
+        threads = ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
-            ThreadHandlers(
-                ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
-            ),
+            ThreadHandlers(threads),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(
                 McpPorts(sessions, configuration, self._extensions, environments, self._apps)
@@ -296,6 +295,12 @@ class AppServer:
                 environments,
             ),
             self._account,
+            LateHandlers(
+                "app_server.handlers.branches",
+                "BranchHandlers",
+                ("thread/delete", "thread/fork", "thread/revert"),
+                threads,
+            ),
             LateHandlers(
                 "app_server.handlers.history",
                 "HistoryHandlers",

@@ -325,9 +325,7 @@ async def test_turns_are_paged_of_threads_that_run_are_loaded_or_stored(tmp_path
         done = [(await client.turn(thread_id, f"question {number}"))["id"] for number in range(3)]
         gate = Gate()
         served.model.scripts.append([*says("thinking")[:3], gate])
-        await client.call(
-            "turn/start", {**here, "input": [{"type": "text", "text": "and this?"}]}
-        )
+        await client.call("turn/start", {**here, "input": [{"type": "text", "text": "and this?"}]})
         await gate.wait_until_reached()
         page = await client.call("thread/turns/list", {**here, "limit": 2})
         running, last = page["data"]
@@ -457,4 +455,3 @@ async def test_the_timeline_is_paged_backwards_in_the_order_of_the_log(tmp_path:
         assert (entries, older) == (expected[2:5], positions[2:5])
         entries, oldest, cursor = await page(limit=3, cursor=cursor)
         assert (entries, oldest, cursor) == (expected[:2], positions[:2], None)
-

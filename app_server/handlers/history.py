@@ -5,21 +5,20 @@ Source: docs/wire.md, "History and search".
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app_server.handlers.failures import cursor_failures, thread_failures
-from app_server.handlers.history_view import item_entry, timeline_entry, turn_of_page
+from app_server.handlers.first_pages import page_size, wire_page
+from app_server.handlers.history_view import item_entry, timeline_entry
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.pages import (
     AnchorNotFound,
     HistoryQuery,
     HistoryReader,
     ItemsPage,
-    View,
     items_beside,
     items_by_id,
     items_page,
-    turns_page,
 )
 from app_server.threads.store import ThreadStore
 from app_server.threads.timeline import timeline_page
@@ -37,8 +36,6 @@ from protocol.history import (
     ThreadTurnsListResponse,
 )
 
-DEFAULT_PAGE = 25
-MAX_PAGE = 100
 MAX_IDS = 100
 """Items that one `thread/items/read` may ask for."""
 
@@ -153,19 +150,6 @@ class HistoryHandlers:
                 ) from None
 
 
-def wire_page(
-    reader: HistoryReader, query: HistoryQuery, view: View, *, loaded: bool
-) -> dict[str, Any]:
-    """Collect a page of turns; in a thread that is not `loaded` no turn can be running."""
-    page = turns_page(reader, query, view)
-    given_up_at_ms = None if loaded else reader.facts.at_ms
-    return {
-        "data": [turn_of_page(turn, given_up_at_ms=given_up_at_ms) for turn in page.turns],
-        "next_cursor": page.next_cursor,
-        "backwards_cursor": page.backwards_cursor,
-    }
-
-
 def refuse_ephemeral(sessions: Sessions, thread_id: str, method: str) -> None:
     """Refuse a method that needs a log for a thread that has none."""
     session = sessions.find(thread_id)
@@ -173,8 +157,3 @@ def refuse_ephemeral(sessions: Sessions, thread_id: str, method: str) -> None:
         raise invalid_request(
             f"ephemeral threads do not support {method}", "ephemeralThread", threadId=thread_id
         )
-
-
-def page_size(limit: int | None, default: int = DEFAULT_PAGE) -> int:
-    """Choose how many entries a page has."""
-    return min(max(default if limit is None else limit, 1), MAX_PAGE)

@@ -1,7 +1,7 @@
 """From pages of a thread's history to what the wire shows of them."""
 
 from app_server.threads.outline import TurnOutline
-from app_server.threads.pages import PagedItem, PagedTurn
+from app_server.threads.pages import PagedItem
 from app_server.threads.timeline import TimelineEntry
 from protocol.history import (
     ItemThreadTimelineEntry,
@@ -12,26 +12,6 @@ from protocol.history import (
     TurnStartedThreadTimelineEntry,
 )
 from protocol.items import McpToolCallThreadItem, ThreadItem
-from protocol.turns import Turn
-
-
-def turn_of_page(paged: PagedTurn, *, given_up_at_ms: int | None = None) -> Turn:
-    """Show a turn; one that never ended counts as interrupted if `given_up_at_ms` is given."""
-    outline = paged.outline
-    status, completed_at_ms = outline.status, outline.completed_at_ms
-    if status == "inProgress" and given_up_at_ms is not None:
-        status, completed_at_ms = "interrupted", given_up_at_ms
-    return Turn(
-        id=outline.id,
-        root_turn_id=outline.id,
-        items=list(paged.items),
-        items_view=paged.view,
-        status=status,
-        error=outline.error,
-        started_at=outline.started_at_ms // 1000,
-        completed_at=None if completed_at_ms is None else completed_at_ms // 1000,
-        duration_ms=outline.duration_ms,
-    )
 
 
 def item_entry(

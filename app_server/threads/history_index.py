@@ -193,7 +193,7 @@ def _catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> _Prog
         _clear(database, progress.key)
     elif progress.seen == size:
         return progress
-    if not _scan(database, progress, path, Dropped()):
+    if not _scan(database, progress, path, None):
         # There is a revert: what it drops is known only now.
         progress = _Progress(progress.key, 0, 0, Outliner())
         _clear(database, progress.key)
@@ -236,15 +236,17 @@ def _new_key(database: sqlite3.Connection, thread_id: str) -> int:
     return int(key)
 
 
-def _scan(database: sqlite3.Connection, progress: _Progress, path: Path, dropped: Dropped) -> bool:
-    """Read on from where the index stands; False at a revert that `dropped` does not know."""
+def _scan(
+    database: sqlite3.Connection, progress: _Progress, path: Path, dropped: Dropped | None
+) -> bool:
+    """Read on from where the index stands; without `dropped` only up to a revert (then False)."""
     outliner = progress.outliner
     texts = TextPages(database, progress.key)
     with path.open("rb") as file:
         for line in scan_lines(path, progress.seen):
-            if line.type == "turnsReverted" and not dropped.ranges:
+            if line.type == "turnsReverted" and dropped is None:
                 return False
-            if dropped.has(line.type, line.offset):
+            if dropped is not None and dropped.has(line.type, line.offset):
                 outliner.skip(line)
             else:
                 outliner.feed(line)

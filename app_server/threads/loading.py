@@ -4,6 +4,7 @@ What the model sees is read as a whole; of what clients see, only what stays in 
 """
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from app_server.threads.lines import LogLine, scan_lines
@@ -28,16 +29,26 @@ def load_state(path: Path, *, with_history: bool = True) -> ThreadState:
         OSError: it cannot be read.
     """
     dropped = dropped_in(path)
-    state: ThreadState | None = None
-    for line in scan_lines(path):
-        if dropped.has(line.type, line.offset):
-            continue
+    lines = (line for line in scan_lines(path) if not dropped.has(line.type, line.offset))
+    state = add_up(None, lines, path, with_history=with_history)
+    if state is None:
+        raise NotARollout
+    return state
+
+
+def add_up(
+    state: ThreadState | None, lines: Iterable[LogLine], path: Path, *, with_history: bool = True
+) -> ThreadState | None:
+    """Take lines of a log into account; None if there is no state yet and no line begins one.
+
+    Raises:
+        NotARollout, OSError: see `load_state`.
+    """
+    for line in lines:
         if state is not None and _needs_no_reading(state, line, with_history):
             _note(state, line)
         else:
             state = _read(state, line, path)
-    if state is None:
-        raise NotARollout
     return state
 
 

@@ -86,7 +86,7 @@ class HistoryReader:
             OSError: it cannot be read.
         """
         self._index = index
-        self._thread_id = thread_id
+        self.thread_id = thread_id
         self.facts: LogFacts = index.facts(thread_id, path)
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -154,10 +154,10 @@ def turns_page(reader: HistoryReader, query: HistoryQuery, view: View) -> TurnsP
     )
 
 
-def newest_turn_cursor(reader: HistoryReader, thread_id: str) -> str | None:
+def newest_turn_cursor(reader: HistoryReader) -> str | None:
     """Return the cursor that begins with the newest turn, downwards."""
     newest = next(reader.walk(None, ascending=False), None)
-    return None if newest is None else _turn_cursor(thread_id, newest, included=True)
+    return None if newest is None else _turn_cursor(reader.thread_id, newest, included=True)
 
 
 def items_page(reader: HistoryReader, query: HistoryQuery, turn_id: str | None) -> ItemsPage:
@@ -204,10 +204,10 @@ def items_by_id(reader: HistoryReader, turn_id: str, ids: Sequence[str]) -> list
     return found
 
 
-def newest_item_cursor(reader: HistoryReader, thread_id: str) -> str | None:
+def newest_item_cursor(reader: HistoryReader) -> str | None:
     """Return the cursor that begins with the newest item, downwards."""
     for turn, index in _walk_items(reader, None, None, ascending=False):
-        return _item_cursor(thread_id, turn, index, included=True)
+        return _item_cursor(reader.thread_id, turn, index, included=True)
     return None
 
 

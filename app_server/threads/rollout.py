@@ -85,7 +85,7 @@ class RolloutWriter:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         if is_new:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         try:
             self._length = _whole_lines(self._file)
             if self._length < os.fstat(self._file).st_size:
@@ -129,7 +129,8 @@ class RolloutWriter:
         self._lock.release()
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Put what a folder lists on disk."""
     folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

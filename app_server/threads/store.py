@@ -17,12 +17,13 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.history_index import HistoryIndex
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
-from app_server.threads.loading import load_state
+from app_server.threads.loading import add_up, load_state
 from app_server.threads.pages import HistoryReader
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock
+from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
 from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
@@ -143,6 +144,59 @@ class ThreadStore:
             raise
         return LiveThread(state, writer, self._note_change)
 
+    async def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
+        """Begin a thread with what another one's turns have written; load it.
+
+        When this returns, it is on disk (unless it is ephemeral). The source need not be loaded.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound: of the source.
+            TurnNotFound, TurnInProgress: see `ranges_to_copy`.
+            OSError: the disk refused; there is no new thread.
+        """
+        source = self.path_of(source_id)
+        return await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
+
+    def _fork(
+        self, source_id: str, source: Path, point: ForkPoint, created: ThreadCreated
+    ) -> LiveThread:
+        try:
+            ranges = ranges_to_copy(source, point)
+        except FileNotFoundError:
+            raise ThreadNotFound(source_id) from None
+        if created.ephemeral:
+            state = begin(created)
+            add_up(state, lines_in(source, ranges), source)
+            return LiveThread(state, None, lambda _: None)
+        write_fork(source, ranges, created, self.path_of(created.thread_id))
+        return self._load(created.thread_id)
+
+    async def delete(self, thread_id: str) -> None:
+        """Remove a thread that is not loaded, for good.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy
+            OSError: the disk refused; the thread is still there.
+        """
+        path = self.path_of(thread_id)
+        with anyio.CancelScope(shield=True):
+            async with self._flushing:
+                self._behind.pop(thread_id, None)
+                await anyio.to_thread.run_sync(self._delete, thread_id, path)
+
+    def _delete(self, thread_id: str, path: Path) -> None:
+        if not path.exists():
+            raise ThreadNotFound(thread_id)
+        lock = self._lock(thread_id)
+        try:
+            self._require_index().mark_open(thread_id)
+            path.unlink(missing_ok=True)
+            sync_folder(path.parent)
+            self._require_index().forget(thread_id)
+            self._require_history().forget(thread_id)
+        finally:
+            lock.release()
+
     async def unload(self, thread: LiveThread) -> None:
         """Put a thread's pen down and its final row into the index."""
         await thread.aclose()
@@ -176,9 +230,8 @@ class ThreadStore:
     def _ask(
         self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
     ) -> Answer:
-        assert self._history is not None, "open() comes first"
         try:
-            reader = HistoryReader(self._history, thread_id, path)
+            reader = HistoryReader(self._require_history(), thread_id, path)
         except FileNotFoundError:
             raise ThreadNotFound(thread_id) from None
         with reader:
@@ -226,15 +279,18 @@ class ThreadStore:
 
     def _open_writer(self, thread_id: str) -> RolloutWriter:
         path = self.path_of(thread_id)
-        try:
-            lock = WriterLock(self._locks / f"{thread_id}.lock")
-        except LogBusy as exc:
-            raise ThreadBusy(exc.holder) from exc
+        lock = self._lock(thread_id)
         try:
             return RolloutWriter(path, lock)
         except BaseException:
             lock.release()
             raise
+
+    def _lock(self, thread_id: str) -> WriterLock:
+        try:
+            return WriterLock(self._locks / f"{thread_id}.lock")
+        except LogBusy as exc:
+            raise ThreadBusy(exc.holder) from exc
 
     def _note_change(self, state: ThreadState) -> None:
         self._behind[state.id] = state
@@ -254,6 +310,10 @@ class ThreadStore:
     def _require_index(self) -> ThreadIndex:
         assert self._index is not None, "open() comes first"
         return self._index
+
+    def _require_history(self) -> HistoryIndex:
+        assert self._history is not None, "open() comes first"
+        return self._history
 
     def _mend(self, index: ThreadIndex) -> None:
         for thread_id in index.open_ids():
