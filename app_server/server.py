@@ -313,6 +313,13 @@ class AppServer:
                 self._store,
                 sessions,
             ),
+            LateHandlers(
+                "app_server.handlers.search",
+                "SearchHandlers",
+                ("thread/search", "thread/searchOccurrences"),
+                self._store,
+                sessions,
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",

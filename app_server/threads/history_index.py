@@ -6,6 +6,7 @@ of a reverted one, is made again from the beginning.
 Source: docs/architecture.md, "Threads on disk".
 """
 
+import logging
 import os
 import sqlite3
 import threading
@@ -25,6 +26,8 @@ from app_server.threads.reverts import Dropped, dropped_in
 from app_server.threads.spoken import spoken_text
 from app_server.threads.texts import TEXT_SCHEMA, TextPages
 from protocol.turns import TurnError
+
+logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 
@@ -98,17 +101,18 @@ class HistoryIndex:
     def catch_up(self, logs: Sequence[tuple[str, Path]]) -> None:
         """Take into account what was written to logs since the last time, all in one transaction.
 
-        A log that is not there is passed over.
-
-        Raises:
-            OSError: a log cannot be read.
+        A log that is not there, or cannot be read, is passed over.
         """
         with self.transaction() as database:
             for thread_id, path in logs:
+                database.execute("SAVEPOINT one_log")
                 try:
                     _catch_up(database, thread_id, path)
-                except FileNotFoundError:
-                    continue
+                except OSError as exc:
+                    database.execute("ROLLBACK TO one_log")
+                    if not isinstance(exc, FileNotFoundError):
+                        logger.warning("%s cannot be searched: %s", path, exc.strerror)
+                database.execute("RELEASE one_log")
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -8,7 +8,7 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from app_server.threads.live import LiveThread
 from app_server.threads.loading import add_up, load_state
 from app_server.threads.pages import HistoryReader
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
+from app_server.threads.search import SearchPage, SearchQuery, ThreadSearch
 from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
@@ -33,6 +34,9 @@ Answer = TypeVar("Answer")
 
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
+
+FOLLOW_STEP = 50
+"""Threads a transaction of the history index."""
 
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
@@ -61,6 +65,10 @@ class ThreadStore:
         self._index: ThreadIndex | None = None
         self._history: HistoryIndex | None = None
         self._indexed = anyio.Event()
+        self._search: ThreadSearch | None = None
+        self._searchable = anyio.Event()
+        self._unsearched: dict[str, None] = {}
+        self._following = anyio.Lock()
         self._behind: dict[str, ThreadState] = {}
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
@@ -74,6 +82,13 @@ class ThreadStore:
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
         self._index = index
         self._history = await anyio.to_thread.run_sync(HistoryIndex, self._history_path)
+        if not self._history.is_new:
+            # What a crash left behind in the one index is behind in the other.
+            self._unsearched = dict.fromkeys(await anyio.to_thread.run_sync(index.open_ids))
+            self._searchable.set()
+        elif not self._logs.exists():
+            await anyio.to_thread.run_sync(self._history.mark_complete)
+            self._searchable.set()
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
         elif self._logs.exists():
@@ -87,16 +102,24 @@ class ThreadStore:
         if not self._indexed.is_set():
             await anyio.to_thread.run_sync(self._rebuild, self._require_index())
             self._indexed.set()
-        while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            await anyio.sleep(FLUSH_S)
-            await self._flush()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow)
+            while True:
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                await anyio.sleep(FLUSH_S)
+                await self._flush()
+                if self._searchable.is_set():
+                    await self._catch_up()
 
     async def aclose(self) -> None:
         """Write what is behind and close the index."""
         with anyio.CancelScope(shield=True):
             await self._flush()
+            if self._searchable.is_set():
+                await self._catch_up()
+            if self._search is not None:
+                await anyio.to_thread.run_sync(self._search.close)
             if self._index is not None:
                 await anyio.to_thread.run_sync(self._index.close)
             if self._history is not None:
@@ -155,7 +178,10 @@ class ThreadStore:
             OSError: the disk refused; there is no new thread.
         """
         source = self.path_of(source_id)
-        return await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
+        thread = await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
+        if not created.ephemeral:
+            self._note_change(thread.state)
+        return thread
 
     def _fork(
         self, source_id: str, source: Path, point: ForkPoint, created: ThreadCreated
@@ -182,6 +208,7 @@ class ThreadStore:
         with anyio.CancelScope(shield=True):
             async with self._flushing:
                 self._behind.pop(thread_id, None)
+                self._unsearched.pop(thread_id, None)
                 await anyio.to_thread.run_sync(self._delete, thread_id, path)
 
     def _delete(self, thread_id: str, path: Path) -> None:
@@ -260,6 +287,24 @@ class ThreadStore:
         await self._flush()
         return await anyio.to_thread.run_sync(self._require_index().page, query)
 
+    async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
+        """Return one page of threads by what was said in them, up to the call; and their rows.
+
+        Raises:
+            InvalidCursor: see ThreadSearch.page.
+        """
+        await self._indexed.wait()
+        await self._searchable.wait()
+        await self._flush()
+        await self._catch_up()
+        return await anyio.to_thread.run_sync(self._search_page, query)
+
+    def _search_page(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
+        if self._search is None:
+            self._search = ThreadSearch(self._history_path, self._index_path)
+        page = self._search.page(query)
+        return page, self._require_index().rows_of([found.thread_id for found in page.found])
+
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
 
@@ -294,6 +339,7 @@ class ThreadStore:
 
     def _note_change(self, state: ThreadState) -> None:
         self._behind[state.id] = state
+        self._unsearched[state.id] = None
         self._changed.set()
 
     async def _flush(self) -> None:
@@ -302,6 +348,29 @@ class ThreadStore:
             rows = [ThreadRow.of(state) for state in behind.values()]
             if rows:
                 await self._put(rows, is_open=True)
+
+    async def _follow(self) -> None:
+        """Make the history index if it was missing, a group of threads after the other."""
+        if self._searchable.is_set():
+            return
+        history = self._require_history()
+        paths = await anyio.to_thread.run_sync(list, self._logs.rglob("*.jsonl"))
+        for first in range(0, len(paths), FOLLOW_STEP):
+            group = [(path.stem, path) for path in paths[first : first + FOLLOW_STEP]]
+            await anyio.to_thread.run_sync(history.catch_up, group)
+        await anyio.to_thread.run_sync(history.mark_complete)
+        self._searchable.set()
+
+    async def _catch_up(self) -> None:
+        """Let the history index follow the threads that changed."""
+        async with self._following:
+            changed, self._unsearched = list(self._unsearched), {}
+            for first in range(0, len(changed), FOLLOW_STEP):
+                group = [
+                    (thread_id, self.path_of(thread_id))
+                    for thread_id in changed[first : first + FOLLOW_STEP]
+                ]
+                await anyio.to_thread.run_sync(self._require_history().catch_up, group)
 
     async def _put(self, rows: Sequence[ThreadRow], *, is_open: bool) -> None:
         put = partial(self._require_index().put, rows, is_open=is_open)
