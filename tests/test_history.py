@@ -455,3 +455,65 @@ async def test_the_timeline_is_paged_backwards_in_the_order_of_the_log(tmp_path:
         assert (entries, older) == (expected[2:5], positions[2:5])
         entries, oldest, cursor = await page(limit=3, cursor=cursor)
         assert (entries, oldest, cursor) == (expected[:2], positions[:2], None)
+
+
+@claim("history:first-page")
+async def test_a_resume_says_where_pages_begin_and_gives_the_first_one(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        here = {"threadId": thread_id}
+        empty = await client.call("thread/resume", {**here, "initialTurnsPage": {}})
+        assert empty["turnsBackwardsCursor"] is empty["itemsBackwardsCursor"] is None
+        assert empty["initialTurnsPage"]["data"] == []
+        turns = [(await client.turn(thread_id, f"q{number}"))["id"] for number in range(3)]
+        asked = {"limit": 2, "itemsView": "notLoaded"}
+        result = await client.call(
+            "thread/resume", {**here, "excludeTurns": True, "initialTurnsPage": asked}
+        )
+        assert result["thread"]["turns"] == []
+        listed = await client.call("thread/turns/list", {**here, **asked})
+        assert result["initialTurnsPage"] == listed
+        assert [one["id"] for one in listed["data"]] == turns[:0:-1]
+        upwards = {"sortDirection": "asc", "limit": 1}
+        result = await client.call("thread/resume", {**here, "initialTurnsPage": upwards})
+        (first,) = result["initialTurnsPage"]["data"]
+        assert (first["id"], first["itemsView"]) == (turns[0], "summary")
+        assert [one["id"] for one in result["thread"]["turns"]] == turns
+        begin = {**here, "cursor": result["turnsBackwardsCursor"], "limit": 1}
+        assert [one["id"] for one in (await client.call("thread/turns/list", begin))["data"]] == [
+            turns[-1]
+        ]
+        newest = await texts(
+            client,
+            thread_id,
+            cursor=result["itemsBackwardsCursor"],
+            limit=2,
+            sortDirection="desc",
+        )
+        assert newest == ["ok", "q2"]
+
+
+@claim("history:long-thread")
+@pytest.mark.parametrize("size", [10, 60_000])
+async def test_answers_hold_the_newest_turns_of_a_thread_that_memory_does_not_hold(
+    tmp_path: Path, size: int
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        here = {"threadId": thread_id}
+        path = Path((await client.call("thread/read", here))["thread"]["path"])
+    write(path, *(record for number in range(40) for record in turn(number, "x" * size)))
+    async with serve(tmp_path) as served, served.client() as client:
+        stored = (await client.call("thread/read", {**here, "includeTurns": True}))["thread"]
+        resumed = (await client.call("thread/resume", here))["thread"]
+        loaded = (await client.call("thread/read", {**here, "includeTurns": True}))["thread"]
+        assert stored["turns"] == resumed["turns"] == loaded["turns"]
+        shown = [(one["id"], one["itemsView"]) for one in stored["turns"]]
+        full = 40 if size == 10 else 14
+        assert shown == [
+            (f"t{number}", "full" if number >= 40 - full else "notLoaded") for number in range(40)
+        ]
+        await client.turn(thread_id, "one more")
+        again = (await client.call("thread/read", {**here, "includeTurns": True}))["thread"]
+        assert [one["items"][0]["id"] for one in again["turns"][-3:-1]] == ["u38", "u39"]
+        assert len(again["turns"]) == 41

@@ -193,8 +193,7 @@ def _catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> _Prog
     size = path.stat().st_size
     progress = _progress(database, thread_id, path)
     if progress is None:
-        progress = _Progress(_new_key(database, thread_id), 0, 0, Outliner())
-        _clear(database, progress.key)
+        progress = _Progress(_empty_key(database, thread_id), 0, 0, Outliner())
     elif progress.seen == size:
         return progress
     if not _scan(database, progress, path, None):
@@ -233,11 +232,15 @@ def _progress(database: sqlite3.Connection, thread_id: str, path: Path) -> _Prog
     return _Progress(key, seen, at_ms, outliner)
 
 
-def _new_key(database: sqlite3.Connection, thread_id: str) -> int:
-    database.execute("INSERT OR IGNORE INTO logs (thread_id) VALUES (?)", (thread_id,))
-    found = database.execute("SELECT key FROM logs WHERE thread_id = ?", (thread_id,))
-    (key,) = found.fetchone()
-    return int(key)
+def _empty_key(database: sqlite3.Connection, thread_id: str) -> int:
+    """Give a thread a key, or take from the one it has all that is known."""
+    found = database.execute("SELECT key FROM logs WHERE thread_id = ?", (thread_id,)).fetchone()
+    if found is not None:
+        _clear(database, found[0])
+        return int(found[0])
+    added = database.execute("INSERT INTO logs (thread_id) VALUES (?)", (thread_id,))
+    assert added.lastrowid is not None
+    return added.lastrowid
 
 
 def _scan(

@@ -22,12 +22,12 @@ from app_server.threads.texts import BETWEEN, SLOTS
 
 FEW_HITS = 400
 """Pages of text up to which hits are looked up and sorted."""
-SOME_HITS = 4_000
+SOME_HITS = 20_000
 """Pages of text up to which all hits are collected before threads are walked."""
 _TRIGRAM = 3
 
 _PAGES = f"rowid BETWEEN l.key * {SLOTS} AND l.key * {SLOTS} + {SLOTS - 1}"
-_AMONG_HITS = f"l.key IN (SELECT rowid / {SLOTS} FROM texts WHERE texts MATCH :match)"
+_AMONG_HITS = f"+l.key IN (SELECT rowid / {SLOTS} FROM texts WHERE texts MATCH :match)"
 _IN_THREAD = f"EXISTS (SELECT 1 FROM texts WHERE texts MATCH :match AND {_PAGES})"
 _IN_TEXT = f"EXISTS (SELECT 1 FROM texts WHERE {_PAGES} AND holds(text, :term))"
 _BY_HITS = f"""
