@@ -20,7 +20,8 @@ from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
-EXEC_SERVER = "exec-server"
+LATE_COMMANDS = {"exec-server": "app_server.exec_cli", "signal": "app_server.signal_cli"}
+"""Commands of their own, imported late: a server has no use for them."""
 MCP_SERVER = "mcp-server"
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
@@ -36,6 +37,7 @@ examples:
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
+  app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere
   app-server generate-json-schema --out DIR         the wire for client authors: one file a type
   app-server generate-ts --out DIR                  the same for TypeScript
@@ -54,12 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command in words:
             words.remove(command)
             return generate.main(command, [word for word in words if word != "app-server"])
-    if EXEC_SERVER in words:
-        words.remove(EXEC_SERVER)
-        quiet_libraries()
-        # Imported late: a server has no use for it.
-        status: int = importlib.import_module("app_server.exec_cli").main(words)
-        return status
+    for command, module in LATE_COMMANDS.items():
+        # Launchers put the name of the program in front.
+        if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
+            quiet_libraries()
+            status: int = importlib.import_module(module).main(words[words.index(command) + 1 :])
+            return status
     parser = make_parser()
     options = parser.parse_args(_without_program_words(words))
     logging.basicConfig(

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserMessageThreadItem
-from protocol.model import Json, JsonObject, WireModel
+from protocol.model import Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.specs import type_adapter
 from protocol.turns import ThreadTokenUsage, TurnError
@@ -74,11 +74,23 @@ class TurnStarted(RecordBase):
     turn_id: str
 
 
+class SignalMark(WireModel):
+    """Which signal an item of history is; with it the log knows what has been delivered."""
+
+    source: str
+    id: str
+    item_id: str
+    woke: bool = False
+    """Whether the item began a turn."""
+
+
 class HistoryAppended(RecordBase):
     """Raw Responses items that the model sees from the next request on."""
 
     type: Literal["historyAppended"] = "historyAppended"
     items: list[JsonObject]
+    signals: list[SignalMark] | None = absent_if_none()
+    """One for each item, where the items are signals."""
 
 
 class InputQueued(RecordBase):
@@ -90,12 +102,24 @@ class InputQueued(RecordBase):
     """Raw Responses items."""
     message: UserMessageThreadItem | None = None
     """The user message that it is, unless it was injected."""
+    signal: SignalMark | None = absent_if_none()
+    """The signal that it is."""
+    steers: bool | None = absent_if_none()
+    """Whether the running turn has to go on for it, as it does for a user's message."""
 
 
 class InputTaken(RecordBase):
     """A boundary: all queued input became visible to the model, in its order."""
 
     type: Literal["inputTaken"] = "inputTaken"
+
+
+class SignalRecalled(RecordBase):
+    """A signal that no model has seen is taken out of history, or out of the queued input."""
+
+    type: Literal["signalRecalled"] = "signalRecalled"
+    source: str
+    id: str
 
 
 class ItemCompleted(RecordBase):
@@ -131,6 +155,8 @@ class TurnsReverted(RecordBase):
 
     type: Literal["turnsReverted"] = "turnsReverted"
     before_turn_id: str
+    signals: list[SignalMark] | None = absent_if_none()
+    """Signals that went with it before they had been answered; they count as taken back."""
 
 
 class NameChanged(RecordBase):
@@ -154,6 +180,7 @@ Record: TypeAlias = Annotated[
     | HistoryAppended
     | InputQueued
     | InputTaken
+    | SignalRecalled
     | ItemCompleted
     | TokensUsed
     | TurnCompleted

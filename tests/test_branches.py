@@ -25,6 +25,8 @@ from protocol.rollout import (
     HistoryAppended,
     NameChanged,
     Record,
+    SignalMark,
+    SignalRecalled,
     TurnsReverted,
     TurnStarted,
 )
@@ -436,3 +438,69 @@ async def test_a_deleted_thread_leaves_nothing(tmp_path: Path, how: str) -> None
         assert (await client.call("thread/list", {"archived": how == "stored"}))["data"] == []
         assert not [path for path in tmp_path.rglob("*") if thread_id in path.name]
         assert (await client.call("thread/loaded/list", {}))["data"] == []
+
+
+# Signals in threads that are forked and reverted.
+
+
+def signal_in(number: int, *, woke: bool = False) -> HistoryAppended:
+    mark = SignalMark(source="s", id=f"{number}", item_id=f"i{number}", woke=woke)
+    return HistoryAppended(at_ms=1, items=[raw(f"signal {number}", "developer")], signals=[mark])
+
+
+def stages(state: ThreadState) -> dict[str, str]:
+    return {signal_id: place.stage for (_, signal_id), place in state.signals}
+
+
+@claim("history:revert-signals")
+async def test_signals_that_a_revert_drops_are_taken_back_and_stay_so(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        thread = await store.create(created())
+        watched: list[dict[str, str]] = []
+        thread.watch(lambda state: watched.append(stages(state)))
+        answer = HistoryAppended(at_ms=2, items=[raw("seen", "assistant")])
+        first, second = turn(1), turn(2)
+        await thread.append(*first[:1], signal_in(1), answer, *first[1:])
+        await thread.append(signal_in(2), *second[:1], signal_in(3, woke=True), *second[1:])
+        assert stages(thread.state) == {"1": "answered", "2": "visible", "3": "visible"}
+        await thread.append(SignalRecalled(at_ms=3, source="s", id="2"))
+        await thread.revert(TurnsReverted(at_ms=4, before_turn_id="t2"))
+        expected = {"1": "answered", "2": "recalled", "3": "recalled"}
+        assert watched[-1] == stages(thread.state) == expected
+        assert thread.state.history == [
+            raw("signal 1", "developer"),
+            raw("seen", "assistant"),
+            raw("question 1"),
+        ]
+        path = store.path_of(thread.id)
+        assert stages(load_state(path)) == stages(whole(path)) == expected
+        assert stages(load_state(path, with_history=False)) == expected
+        fork = created()
+        copy = await store.fork(thread.id, ForkPoint(), fork)
+        assert copy.state.history == thread.state.history
+        await store.unload(copy)
+        await store.unload(thread)
+
+
+async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(tmp_path) as store:
+        thread = await store.create(created())
+        await thread.append(*turn(1, "one"), *turn(2, "two"))
+        before, log = told(thread.state), store.path_of(thread.id).read_bytes()
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise OSError(5, "Input/output error")
+
+        for place in (
+            "app_server.threads.live.load_state",
+            "app_server.threads.rollout.RolloutWriter.append",
+        ):
+            monkeypatch.setattr(place, refuse)
+            with pytest.raises(OSError, match="Input/output"):
+                await thread.revert(TurnsReverted(at_ms=4, before_turn_id="t2"))
+            monkeypatch.undo()
+            assert told(thread.state) == before
+            assert store.path_of(thread.id).read_bytes() == log
+        await store.unload(thread)

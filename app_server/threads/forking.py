@@ -23,6 +23,8 @@ from protocol.rollout import (
 )
 
 _CHUNK = 1 << 20
+_COPIED = TURN_RECORDS | {"signalRecalled"}
+"""Not taking a signal back would bring it back to the copy."""
 
 
 class TurnNotFound(Exception):
@@ -116,7 +118,7 @@ def write_fork(
 def _lines_of_turns(path: Path, end: int | None) -> Iterator[LogLine]:
     dropped = dropped_in(path)
     for line in scan_lines(path, 0, end):
-        if line.type in TURN_RECORDS and not dropped.has(line.type, line.offset):
+        if line.type in _COPIED and not dropped.has(line.type, line.offset):
             yield line
 
 

@@ -25,6 +25,7 @@ class LiveThread:
         self.state = state
         self._writer = writer
         self._changed = changed
+        self._watch: Callable[[ThreadState], None] = lambda _: None
         self._pen = anyio.Lock()
 
     @property
@@ -36,6 +37,10 @@ class LiveThread:
     def ephemeral(self) -> bool:
         """Whether the thread is in memory alone."""
         return self._writer is None
+
+    def watch(self, changed: Callable[[ThreadState], None]) -> None:
+        """Let somebody else hear of every append; never waits."""
+        self._watch = changed
 
     async def append(self, *records: Record, sync: bool = True) -> None:
         """Add records to the log, then to the state; in the order of the calls.
@@ -56,6 +61,7 @@ class LiveThread:
                 for record, size in zip(records, sizes, strict=True):
                     self.state.apply(record, size)
         self._changed(self.state)
+        self._watch(self.state)
 
     async def revert(self, record: TurnsReverted) -> None:
         """Drop a turn and all after it: in the log, then in the state, which is read anew.
@@ -69,9 +75,9 @@ class LiveThread:
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(partial(writer.append, [record], sync=True))
-                self.state = await anyio.to_thread.run_sync(load_state, writer.path)
+                self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
         self._changed(self.state)
+        self._watch(self.state)
 
     async def log_length(self) -> int:
         """Return the length of the log in bytes, with every append that was begun."""
@@ -86,3 +92,13 @@ class LiveThread:
             if writer is not None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(writer.close)
+
+
+def _revert(state: ThreadState, writer: RolloutWriter, record: TurnsReverted) -> ThreadState:
+    """Write a revert, and return the state as it will be read back from now on."""
+    # Read before it is written: a log that cannot be read is not changed.
+    left = load_state(writer.path, before_turn_id=record.before_turn_id)
+    record.signals = state.signals.missing_in(left.signals) or None
+    writer.append([record], sync=True)
+    left.apply(record)
+    return left

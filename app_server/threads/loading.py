@@ -15,24 +15,30 @@ from protocol.rollout import ThreadCreated, parse_record
 
 logger = logging.getLogger(__name__)
 
+_SIGNALS = b'"signals":['
 _NO_ITEMS = b'"items":[]}\n'
 
 
-def load_state(path: Path, *, with_history: bool = True) -> ThreadState:
+def load_state(
+    path: Path, *, with_history: bool = True, before_turn_id: str | None = None
+) -> ThreadState:
     """Add up what a log says; lines that make no sense are skipped, a torn last one is dropped.
 
-    Without `with_history` the state's `history` stays empty, for those who only look.
+    Without `with_history` the state's `history` stays empty, for those who only look. With
+    `before_turn_id` the state is as a revert to before that turn would leave it.
 
     Raises:
         NotARollout: there is no record, or the first one does not create a thread.
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
     """
-    dropped = dropped_in(path)
+    dropped = dropped_in(path, before_turn_id)
     lines = (line for line in scan_lines(path) if not dropped.has(line.type, line.offset))
     state = add_up(None, lines, path, with_history=with_history)
     if state is None:
         raise NotARollout
+    if not with_history and state.history:
+        state.history, state.history_left_out = [], True
     return state
 
 
@@ -55,7 +61,10 @@ def add_up(
 def _needs_no_reading(state: ThreadState, line: LogLine, with_history: bool) -> bool:
     if line.type == "itemCompleted":
         return bool(state.preview) or item_kind(line.content) is not ItemKind.USER
-    return line.type == "historyAppended" and not with_history
+    if line.type != "historyAppended" or with_history:
+        return False
+    # From its first signal on, what becomes of a thread's signals shows in its history.
+    return not any(state.signals) and _SIGNALS not in line.content
 
 
 def _note(state: ThreadState, line: LogLine) -> None:
@@ -63,7 +72,7 @@ def _note(state: ThreadState, line: LogLine) -> None:
     if line.type == "itemCompleted":
         state.keep(line.content, len(line.content))
     elif not line.content.endswith(_NO_ITEMS):
-        state.has_history = True
+        state.history_left_out = True
 
 
 def _read(state: ThreadState | None, line: LogLine, path: Path) -> ThreadState | None:

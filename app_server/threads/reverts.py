@@ -31,41 +31,47 @@ class Dropped:
         return place >= 0 and self.ranges[place][0] <= offset < self.ranges[place][1]
 
 
-def dropped_in(path: Path) -> Dropped:
+def dropped_in(path: Path, before_turn_id: str | None = None) -> Dropped:
     """Find what the reverts of a log have dropped; most logs have none, and that is seen quickly.
+
+    With `before_turn_id` one more revert counts, as if it stood at the end of the log.
 
     Raises:
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
     """
-    if not _mentions_revert(path):
+    if before_turn_id is None and not _mentions_revert(path):
         return Dropped()
     ranges: list[tuple[int, int]] = []
     turns: list[tuple[str, int]] = []
+    end = 0
     for line in scan_lines(path):
+        end = line.end
         match _record(line):
             case TurnStarted(turn_id=turn_id):
                 turns.append((turn_id, line.offset))
             case TurnsReverted(before_turn_id=turn_id):
-                kept = _before(turns, turn_id)
-                if kept is not None:
-                    start = turns[kept][1]
-                    ranges = [held for held in ranges if held[0] < start]
-                    ranges.append((start, line.offset))
-                    del turns[kept:]
+                _drop(ranges, turns, turn_id, line.offset)
+    if before_turn_id is not None:
+        _drop(ranges, turns, before_turn_id, end)
     return Dropped(ranges)
+
+
+def _drop(
+    ranges: list[tuple[int, int]], turns: list[tuple[str, int]], turn_id: str, end: int
+) -> None:
+    for number in range(len(turns) - 1, -1, -1):
+        if turns[number][0] == turn_id:
+            start = turns[number][1]
+            ranges[:] = [held for held in ranges if held[0] < start]
+            ranges.append((start, end))
+            del turns[number:]
+            return
 
 
 def _record(line: LogLine) -> object:
     known = line.type in ("turnStarted", "turnsReverted")
     return parse_record(line.content) if known else None
-
-
-def _before(turns: Sequence[tuple[str, int]], turn_id: str) -> int | None:
-    for number in range(len(turns) - 1, -1, -1):
-        if turns[number][0] == turn_id:
-            return number
-    return None
 
 
 def _mentions_revert(path: Path) -> bool:

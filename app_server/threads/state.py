@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app_server.threads.kept_items import KeptItems
+from app_server.threads.signals import SignalBook
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
@@ -20,6 +21,7 @@ from protocol.rollout import (
     Record,
     Settings,
     SettingsChanged,
+    SignalRecalled,
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
@@ -70,8 +72,8 @@ class ThreadState:
     history: list[JsonObject] = field(default_factory=list)
     """Raw Responses items, as the model sees them."""
     queued: list[InputQueued] = field(default_factory=list)
-    has_history: bool = False
-    """Whether the model sees anything; `history` itself may not have been read."""
+    history_left_out: bool = field(default=False, compare=False)
+    """Whether the model sees more than `history`, as only a part of the log was read."""
     turns: list[TurnState] = field(default_factory=list)
     """The newest ones."""
     older_turns: int = 0
@@ -80,6 +82,7 @@ class ThreadState:
     kept_turns: int = field(default=KEPT_TURNS, compare=False)
     kept_bytes: int = field(default=KEPT_BYTES, compare=False)
     _bytes: int = field(default=0, compare=False)
+    signals: SignalBook = field(default_factory=SignalBook)
 
     @property
     def id(self) -> str:
@@ -95,7 +98,7 @@ class ThreadState:
     @property
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
-        return bool(self.turns or self.has_history or self.name)
+        return bool(self.turns or self.history or self.history_left_out or self.name)
 
     @property
     def is_whole(self) -> bool:
@@ -114,11 +117,17 @@ class ThreadState:
                 self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
                 self._forget_old()
             case HistoryAppended():
-                self._remember(record.items)
+                self.history.extend(record.items)
+                turn = self.open_turn
+                self.signals.history_grew(record, None if turn is None else turn.id)
             case InputQueued():
                 self.queued.append(record)
+                if record.signal is not None:
+                    self.signals.queued(record.signal, record.items[0])
             case InputTaken():
                 self._take_input()
+            case SignalRecalled():
+                self._recall(record)
             case ItemCompleted():
                 self._complete(record.item, size)
             case TokensUsed():
@@ -130,26 +139,31 @@ class ThreadState:
                 self.name = record.name
             case ArchivedChanged():
                 self.archived = record.archived
-            case ThreadCreated() | TurnsReverted():
-                # What a revert drops is not applied in the first place, see reverts.py.
+            case TurnsReverted():
+                # What it drops is not applied in the first place, see reverts.py.
+                self.signals.dropped(record.signals or ())
+            case ThreadCreated():
                 pass
 
     def give_up_open_turn(self, at_ms: int) -> None:
         """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
         if (turn := self.open_turn) is not None:
+            self.signals.turn_ended(turn.id, "interrupted")
             self._take_input()
             turn.status, turn.completed_at_ms = "interrupted", at_ms
 
     def _take_input(self) -> None:
         for queued in self.queued:
-            self._remember(queued.items)
+            self.history.extend(queued.items)
             if queued.message is not None:
                 self._complete(queued.message, len(queued.message.model_dump_json()))
         self.queued.clear()
+        self.signals.input_taken()
 
-    def _remember(self, items: list[JsonObject]) -> None:
-        self.history.extend(items)
-        self.has_history = self.has_history or bool(items)
+    def _recall(self, record: SignalRecalled) -> None:
+        item = self.signals.recall(record.source, record.id)
+        self.history = [kept for kept in self.history if kept is not item]
+        self.queued = [entry for entry in self.queued if entry.items[:1] != [item]]
 
     def _complete(self, item: ThreadItem, size: int) -> None:
         if isinstance(item, UserMessageThreadItem) and not self.preview:
@@ -177,6 +191,7 @@ class ThreadState:
         turn = self.open_turn
         if turn is None or turn.id != record.turn_id:
             return
+        self.signals.turn_ended(record.turn_id, record.status)
         turn.status = record.status
         turn.error = record.error
         turn.completed_at_ms = record.at_ms

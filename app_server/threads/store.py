@@ -277,6 +277,19 @@ class ThreadStore:
             await self.unload(thread)
         return thread.state
 
+    async def find(self, thread_id: str) -> ThreadRow:
+        """Return a thread's row without opening its log.
+
+        Raises:
+            ThreadNotFound
+        """
+        await self._indexed.wait()
+        await self._flush()
+        row = await anyio.to_thread.run_sync(self._require_index().find, thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return row
+
     async def list_page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of the index, with every change made before the call.
 
