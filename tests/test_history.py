@@ -8,19 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app_server.handlers.history_view import item_entry, listed_entry
 from app_server.threads.history_index import HistoryIndex
 from app_server.threads.index import InvalidCursor
 from app_server.threads.loading import load_state
+from app_server.threads.outline import TurnOutline
 from app_server.threads.pages import (
     MAX_PAGE_BYTES,
     HistoryQuery,
     HistoryReader,
+    PagedItem,
     items_page,
     turns_page,
 )
 from app_server.threads.rollout import read_rollout
 from app_server.threads.state import ThreadState, begin, replay
-from protocol.items import AgentMessageThreadItem
+from protocol.history import ThreadItemOutputDeferral
+from protocol.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
 from protocol.rollout import (
     HistoryAppended,
     ItemCompleted,
@@ -386,6 +390,44 @@ async def test_items_are_paged_anchored_and_read(tmp_path: Path) -> None:
         unknown = {**here, "turnId": "nope"}
         assert (await client.call("thread/items/list", unknown))["data"] == []
         assert await client.call("thread/items/read", {**unknown, "itemIds": ["x"]}) == {"data": []}
+
+
+@claim("history:deferred-output")
+def test_outputs_are_left_out_of_pages_when_asked_and_when_no_page_can_hold_them() -> None:
+    outline = TurnOutline(0, "t", 1)
+    asked = ThreadItemOutputDeferral(mcp_tool_call=True)
+
+    def shown(size: int, deferral: ThreadItemOutputDeferral | None, **call: Any) -> Any:
+        result = McpToolCallResult(**{"content": [{"type": "text", "text": "out"}]} | call)
+        item = McpToolCallThreadItem(
+            id="c",
+            server="s",
+            tool="t",
+            status="failed" if result.structured_content == "failed" else "completed",
+            arguments={},
+            result=result,
+        )
+        paged = PagedItem(outline, 0, item, size)
+        assert item_entry(paged).item == item
+        entry = listed_entry(paged, deferral)
+        assert isinstance(entry.item, McpToolCallThreadItem)
+        assert entry.item.result is not None
+        return len(entry.item.result.content), entry.output_deferred
+
+    small, big = 100, MAX_PAGE_BYTES + 1
+    assert shown(small, asked) == shown(big, asked) == shown(big, None) == (0, True)
+    image = [{"type": "image", "data": "", "mimeType": "image/png"}]
+    for kept in (
+        shown(small, None),
+        shown(small, ThreadItemOutputDeferral(command_execution=True)),
+        shown(small, asked, content=image),
+        shown(small, asked, structured_content="failed"),
+        shown(small, asked, structured_content={"a": 1}),
+    ):
+        assert kept == (1, False)
+    assert shown(big, None, content=image) == (0, True)
+    spoken = PagedItem(outline, 0, AgentMessageThreadItem(id="a", text="x"), big)
+    assert listed_entry(spoken, asked) == item_entry(spoken)
 
 
 @claim("history:refusals")

@@ -225,7 +225,7 @@ async def test_a_search_finds_what_was_there_before_it_was_asked_also_after_a_cr
         await thread.append(*turn(2, "a second word"))
         await thread.aclose()
         store._behind.clear()
-        store._unsearched.clear()
+        store._history._behind.clear()
     async with open_store(tmp_path) as store:
         page, _ = await store.search(SearchQuery("second", 9))
         assert [one.thread_id for one in page.found] == [thread.id]
@@ -234,7 +234,7 @@ async def test_a_search_finds_what_was_there_before_it_was_asked_also_after_a_cr
 async def test_a_search_waits_for_a_history_index_that_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.store.FOLLOW_STEP", 2)
+    monkeypatch.setattr("app_server.threads.history.FOLLOW_STEP", 2)
     made = []
     async with open_store(tmp_path) as store:
         for number in range(5):
@@ -263,11 +263,11 @@ async def test_the_history_index_follows_by_itself(
         thread = await store.create(created())
         await thread.append(*turn(1, "by itself"))
         with anyio.fail_after(5):
-            while store._unsearched:
+            while store._history._behind:
                 await anyio.lowlevel.checkpoint()
-            async with store._following:
+            async with store._history._following:
                 pass
-        found, _ = store._search_page(SearchQuery("by itself", 9))
+        found = store._history._find(SearchQuery("by itself", 9))
         assert [one.thread_id for one in found.found] == [thread.id]
         await store.unload(thread)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from app_server.handlers.failures import cursor_failures, thread_failures
 from app_server.handlers.first_pages import page_size, wire_page
-from app_server.handlers.history_view import item_entry, timeline_entry
+from app_server.handlers.history_view import item_entry, listed_entry, timeline_entry
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.pages import (
     AnchorNotFound,
@@ -84,7 +84,7 @@ class HistoryHandlers:
         page = await self._ask(context, params.thread_id, self._items_question(params))
         deferral = params.defer_output if params.turn_id is not None else None
         return ThreadItemsListResponse(
-            data=[item_entry(entry, deferral) for entry in page.items],
+            data=[listed_entry(entry, deferral) for entry in page.items],
             next_cursor=page.next_cursor,
             backwards_cursor=page.backwards_cursor,
         )

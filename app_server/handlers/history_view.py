@@ -1,7 +1,7 @@
 """From pages of a thread's history to what the wire shows of them."""
 
 from app_server.threads.outline import TurnOutline
-from app_server.threads.pages import PagedItem
+from app_server.threads.pages import MAX_PAGE_BYTES, PagedItem
 from app_server.threads.timeline import TimelineEntry
 from protocol.history import (
     ItemThreadTimelineEntry,
@@ -14,32 +14,39 @@ from protocol.history import (
 from protocol.items import McpToolCallThreadItem, ThreadItem
 
 
-def item_entry(
-    paged: PagedItem, deferral: ThreadItemOutputDeferral | None = None
-) -> ThreadItemEntry:
-    """Show an item with its turn, without the output that is to be left out."""
-    item, deferred = paged.item, False
-    if deferral is not None and deferral.mcp_tool_call:
-        item, deferred = _without_output(item)
+def item_entry(paged: PagedItem) -> ThreadItemEntry:
+    """Show an item with its turn, as it is."""
+    return _entry(paged, paged.item)
+
+
+def listed_entry(paged: PagedItem, deferral: ThreadItemOutputDeferral | None) -> ThreadItemEntry:
+    """Show an item in a page, without an output that is to be left out or fits into no page."""
+    item = paged.item
+    if isinstance(item, McpToolCallThreadItem) and item.result is not None:
+        asked = deferral is not None and deferral.mcp_tool_call and _is_plain(item)
+        if asked or paged.size > MAX_PAGE_BYTES:
+            emptied = item.result.model_copy(update={"content": [], "structured_content": None})
+            item = item.model_copy(update={"result": emptied})
+    return _entry(paged, item)
+
+
+def _entry(paged: PagedItem, item: ThreadItem) -> ThreadItemEntry:
     return ThreadItemEntry(
         turn_id=paged.turn.id,
         item=item,
-        output_deferred=deferred,
+        output_deferred=item is not paged.item,
         started_at_ms=getattr(item, "started_at_ms", None),
         completed_at_ms=getattr(item, "completed_at_ms", None),
     )
 
 
-def _without_output(item: ThreadItem) -> tuple[ThreadItem, bool]:
-    if not isinstance(item, McpToolCallThreadItem) or item.status != "completed":
-        return item, False
+def _is_plain(item: McpToolCallThreadItem) -> bool:
+    """Whether a call went well and gave text alone."""
     result = item.result
-    if result is None or result.structured_content is not None or not result.content:
-        return item, False
-    if any(not isinstance(part, dict) or part.get("type") != "text" for part in result.content):
-        return item, False
-    emptied = result.model_copy(update={"content": []})
-    return item.model_copy(update={"result": emptied}), True
+    if item.status != "completed" or result is None or result.structured_content is not None:
+        return False
+    texts = [isinstance(part, dict) and part.get("type") == "text" for part in result.content]
+    return bool(texts) and all(texts)
 
 
 def timeline_entry(entry: TimelineEntry) -> ThreadTimelineEntry:

@@ -79,11 +79,10 @@ class LiveThread:
         self._changed(self.state)
         self._watch(self.state)
 
-    async def log_length(self) -> int:
-        """Return the length of the log in bytes, with every append that was begun."""
+    async def log_length(self) -> int | None:
+        """Return the length of the log in bytes; None when nobody here writes it any more."""
         async with self._pen:
-            assert self._writer is not None, "only stored threads have a log"
-            return self._writer.length
+            return None if self._writer is None else self._writer.length
 
     async def aclose(self) -> None:
         """Put the pen down; closing twice is harmless."""

@@ -55,6 +55,8 @@ class PagedItem:
     turn: TurnOutline
     index: int
     item: ThreadItem
+    size: int
+    """Bytes of the line that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def items_by_id(reader: HistoryReader, turn_id: str, ids: Sequence[str]) -> list
     for index, place in enumerate(turn.places()):
         item = reader.item(place)
         if item is not None and _id(item) in ids:
-            found.append(PagedItem(turn, index, item))
+            found.append(PagedItem(turn, index, item, place.length))
     return found
 
 
@@ -224,7 +226,7 @@ def _items_page(
         item = reader.item(place)
         if item is not None:
             left -= place.length
-            items.append(PagedItem(turn, index, item))
+            items.append(PagedItem(turn, index, item, place.length))
     cursors = (
         [
             _item_cursor(query.thread_id, entry.turn, entry.index, included=included)

@@ -18,13 +18,13 @@ import anyio
 import anyio.to_thread
 
 from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
-from app_server.threads.history_index import HistoryIndex
+from app_server.threads.history import ThreadHistory
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
 from app_server.threads.loading import add_up, load_state
 from app_server.threads.pages import HistoryReader
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
-from app_server.threads.search import SearchPage, SearchQuery, ThreadSearch
+from app_server.threads.search import SearchPage, SearchQuery
 from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
@@ -34,9 +34,6 @@ Answer = TypeVar("Answer")
 
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
-
-FOLLOW_STEP = 50
-"""Threads a transaction of the history index."""
 
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
@@ -61,14 +58,9 @@ class ThreadStore:
         self._logs = home / "threads"
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
-        self._history_path = home / "index" / "history.sqlite3"
         self._index: ThreadIndex | None = None
-        self._history: HistoryIndex | None = None
         self._indexed = anyio.Event()
-        self._search: ThreadSearch | None = None
-        self._searchable = anyio.Event()
-        self._unsearched: dict[str, None] = {}
-        self._following = anyio.Lock()
+        self._history = ThreadHistory(home / "index", self._index_path, self.path_of)
         self._behind: dict[str, ThreadState] = {}
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
@@ -81,14 +73,9 @@ class ThreadStore:
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
         self._index = index
-        self._history = await anyio.to_thread.run_sync(HistoryIndex, self._history_path)
-        if not self._history.is_new:
-            # What a crash left behind in the one index is behind in the other.
-            self._unsearched = dict.fromkeys(await anyio.to_thread.run_sync(index.open_ids))
-            self._searchable.set()
-        elif not self._logs.exists():
-            await anyio.to_thread.run_sync(self._history.mark_complete)
-            self._searchable.set()
+        # What a crash left behind in the one index is behind in the other.
+        behind = await anyio.to_thread.run_sync(index.open_ids)
+        await self._history.open(behind, logs_exist=self._logs.exists())
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
         elif self._logs.exists():
@@ -103,27 +90,21 @@ class ThreadStore:
             await anyio.to_thread.run_sync(self._rebuild, self._require_index())
             self._indexed.set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow)
+            tasks.start_soon(self._history.make, self._logs)
             while True:
                 await self._changed.wait()
                 self._changed = anyio.Event()
                 await anyio.sleep(FLUSH_S)
                 await self._flush()
-                if self._searchable.is_set():
-                    await self._catch_up()
+                await self._history.catch_up()
 
     async def aclose(self) -> None:
         """Write what is behind and close the index."""
         with anyio.CancelScope(shield=True):
             await self._flush()
-            if self._searchable.is_set():
-                await self._catch_up()
-            if self._search is not None:
-                await anyio.to_thread.run_sync(self._search.close)
+            await self._history.aclose()
             if self._index is not None:
                 await anyio.to_thread.run_sync(self._index.close)
-            if self._history is not None:
-                await anyio.to_thread.run_sync(self._history.close)
 
     async def create(self, created: ThreadCreated) -> LiveThread:
         """Begin a thread; when this returns, it is on disk (unless it is ephemeral).
@@ -208,8 +189,8 @@ class ThreadStore:
         with anyio.CancelScope(shield=True):
             async with self._flushing:
                 self._behind.pop(thread_id, None)
-                self._unsearched.pop(thread_id, None)
                 await anyio.to_thread.run_sync(self._delete, thread_id, path)
+                await self._history.forget(thread_id)
 
     def _delete(self, thread_id: str, path: Path) -> None:
         if not path.exists():
@@ -220,7 +201,6 @@ class ThreadStore:
             path.unlink(missing_ok=True)
             sync_folder(path.parent)
             self._require_index().forget(thread_id)
-            self._require_history().forget(thread_id)
         finally:
             lock.release()
 
@@ -251,18 +231,10 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, OSError, and what `question` raises.
         """
-        path = self.path_of(thread_id)
-        return await anyio.to_thread.run_sync(self._ask, thread_id, path, question)
-
-    def _ask(
-        self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
-    ) -> Answer:
         try:
-            reader = HistoryReader(self._require_history(), thread_id, path)
+            return await self._history.ask(thread_id, self.path_of(thread_id), question)
         except FileNotFoundError:
             raise ThreadNotFound(thread_id) from None
-        with reader:
-            return question(reader)
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
@@ -307,16 +279,10 @@ class ThreadStore:
             InvalidCursor: see ThreadSearch.page.
         """
         await self._indexed.wait()
-        await self._searchable.wait()
         await self._flush()
-        await self._catch_up()
-        return await anyio.to_thread.run_sync(self._search_page, query)
-
-    def _search_page(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
-        if self._search is None:
-            self._search = ThreadSearch(self._history_path, self._index_path)
-        page = self._search.page(query)
-        return page, self._require_index().rows_of([found.thread_id for found in page.found])
+        page = await self._history.search(query)
+        ids = [found.thread_id for found in page.found]
+        return page, await anyio.to_thread.run_sync(self._require_index().rows_of, ids)
 
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
@@ -352,7 +318,7 @@ class ThreadStore:
 
     def _note_change(self, state: ThreadState) -> None:
         self._behind[state.id] = state
-        self._unsearched[state.id] = None
+        self._history.note_change(state.id)
         self._changed.set()
 
     async def _flush(self) -> None:
@@ -362,29 +328,6 @@ class ThreadStore:
             if rows:
                 await self._put(rows, is_open=True)
 
-    async def _follow(self) -> None:
-        """Make the history index if it was missing, a group of threads after the other."""
-        if self._searchable.is_set():
-            return
-        history = self._require_history()
-        paths = await anyio.to_thread.run_sync(list, self._logs.rglob("*.jsonl"))
-        for first in range(0, len(paths), FOLLOW_STEP):
-            group = [(path.stem, path) for path in paths[first : first + FOLLOW_STEP]]
-            await anyio.to_thread.run_sync(history.catch_up, group)
-        await anyio.to_thread.run_sync(history.mark_complete)
-        self._searchable.set()
-
-    async def _catch_up(self) -> None:
-        """Let the history index follow the threads that changed."""
-        async with self._following:
-            changed, self._unsearched = list(self._unsearched), {}
-            for first in range(0, len(changed), FOLLOW_STEP):
-                group = [
-                    (thread_id, self.path_of(thread_id))
-                    for thread_id in changed[first : first + FOLLOW_STEP]
-                ]
-                await anyio.to_thread.run_sync(self._require_history().catch_up, group)
-
     async def _put(self, rows: Sequence[ThreadRow], *, is_open: bool) -> None:
         put = partial(self._require_index().put, rows, is_open=is_open)
         await anyio.to_thread.run_sync(put)
@@ -392,10 +335,6 @@ class ThreadStore:
     def _require_index(self) -> ThreadIndex:
         assert self._index is not None, "open() comes first"
         return self._index
-
-    def _require_history(self) -> HistoryIndex:
-        assert self._history is not None, "open() comes first"
-        return self._history
 
     def _mend(self, index: ThreadIndex) -> None:
         for thread_id in index.open_ids():
