@@ -291,13 +291,12 @@ class AppServer:
         configuration = self._configuration
         assert self._background is not None
         self._account = self._make_account_area()
+        threads = ThreadPorts(
+            self._store, sessions, self._hub, configuration, self._clock, self._plugins
+        )
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
-            ThreadHandlers(
-                ThreadPorts(
-                    self._store, sessions, self._hub, configuration, self._clock, self._plugins
-                )
-            ),
+            ThreadHandlers(threads),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(
                 McpPorts(sessions, configuration, self._extensions, environments, self._apps)
@@ -324,6 +323,31 @@ class AppServer:
                 environments,
             ),
             self._account,
+            LateHandlers(
+                "app_server.handlers.branches",
+                "BranchHandlers",
+                ("thread/delete", "thread/fork", "thread/revert"),
+                threads,
+            ),
+            LateHandlers(
+                "app_server.handlers.history",
+                "HistoryHandlers",
+                (
+                    "thread/items/list",
+                    "thread/items/read",
+                    "thread/timeline/list",
+                    "thread/turns/list",
+                ),
+                self._store,
+                sessions,
+            ),
+            LateHandlers(
+                "app_server.handlers.search",
+                "SearchHandlers",
+                ("thread/search", "thread/searchOccurrences"),
+                self._store,
+                sessions,
+            ),
             LateHandlers(
                 "app_server.handlers.signals",
                 "SignalHandlers",

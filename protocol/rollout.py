@@ -58,6 +58,8 @@ class ThreadCreated(RecordBase):
     ephemeral: bool = False
     selected_capability_roots: list[JsonObject] | None = absent_if_none()
     """Folders that were chosen for the thread, as `thread/start` had them."""
+    forked_from_id: str | None = None
+    """The thread whose records follow, up to the first one of this thread's own."""
 
 
 class SettingsChanged(RecordBase):
@@ -147,6 +149,18 @@ class TurnCompleted(RecordBase):
     duration_ms: int | None = None
 
 
+class TurnsReverted(RecordBase):
+    """A turn and all after it never happened; what they wrote stays in the log and is passed over.
+
+    That means records of the types in TURN_RECORDS, from the start of the turn up to this line.
+    """
+
+    type: Literal["turnsReverted"] = "turnsReverted"
+    before_turn_id: str
+    signals: list[SignalMark] | None = absent_if_none()
+    """Signals that went with it before they had been answered; they count as taken back."""
+
+
 class NameChanged(RecordBase):
     """The thread's name from here on."""
 
@@ -172,10 +186,25 @@ Record: TypeAlias = Annotated[
     | ItemCompleted
     | TokensUsed
     | TurnCompleted
+    | TurnsReverted
     | NameChanged
     | ArchivedChanged,
     Field(discriminator="type"),
 ]
+
+TURN_RECORDS = frozenset(
+    {
+        "historyAppended",
+        "inputQueued",
+        "inputTaken",
+        "itemCompleted",
+        "tokensUsed",
+        "turnCompleted",
+        "turnStarted",
+    }
+)
+"""Types of what turns write: a revert drops them, a fork copies them. All others are about the
+thread as such."""
 
 
 def parse_record(line: bytes | str) -> Record | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from app_server.threads.index import ThreadRow
+from app_server.threads.pages import HistoryReader, PagedTurn
 from app_server.threads.state import ThreadState, TurnState
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.policy import (
@@ -27,6 +28,8 @@ from protocol.values import Settings as CollaborationSettings
 
 MAX_TURNS_CHARS = 900_000
 """Characters of all turns of one answer; a message to a client stays below 1 MiB."""
+TURN_CHARS = 300
+"""What a turn without items takes, about."""
 
 
 def thread_of_state(
@@ -42,6 +45,7 @@ def thread_of_state(
     return Thread(
         id=state.id,
         session_id=state.id,
+        forked_from_id=created.forked_from_id,
         environments=_environments(settings) if loaded else None,
         preview=state.preview,
         ephemeral=created.ephemeral,
@@ -123,6 +127,42 @@ def _turn(turn: TurnState) -> Turn:
         started_at=turn.started_at_ms // 1000,
         completed_at=None if turn.completed_at_ms is None else turn.completed_at_ms // 1000,
         duration_ms=turn.duration_ms,
+    )
+
+
+def turns_of_log(reader: HistoryReader, *, loaded: bool) -> list[Turn]:
+    """Show all turns of a log as `turns_of_state` does; none can be running if not `loaded`."""
+    shown: list[Turn] = []
+    left = MAX_TURNS_CHARS
+    for outline in reader.walk(None, ascending=False):
+        places = list(outline.places())
+        size = TURN_CHARS + sum(place.length for place in places)
+        fits = size <= left
+        left -= size if fits else TURN_CHARS
+        if left < 0:
+            break
+        items = [item for item in map(reader.item, places) if item is not None] if fits else []
+        paged = PagedTurn(outline, "full" if fits else "notLoaded", items)
+        shown.append(turn_of_page(paged, None if loaded else reader.facts.at_ms))
+    return shown[::-1]
+
+
+def turn_of_page(paged: PagedTurn, given_up_at_ms: int | None) -> Turn:
+    """Show a turn; one that never ended counts as interrupted if `given_up_at_ms` is given."""
+    outline = paged.outline
+    status, completed_at_ms = outline.status, outline.completed_at_ms
+    if status == "inProgress" and given_up_at_ms is not None:
+        status, completed_at_ms = "interrupted", given_up_at_ms
+    return Turn(
+        id=outline.id,
+        root_turn_id=outline.id,
+        items=list(paged.items),
+        items_view=paged.view,
+        status=status,
+        error=outline.error,
+        started_at=outline.started_at_ms // 1000,
+        completed_at=None if completed_at_ms is None else completed_at_ms // 1000,
+        duration_ms=outline.duration_ms,
     )
 
 

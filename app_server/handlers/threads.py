@@ -10,10 +10,12 @@ from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, cursor_failures, thread_failures
+from app_server.handlers.first_pages import first_pages
 from app_server.handlers.thread_view import (
     settings_response,
     thread_of_row,
     thread_of_state,
+    turns_of_log,
     turns_of_state,
 )
 from app_server.plugins.contributor import Plugins, roots_of
@@ -48,6 +50,7 @@ from protocol.threads import (
     ThreadLoadedListParams,
     ThreadLoadedListResponse,
     ThreadNameUpdatedNotification,
+    ThreadOverrides,
     ThreadReadParams,
     ThreadReadResponse,
     ThreadResumeParams,
@@ -65,7 +68,7 @@ from protocol.threads import (
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
 )
-from protocol.turns import ThreadTokenUsageUpdatedNotification
+from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
 
 DEFAULT_PAGE = 25
 MAX_PAGE = 100
@@ -130,7 +133,7 @@ class ThreadHandlers:
             cwd = self._configuration.resolve(params.cwd)
             requirements = requirements_of(config)
             settings, replaced = with_required(
-                initial_settings(config, cwd, _overrides(params, cwd)), requirements
+                initial_settings(config, cwd, overrides_of(params, cwd)), requirements
             )
             thread_id = self._clock.new_id()
             chosen = [
@@ -199,7 +202,7 @@ class ThreadHandlers:
                 )
             config = await self._configuration.read(params.config)
             cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
-            settings = with_overrides(state.settings, _overrides(params, cwd), config.view())
+            settings = with_overrides(state.settings, overrides_of(params, cwd), config.view())
             requirements = requirements_of(config)
             settings, replaced = with_required(settings, requirements)
             roots = roots_of(state.created.selected_capability_roots or ())
@@ -213,11 +216,20 @@ class ThreadHandlers:
         ):
             session = await self._sessions.load(thread_id, configure)
         state = session.thread.state
-        turns = [] if params.exclude_turns else turns_of_state(state)
+        turns = []
+        if not params.exclude_turns:
+            turns = await shown_turns(self._store, state, loaded=True)
         thread = thread_of_state(state, session.status, self._path(session), turns=turns)
+        history = await self._history(params, state)
         context.after_answer(partial(self._announce_resume, context, session))
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadResumeResponse(**_members(session, thread))
+        return ThreadResumeResponse(**_members(session, thread), **history)
+
+    async def _history(self, params: ThreadResumeParams, state: ThreadState) -> dict[str, Any]:
+        """Return where the pages of a thread begin, and the first one if it was asked for."""
+        if state.created.ephemeral:
+            return {}
+        return await self._store.ask(state.id, partial(first_pages, params.initial_turns_page))
 
     def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
         state = session.thread.state
@@ -252,7 +264,9 @@ class ThreadHandlers:
                 "ephemeralThread",
                 threadId=params.thread_id,
             )
-        turns = turns_of_state(state) if params.include_turns else []
+        turns = []
+        if params.include_turns:
+            turns = await shown_turns(self._store, state, loaded=session is not None)
         return ThreadReadResponse(thread=thread_of_state(state, status, path, turns=turns))
 
     async def list_page(
@@ -400,7 +414,15 @@ class ThreadHandlers:
         return None if session.thread.ephemeral else self._store.path_of(session.thread.id)
 
 
-def _overrides(params: ThreadStartParams | ThreadResumeParams, cwd: str | None) -> Overrides:
+async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
+    """Return the turns of an answer: from memory if they are all there, else from the log."""
+    if state.is_whole or state.created.ephemeral:
+        return turns_of_state(state)
+    return await store.ask(state.id, partial(turns_of_log, loaded=loaded))
+
+
+def overrides_of(params: ThreadOverrides, cwd: str | None) -> Overrides:
+    """Collect what a client chose; `cwd` is absolute."""
     return Overrides(
         model=params.model,
         model_provider=params.model_provider,
@@ -409,7 +431,7 @@ def _overrides(params: ThreadStartParams | ThreadResumeParams, cwd: str | None) 
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=params.sandbox,
         service_tier=params.service_tier,
-        personality=params.personality,
+        personality=getattr(params, "personality", None),
     )
 
 

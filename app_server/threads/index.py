@@ -163,6 +163,19 @@ class ThreadIndex:
             found = self._database.execute("SELECT id FROM threads WHERE open")
             return [thread_id for (thread_id,) in found]
 
+    def mark_open(self, thread_id: str) -> None:
+        """Note that a row may be wrong from now on, and has to be made again after a crash."""
+        with self._transaction() as database:
+            database.execute("UPDATE threads SET open = 1 WHERE id = ?", (thread_id,))
+
+    def rows_of(self, ids: Sequence[str]) -> dict[str, ThreadRow]:
+        """Return rows by their ids, as far as they are there."""
+        marks = ", ".join("?" * len(ids))
+        statement = f"SELECT {_NAMES} FROM threads WHERE id IN ({marks})"
+        with self._lock:
+            found = self._database.execute(statement, tuple(ids)).fetchall()
+        return {row.id: row for row in map(_row, found)}
+
     def forget(self, thread_id: str) -> None:
         """Remove one row."""
         with self._transaction() as database:

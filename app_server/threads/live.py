@@ -1,13 +1,15 @@
 """A thread in memory, with the only pen that writes its log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import anyio
 import anyio.to_thread
 
+from app_server.threads.loading import load_state
 from app_server.threads.rollout import RolloutWriter
 from app_server.threads.state import ThreadState
-from protocol.rollout import Record
+from protocol.rollout import Record, TurnsReverted, render_record
 
 
 class LiveThread:
@@ -52,15 +54,35 @@ class LiveThread:
         async with self._pen:
             with anyio.CancelScope(shield=True):
                 if self._writer is not None:
-                    await anyio.to_thread.run_sync(self._write, self._writer, records, sync)
-                for record in records:
-                    self.state.apply(record)
+                    write = partial(self._writer.append, records, sync=sync)
+                    sizes = await anyio.to_thread.run_sync(write)
+                else:
+                    sizes = [len(render_record(record)) for record in records]
+                for record, size in zip(records, sizes, strict=True):
+                    self.state.apply(record, size)
         self._changed(self.state)
         self._watch(self.state)
 
-    @staticmethod
-    def _write(writer: RolloutWriter, records: Sequence[Record], sync: bool) -> None:
-        writer.append(records, sync=sync)
+    async def revert(self, record: TurnsReverted) -> None:
+        """Drop a turn and all after it: in the log, then in the state, which is read anew.
+
+        Cancelling waits for what has begun.
+
+        Raises:
+            OSError: the disk refused; nothing was dropped.
+        """
+        async with self._pen:
+            writer = self._writer
+            assert writer is not None, "only stored threads have a log to read again"
+            with anyio.CancelScope(shield=True):
+                self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
+        self._changed(self.state)
+        self._watch(self.state)
+
+    async def log_length(self) -> int | None:
+        """Return the length of the log in bytes; None when nobody here writes it any more."""
+        async with self._pen:
+            return None if self._writer is None else self._writer.length
 
     async def aclose(self) -> None:
         """Put the pen down; closing twice is harmless."""
@@ -69,3 +91,13 @@ class LiveThread:
             if writer is not None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(writer.close)
+
+
+def _revert(state: ThreadState, writer: RolloutWriter, record: TurnsReverted) -> ThreadState:
+    """Write a revert, and return the state as it will be read back from now on."""
+    # Read before it is written: a log that cannot be read is not changed.
+    left = load_state(writer.path, before_turn_id=record.before_turn_id)
+    record.signals = state.signals.missing_in(left.signals) or None
+    writer.append([record], sync=True)
+    left.apply(record)
+    return left

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from app_server.threads.reverts import dropped_in
 from protocol.rollout import Record, parse_record, render_record
 
 logger = logging.getLogger(__name__)
@@ -78,12 +79,13 @@ class RolloutWriter:
             OSError: the file cannot be opened or mended.
         """
         self._lock = lock
+        self.path = path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         if is_new:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         try:
             self._length = _whole_lines(self._file)
             if self._length < os.fstat(self._file).st_size:
@@ -93,8 +95,8 @@ class RolloutWriter:
             os.close(self._file)
             raise
 
-    def append(self, records: Sequence[Record], *, sync: bool) -> None:
-        """Add records in one write; all of them are there afterwards, or none.
+    def append(self, records: Sequence[Record], *, sync: bool) -> list[int]:
+        """Add records in one write and return their sizes; all are there afterwards, or none.
 
         With `sync` they are on disk when this returns; without, they survive the death of this
         process, but perhaps not of the machine.
@@ -102,7 +104,8 @@ class RolloutWriter:
         Raises:
             OSError: the disk refused; nothing was added.
         """
-        content = b"".join(map(render_record, records))
+        lines = list(map(render_record, records))
+        content = b"".join(lines)
         try:
             written = 0
             while written < len(content):
@@ -113,6 +116,12 @@ class RolloutWriter:
             os.ftruncate(self._file, self._length)
             raise
         self._length += len(content)
+        return list(map(len, lines))
+
+    @property
+    def length(self) -> int:
+        """Bytes of the log: whole lines, and whole groups of them."""
+        return self._length
 
     def close(self) -> None:
         """Close the file and free the lock."""
@@ -120,7 +129,8 @@ class RolloutWriter:
         self._lock.release()
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Put what a folder lists on disk."""
     folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -143,18 +153,23 @@ def _whole_lines(file: int) -> int:
 
 
 def read_rollout(path: Path) -> Iterator[Record]:
-    """Read a log from its beginning; lines that make no sense are skipped, a torn last one dropped.
+    """Read what counts of a log from its beginning.
+
+    Lines that make no sense are skipped; a torn last one, and what reverts dropped, are left out.
 
     Raises:
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
     """
+    dropped = dropped_in(path)
+    end = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
+            start, end = end, end + len(line)
             record = parse_record(line)
             if record is None:
                 logger.warning("%s:%d: skipped a line", path, number)
-            else:
+            elif not dropped.has(record.type, start):
                 yield record

@@ -5,7 +5,7 @@ alike, so a receipt never says more than what is written.
 Source: docs/signals.md, "Stages".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -86,6 +86,19 @@ class SignalBook:
             return None
         item, place.item, place.stage = place.item, None, "recalled"
         return item
+
+    def dropped(self, marks: Sequence[SignalMark]) -> None:
+        """Note that signals were dropped together with turns."""
+        for mark in marks:
+            self._add(mark, SignalPlace(mark.item_id, mark.woke, "recalled", None))
+
+    def missing_in(self, other: "SignalBook") -> list[SignalMark]:
+        """Return the signals of this book that are not over and that another one does not have."""
+        return [
+            SignalMark(source=source, id=signal_id, item_id=place.item_id, woke=place.woke)
+            for (source, signal_id), place in self
+            if not place.is_over and other.find((source, signal_id)) is None
+        ]
 
     def _add(self, mark: SignalMark, place: SignalPlace) -> None:
         self._places[mark.source, mark.id] = place

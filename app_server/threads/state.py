@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.kept_items import KeptItems
 from app_server.threads.signals import SignalBook
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
@@ -24,11 +25,16 @@ from protocol.rollout import (
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
+    TurnsReverted,
     TurnStarted,
 )
 from protocol.turns import ThreadTokenUsage, TurnError
 
 PREVIEW_CHARS = 1024
+KEPT_TURNS = 32
+"""Turns that stay in memory; older ones are read from the log, page by page."""
+KEPT_BYTES = 1 << 20
+"""Bytes of lines whose items stay in memory, of all these turns together."""
 
 
 class NotARollout(Exception):
@@ -45,12 +51,15 @@ class TurnState:
     error: TurnError | None = None
     completed_at_ms: int | None = None
     duration_ms: int | None = None
-    items: list[ThreadItem] = field(default_factory=list)
+    items: KeptItems = field(default_factory=KeptItems)
 
 
 @dataclass(slots=True)
 class ThreadState:
-    """One thread. Times are Unix milliseconds."""
+    """One thread: what the model sees as a whole, and the newest of what clients see.
+
+    Times are Unix milliseconds.
+    """
 
     created: ThreadCreated
     settings: Settings
@@ -63,8 +72,16 @@ class ThreadState:
     history: list[JsonObject] = field(default_factory=list)
     """Raw Responses items, as the model sees them."""
     queued: list[InputQueued] = field(default_factory=list)
+    history_left_out: bool = field(default=False, compare=False)
+    """Whether the model sees more than `history`, as only a part of the log was read."""
     turns: list[TurnState] = field(default_factory=list)
+    """The newest ones."""
+    older_turns: int = 0
+    """Turns before these."""
     usage: ThreadTokenUsage | None = None
+    kept_turns: int = field(default=KEPT_TURNS, compare=False)
+    kept_bytes: int = field(default=KEPT_BYTES, compare=False)
+    _bytes: int = field(default=0, compare=False)
     signals: SignalBook = field(default_factory=SignalBook)
 
     @property
@@ -81,10 +98,15 @@ class ThreadState:
     @property
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
-        return bool(self.turns or self.history or self.name)
+        return bool(self.turns or self.history or self.history_left_out or self.name)
 
-    def apply(self, record: Record) -> None:
-        """Take one more record into account."""
+    @property
+    def is_whole(self) -> bool:
+        """Whether all turns are in memory with all their items."""
+        return not self.older_turns and not any(turn.items.left_out for turn in self.turns)
+
+    def apply(self, record: Record, size: int = 0) -> None:
+        """Take one more record into account; `size` is that of its line, in bytes."""
         self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
         match record:
             case SettingsChanged():
@@ -92,7 +114,8 @@ class ThreadState:
             case TurnStarted():
                 self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
-                self.recency_at_ms = record.at_ms
+                self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
+                self._forget_old()
             case HistoryAppended():
                 self.history.extend(record.items)
                 turn = self.open_turn
@@ -106,7 +129,7 @@ class ThreadState:
             case SignalRecalled():
                 self._recall(record)
             case ItemCompleted():
-                self._complete(record.item)
+                self._complete(record.item, size)
             case TokensUsed():
                 self.usage = record.usage
             case TurnCompleted():
@@ -116,6 +139,9 @@ class ThreadState:
                 self.name = record.name
             case ArchivedChanged():
                 self.archived = record.archived
+            case TurnsReverted():
+                # What it drops is not applied in the first place, see reverts.py.
+                self.signals.dropped(record.signals or ())
             case ThreadCreated():
                 pass
 
@@ -130,7 +156,7 @@ class ThreadState:
         for queued in self.queued:
             self.history.extend(queued.items)
             if queued.message is not None:
-                self._complete(queued.message)
+                self._complete(queued.message, len(queued.message.model_dump_json()))
         self.queued.clear()
         self.signals.input_taken()
 
@@ -139,11 +165,27 @@ class ThreadState:
         self.history = [kept for kept in self.history if kept is not item]
         self.queued = [entry for entry in self.queued if entry.items[:1] != [item]]
 
-    def _complete(self, item: ThreadItem) -> None:
+    def _complete(self, item: ThreadItem, size: int) -> None:
         if isinstance(item, UserMessageThreadItem) and not self.preview:
             self.preview = preview_of(item)
+        self.keep(item, size)
+
+    def keep(self, item: ThreadItem | bytes, size: int) -> None:
+        """Add an item, or the line that holds it, to the last turn."""
         if self.turns:
-            self.turns[-1].items.append(item)
+            self.turns[-1].items.add(item, size)
+            self._bytes += size
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        while len(self.turns) > self.kept_turns:
+            self._bytes -= self.turns.pop(0).items.size
+            self.older_turns += 1
+        for turn in self.turns:
+            while self._bytes > self.kept_bytes and turn.items:
+                self._bytes -= turn.items.drop_oldest()
+            if self._bytes <= self.kept_bytes:
+                return
 
     def _close_turn(self, record: TurnCompleted) -> None:
         turn = self.open_turn

@@ -8,21 +8,29 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
+from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
+from app_server.threads.history import ThreadHistory
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
-from app_server.threads.state import NotARollout, ThreadState, begin, replay
+from app_server.threads.loading import add_up, load_state
+from app_server.threads.pages import HistoryReader
+from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
+from app_server.threads.search import SearchPage, SearchQuery
+from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
@@ -52,6 +60,7 @@ class ThreadStore:
         self._index_path = home / "index" / "threads.sqlite3"
         self._index: ThreadIndex | None = None
         self._indexed = anyio.Event()
+        self._history = ThreadHistory(home / "index", self._index_path, self.path_of)
         self._behind: dict[str, ThreadState] = {}
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
@@ -64,6 +73,9 @@ class ThreadStore:
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
         self._index = index
+        # What a crash left behind in the one index is behind in the other.
+        behind = await anyio.to_thread.run_sync(index.open_ids)
+        await self._history.open(behind, logs_exist=self._logs.exists())
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
         elif self._logs.exists():
@@ -77,16 +89,20 @@ class ThreadStore:
         if not self._indexed.is_set():
             await anyio.to_thread.run_sync(self._rebuild, self._require_index())
             self._indexed.set()
-        while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            await anyio.sleep(FLUSH_S)
-            await self._flush()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._history.make, self._logs)
+            while True:
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                await anyio.sleep(FLUSH_S)
+                await self._flush()
+                await self._history.catch_up()
 
     async def aclose(self) -> None:
         """Write what is behind and close the index."""
         with anyio.CancelScope(shield=True):
             await self._flush()
+            await self._history.aclose()
             if self._index is not None:
                 await anyio.to_thread.run_sync(self._index.close)
 
@@ -125,12 +141,68 @@ class ThreadStore:
             raise ThreadNotFound(thread_id)
         writer = self._open_writer(thread_id)
         try:
-            state = _read(path, thread_id)
+            state = _read(path, thread_id, with_history=True)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
             raise
         return LiveThread(state, writer, self._note_change)
+
+    async def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
+        """Begin a thread with what another one's turns have written; load it.
+
+        When this returns, it is on disk (unless it is ephemeral). The source need not be loaded.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound: of the source.
+            TurnNotFound, TurnInProgress: see `ranges_to_copy`.
+            OSError: the disk refused; there is no new thread.
+        """
+        source = self.path_of(source_id)
+        thread = await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
+        if not created.ephemeral:
+            self._note_change(thread.state)
+        return thread
+
+    def _fork(
+        self, source_id: str, source: Path, point: ForkPoint, created: ThreadCreated
+    ) -> LiveThread:
+        try:
+            ranges = ranges_to_copy(source, point)
+        except FileNotFoundError:
+            raise ThreadNotFound(source_id) from None
+        if created.ephemeral:
+            state = begin(created)
+            add_up(state, lines_in(source, ranges), source)
+            return LiveThread(state, None, lambda _: None)
+        write_fork(source, ranges, created, self.path_of(created.thread_id))
+        return self._load(created.thread_id)
+
+    async def delete(self, thread_id: str) -> None:
+        """Remove a thread that is not loaded, for good.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy
+            OSError: the disk refused; the thread is still there.
+        """
+        path = self.path_of(thread_id)
+        with anyio.CancelScope(shield=True):
+            async with self._flushing:
+                self._behind.pop(thread_id, None)
+                await anyio.to_thread.run_sync(self._delete, thread_id, path)
+                await self._history.forget(thread_id)
+
+    def _delete(self, thread_id: str, path: Path) -> None:
+        if not path.exists():
+            raise ThreadNotFound(thread_id)
+        lock = self._lock(thread_id)
+        try:
+            self._require_index().mark_open(thread_id)
+            path.unlink(missing_ok=True)
+            sync_folder(path.parent)
+            self._require_index().forget(thread_id)
+        finally:
+            lock.release()
 
     async def unload(self, thread: LiveThread) -> None:
         """Put a thread's pen down and its final row into the index."""
@@ -143,13 +215,26 @@ class ThreadStore:
                 await self._put([ThreadRow.of(thread.state)], is_open=False)
 
     async def read(self, thread_id: str) -> ThreadState:
-        """Read a thread without loading it.
+        """Read a thread without loading it, and without what the model sees.
 
         Raises:
             InvalidThreadId, ThreadNotFound, OSError
         """
         path = self.path_of(thread_id)
         return await anyio.to_thread.run_sync(_read, path, thread_id)
+
+    async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
+        """Have a question about one thread's history answered in a worker thread.
+
+        The thread need not be loaded; a loaded one is seen as its log is by now.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, OSError, and what `question` raises.
+        """
+        try:
+            return await self._history.ask(thread_id, self.path_of(thread_id), question)
+        except FileNotFoundError:
+            raise ThreadNotFound(thread_id) from None
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
@@ -187,6 +272,18 @@ class ThreadStore:
         await self._flush()
         return await anyio.to_thread.run_sync(self._require_index().page, query)
 
+    async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
+        """Return one page of threads by what was said in them, up to the call; and their rows.
+
+        Raises:
+            InvalidCursor: see ThreadSearch.page.
+        """
+        await self._indexed.wait()
+        await self._flush()
+        page = await self._history.search(query)
+        ids = [found.thread_id for found in page.found]
+        return page, await anyio.to_thread.run_sync(self._require_index().rows_of, ids)
+
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
 
@@ -206,18 +303,22 @@ class ThreadStore:
 
     def _open_writer(self, thread_id: str) -> RolloutWriter:
         path = self.path_of(thread_id)
-        try:
-            lock = WriterLock(self._locks / f"{thread_id}.lock")
-        except LogBusy as exc:
-            raise ThreadBusy(exc.holder) from exc
+        lock = self._lock(thread_id)
         try:
             return RolloutWriter(path, lock)
         except BaseException:
             lock.release()
             raise
 
+    def _lock(self, thread_id: str) -> WriterLock:
+        try:
+            return WriterLock(self._locks / f"{thread_id}.lock")
+        except LogBusy as exc:
+            raise ThreadBusy(exc.holder) from exc
+
     def _note_change(self, state: ThreadState) -> None:
         self._behind[state.id] = state
+        self._history.note_change(state.id)
         self._changed.set()
 
     async def _flush(self) -> None:
@@ -266,8 +367,8 @@ class ThreadStore:
         index.mark_complete()
 
 
-def _read(path: Path, thread_id: str) -> ThreadState:
+def _read(path: Path, thread_id: str, *, with_history: bool = False) -> ThreadState:
     try:
-        return replay(read_rollout(path))
+        return load_state(path, with_history=with_history)
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None

@@ -48,6 +48,7 @@ from protocol.rollout import (
     SignalMark,
     SignalRecalled,
     TurnCompleted,
+    TurnsReverted,
     TurnStarted,
 )
 from protocol.threads import (
@@ -158,6 +159,8 @@ class ThreadSession:
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
         self._accepting = anyio.Lock()
+        self._beginning = anyio.Lock()
+        """Held, before `_accepting`, to begin turns, and to drop them while none begins."""
         self._run: TurnRun | None = None
         self._closed = False
         self._draining = False
@@ -230,7 +233,7 @@ class ThreadSession:
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
-        async with self._accepting:
+        async with self._beginning, self._accepting:
             self._require_open()
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
@@ -361,7 +364,7 @@ class ThreadSession:
             SessionClosed: nothing was taken.
             OSError: the disk refused; nothing was taken.
         """
-        async with self._accepting:
+        async with self._beginning, self._accepting:
             self._require_open()
             if self._run is not None:
                 return await self._receive_in_turn(messages)
@@ -443,6 +446,24 @@ class ThreadSession:
         if self._run is not None and self._run.id == turn_id:
             self._run.interruption = STOPPED_BY_REVIEWER
             self._run.scope.cancel()
+
+    async def revert(self, before_turn_id: str) -> None:
+        """Drop a turn and all after it; a running turn is interrupted first.
+
+        When this returns, that is on disk.
+
+        Raises:
+            SessionClosed
+            OSError: the disk refused; nothing was dropped.
+        """
+        async with self._beginning:
+            if self._run is not None:
+                self._run.scope.cancel()
+            await self.idle.wait()
+            async with self._accepting:
+                self._require_open()
+                record = TurnsReverted(at_ms=self._clock.now_ms(), before_turn_id=before_turn_id)
+                await self.thread.revert(record)
 
     # The running turn.
 

@@ -14,6 +14,7 @@ from app_server.config import Config
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
+from app_server.threads.forking import ForkPoint
 from app_server.threads.state import ThreadState
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
@@ -91,6 +92,30 @@ class Sessions:
         mcp, settings = read_mcp_settings(config), _session_settings(config)
         async with self._lock(created.thread_id):
             thread = await self._ports.store.create(created)
+            session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
+            return await self._open(session, base)
+
+    async def fork(
+        self, created: ThreadCreated, config: Config, source_id: str, point: ForkPoint
+    ) -> ThreadSession:
+        """Create a thread from what another one's turns have written, and load it.
+
+        A turn that is copied while it runs is closed as interrupted.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, TurnNotFound, TurnInProgress: see ThreadStore.fork.
+            ConfigError, RequiredServersFailed, SessionClosed, OSError: see `start`.
+        """
+        self._require_open()
+        base = self._base
+        mcp, settings = read_mcp_settings(config), _session_settings(config)
+        async with self._lock(created.thread_id):
+            thread = await self._ports.store.fork(source_id, point, created)
+            try:
+                await thread.append(*self._repairs(thread.state, thread.state.settings))
+            except BaseException:
+                await self._ports.store.unload(thread)
+                raise
             session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
             return await self._open(session, base)
 
@@ -173,6 +198,20 @@ class Sessions:
             if self._sessions.get(thread_id) is session:
                 await self._put_away(session)
         return True
+
+    async def delete(self, thread_id: str) -> bool:
+        """Remove a stored thread for good; whether it was loaded, and had to be put away first.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.delete.
+        """
+        if (session := self._sessions.get(thread_id)) is not None:
+            await session.close()
+        async with self._lock(thread_id):
+            if (session := self._sessions.get(thread_id)) is not None:
+                await self._put_away(session)
+            await self._ports.store.delete(thread_id)
+        return session is not None
 
     async def _put_away(self, session: ThreadSession) -> None:
         thread = session.thread

@@ -1,0 +1,34 @@
+"""What users and models said, out of the lines of a log. No I/O."""
+
+from protocol.items import (
+    AgentMessageThreadItem,
+    TextUserInput,
+    ThreadItem,
+    UserMessageThreadItem,
+)
+from protocol.rollout import InputQueued, ItemCompleted, parse_record
+
+
+def item_in(line: bytes) -> ThreadItem | None:
+    """Return the item that a line holds, as its own or as queued input."""
+    match parse_record(line):
+        case ItemCompleted(item=item):
+            return item
+        case InputQueued(message=message):
+            return message
+    return None
+
+
+def text_of(item: ThreadItem | None) -> str:
+    """Return what was said in an item; empty if it is no message."""
+    match item:
+        case UserMessageThreadItem(content=content):
+            return "\n".join(part.text for part in content if isinstance(part, TextUserInput))
+        case AgentMessageThreadItem(text=text):
+            return text
+    return ""
+
+
+def spoken_text(line: bytes) -> str:
+    """Return what was said in the item of a line."""
+    return text_of(item_in(line))

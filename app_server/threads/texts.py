@@ -1,0 +1,92 @@
+"""What was said in threads, for searching: full text with trigrams, so that any part is found.
+
+Texts of a thread are kept in pages, whole messages each; the newest pages are kept. Blocks.
+Source: docs/wire.md, "History and search".
+"""
+
+import sqlite3
+
+PAGE_CHARS = 16_384
+"""Characters of a page; a longer message is cut to one page."""
+MAX_PAGES = 32
+"""Pages of a thread, so that one thread never fills the index: 524,288 characters."""
+SLOTS = 64
+"""Row ids that each thread has for its pages."""
+BETWEEN = "\x1e"
+"""Stands between messages, so that nothing is found across two of them."""
+
+TEXT_SCHEMA = """
+CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = 'trigram');
+CREATE TABLE pages (key INTEGER PRIMARY KEY, last INTEGER NOT NULL);
+"""
+
+
+class TextPages:
+    """The texts of one thread, inside of somebody's transaction."""
+
+    def __init__(self, database: sqlite3.Connection, key: int) -> None:
+        self._database = database
+        self._key = key
+        self._last: int | None = None
+        self._stored = False
+        self._text = ""
+
+    def add(self, text: str) -> None:
+        """Append a message to the newest page, or begin one."""
+        text = text.replace(BETWEEN, " ")[:PAGE_CHARS]
+        if not text.strip():
+            return
+        if self._last is None:
+            self._open_last()
+        if self._text and len(self._text) + len(text) > PAGE_CHARS:
+            self._write()
+            self._begin((self._last or 0) + 1)
+        self._text = f"{self._text}{BETWEEN}{text}" if self._text else text
+
+    def flush(self) -> None:
+        """Write what was added."""
+        if self._last is not None:
+            self._write()
+            self._database.execute(
+                "INSERT OR REPLACE INTO pages (key, last) VALUES (?, ?)", (self._key, self._last)
+            )
+
+    def clear(self) -> None:
+        """Forget all texts of the thread."""
+        first = self._key * SLOTS
+        self._database.execute(
+            "DELETE FROM texts WHERE rowid BETWEEN ? AND ?", (first, first + SLOTS - 1)
+        )
+        self._database.execute("DELETE FROM pages WHERE key = ?", (self._key,))
+
+    def _open_last(self) -> None:
+        found = self._database.execute("SELECT last FROM pages WHERE key = ?", (self._key,))
+        row = found.fetchone()
+        if row is None:
+            self._begin(0)
+            return
+        self._last = row[0]
+        found = self._database.execute(
+            "SELECT text FROM texts WHERE rowid = ?", (self._row_id(row[0]),)
+        )
+        (self._text,) = found.fetchone()
+        self._stored = True
+
+    def _begin(self, page: int) -> None:
+        self._last, self._text, self._stored = page, "", False
+        if page >= MAX_PAGES:
+            self._database.execute(
+                "DELETE FROM texts WHERE rowid = ?", (self._row_id(page - MAX_PAGES),)
+            )
+
+    def _write(self) -> None:
+        assert self._last is not None
+        if self._stored:
+            statement = "UPDATE texts SET text = ?2 WHERE rowid = ?1"
+        else:
+            statement = "INSERT INTO texts (rowid, text) VALUES (?1, ?2)"
+        self._database.execute(statement, (self._row_id(self._last), self._text))
+        self._stored = True
+
+    def _row_id(self, page: int) -> int:
+        return self._key * SLOTS + page % SLOTS
