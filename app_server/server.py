@@ -184,6 +184,7 @@ class AppServer:
             LastingApprovals(self._file, self._extensions),
             environments,
             self._extensions,
+            self._configuration.requirements,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
         environments.on_connection = partial(_tell_of_environment, sessions)
@@ -296,6 +297,21 @@ class AppServer:
                 environments,
             ),
             self._account,
+            LateHandlers(
+                "app_server.handlers.queue",
+                "QueueHandlers",
+                (
+                    "thread/queue/add",
+                    "thread/queue/delete",
+                    "thread/queue/list",
+                    "thread/queue/reorder",
+                    "thread/queue/start",
+                    "thread/queue/update",
+                ),
+                self._store,
+                sessions,
+                self._clock,
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",

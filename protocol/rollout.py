@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
-from protocol.items import ThreadItem, UserMessageThreadItem
+from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
 from protocol.model import Json, JsonObject, WireModel
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.specs import type_adapter
@@ -135,6 +135,75 @@ class ArchivedChanged(RecordBase):
     archived: bool
 
 
+class SubmissionQueued(RecordBase):
+    """Input waits until the thread is idle, and becomes a turn then."""
+
+    type: Literal["submissionQueued"] = "submissionQueued"
+    submission_id: str
+    client_user_message_id: str
+    """Chosen by the client; "" is none."""
+    input: list[UserInput]
+    responsesapi_client_metadata: dict[str, str] | None = None
+
+
+class SubmissionChanged(RecordBase):
+    """Queued input that was replaced; its place stays."""
+
+    type: Literal["submissionChanged"] = "submissionChanged"
+    submission_id: str
+    input: list[UserInput]
+    responsesapi_client_metadata: dict[str, str] | None = None
+
+
+class SubmissionRemoved(RecordBase):
+    """Queued input that will not become a turn."""
+
+    type: Literal["submissionRemoved"] = "submissionRemoved"
+    submission_id: str
+
+
+class QueueReordered(RecordBase):
+    """The queue's order from here on."""
+
+    type: Literal["queueReordered"] = "queueReordered"
+    submission_ids: list[str]
+
+
+class SubmissionTaken(RecordBase):
+    """Queued input that is the message of the running turn: one line, as half of it is no state."""
+
+    type: Literal["submissionTaken"] = "submissionTaken"
+    submission_id: str
+    turn_id: str
+    message: UserMessageThreadItem
+    items: list[JsonObject]
+    """Raw Responses items that the model sees."""
+
+
+class QueuePaused(RecordBase):
+    """The user stopped a turn: the queue waits until another turn is started."""
+
+    type: Literal["queuePaused"] = "queuePaused"
+
+
+class HistoryCompacted(RecordBase):
+    """What the model sees from here on, in the place of everything before."""
+
+    type: Literal["historyCompacted"] = "historyCompacted"
+    turn_id: str
+    items: list[JsonObject]
+    """Raw Responses items."""
+
+
+QueueRecord: TypeAlias = (
+    SubmissionQueued
+    | SubmissionChanged
+    | SubmissionRemoved
+    | QueueReordered
+    | SubmissionTaken
+    | QueuePaused
+)
+
 Record: TypeAlias = Annotated[
     ThreadCreated
     | SettingsChanged
@@ -146,7 +215,9 @@ Record: TypeAlias = Annotated[
     | TokensUsed
     | TurnCompleted
     | NameChanged
-    | ArchivedChanged,
+    | ArchivedChanged
+    | HistoryCompacted
+    | QueueRecord,
     Field(discriminator="type"),
 ]
 

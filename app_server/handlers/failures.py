@@ -17,7 +17,7 @@ from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.required import SettingNotAllowed
 from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
-from app_server.turns.sessions import NotLoaded
+from app_server.turns.sessions import NotLoaded, ThreadArchived
 from protocol.errors import RpcError, internal_error, invalid_request
 
 
@@ -39,6 +39,8 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             threadId=thread_id,
             holder=str(exc),
         ) from exc
+    except ThreadArchived as exc:
+        raise archived(thread_id) from exc
     except SessionClosed as exc:
         raise invalid_request(
             "the server is stopping; resume the thread when it is back",
@@ -49,6 +51,16 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         raise internal_error(
             f"the thread cannot be stored: {exc.strerror}", "storageFailed", threadId=thread_id
         ) from exc
+
+
+def archived(thread_id: str) -> RpcError:
+    """Say that a thread is put away."""
+    return invalid_request(
+        f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
+        "unarchive it first.",
+        "threadArchived",
+        threadId=thread_id,
+    )
 
 
 @contextmanager

@@ -7,18 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.queue import QueueState
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     ArchivedChanged,
     HistoryAppended,
+    HistoryCompacted,
     InputQueued,
     InputTaken,
     ItemCompleted,
     NameChanged,
+    QueuePaused,
+    QueueReordered,
     Record,
     Settings,
     SettingsChanged,
+    SubmissionChanged,
+    SubmissionQueued,
+    SubmissionRemoved,
+    SubmissionTaken,
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
@@ -63,6 +71,9 @@ class ThreadState:
     queued: list[InputQueued] = field(default_factory=list)
     turns: list[TurnState] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
+    measured: int = 0
+    """How many items of the history the last count of tokens covers."""
+    queue: QueueState = field(default_factory=QueueState)
 
     @property
     def id(self) -> str:
@@ -78,7 +89,7 @@ class ThreadState:
     @property
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
-        return bool(self.turns or self.history or self.name)
+        return bool(self.turns or self.history or self.name or self.queue.entries)
 
     def apply(self, record: Record) -> None:
         """Take one more record into account."""
@@ -89,6 +100,7 @@ class ThreadState:
             case TurnStarted():
                 self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
+                self.queue.paused = False
                 self.recency_at_ms = record.at_ms
             case HistoryAppended():
                 self.history.extend(record.items)
@@ -100,6 +112,22 @@ class ThreadState:
                 self._complete(record.item)
             case TokensUsed():
                 self.usage = record.usage
+                self.measured = len(self.history)
+            case HistoryCompacted():
+                self.history = list(record.items)
+                self.measured = 0
+            case SubmissionTaken():
+                self.history.extend(record.items)
+                self._complete(record.message)
+                self.queue.apply(record)
+            case (
+                SubmissionQueued()
+                | SubmissionChanged()
+                | SubmissionRemoved()
+                | QueueReordered()
+                | QueuePaused()
+            ):
+                self.queue.apply(record)
             case TurnCompleted():
                 self._take_input()
                 self._close_turn(record)

@@ -98,6 +98,8 @@ class TurnRun:
         """Cancelled by an interrupt."""
         self.interruption = INTERRUPTED
         """What the model is told of an interrupt."""
+        self.pauses_queue = False
+        """Whether queued input waits for somebody to start it when this turn is interrupted."""
         self.last_message: AgentMessageThreadItem | None = None
         self.user_was_asked = False
         """Whether a question was put to the user in this turn."""

@@ -6,7 +6,7 @@ Source: docs/wire.md, "Turns".
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.processes import Processes
+from app_server.requirements import Requirements, requirements_of
 from app_server.threads.live import LiveThread
 from app_server.threads.store import ThreadStore
 from app_server.turns.announcer import Announcer, TurnEnd
@@ -30,19 +31,24 @@ from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.reviewer import Reviewer
+from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
-from protocol.items import UserInput, UserMessageThreadItem
+from app_server.turns.user_input import TurnInput
+from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,
     InputTaken,
     ItemCompleted,
+    QueuePaused,
     Record,
     Settings,
     SettingsChanged,
+    SubmissionQueued,
+    SubmissionTaken,
     TurnCompleted,
     TurnStarted,
 )
@@ -81,13 +87,8 @@ class SessionClosed(Exception):
     """The thread is leaving memory, or the server is stopping."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnInput:
-    """What a user sent, as the wire and as the model have it."""
-
-    content: Sequence[UserInput]
-    items: Sequence[JsonObject]
-    client_id: str | None = None
+async def _no_demands() -> Requirements:
+    return requirements_of(Config({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class SessionPorts:
     approvals: ApprovalRecords
     processes: Processes
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
+    requirements: Callable[[], Awaitable[Requirements]] = _no_demands
+    """What an administrator demands of turns that no request begins."""
 
 
 class ThreadSession:
@@ -144,7 +147,9 @@ class ThreadSession:
         self._tasks = tasks
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
-        self._accepting = anyio.Lock()
+        self.accepting = anyio.Lock()
+        """Held while something is accepted, and while a turn is ended."""
+        self.queue = ThreadQueue(self, thread, self.announcer, ports.requirements)
         self._run: TurnRun | None = None
         self._closed = False
         self._draining = False
@@ -217,28 +222,50 @@ class ThreadSession:
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
-        async with self._accepting:
-            self._require_open()
+        async with self.accepting:
+            self.require_open()
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
                 return self._run.id, _nothing
-            if self._draining:
-                raise SessionClosed
-            return await self._accept(user_input, settings, options)
+            self.require_open(for_turn=True)
+            return await self.accept(user_input, settings, options)
 
-    async def _accept(
-        self, user_input: TurnInput, settings: Settings, options: TurnOptions
+    async def accept(
+        self,
+        user_input: TurnInput,
+        settings: Settings,
+        options: TurnOptions,
+        submission: SubmissionQueued | None = None,
     ) -> tuple[str, Callable[[], None]]:
+        """Begin a turn in the log; `submission` leaves the queue in the same write.
+
+        To be called with `accepting` held and no turn running.
+
+        Raises:
+            OSError: the disk refused; nothing was accepted.
+        """
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
         records: list[Record] = []
         if settings != self.thread.state.settings:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         records.append(TurnStarted(at_ms=at_ms, turn_id=turn_id))
         user_message = self._user_message(user_input, at_ms)
-        if user_message is not None:
-            records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
-        if user_input.items:
-            records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
+        items = list(user_input.items)
+        if submission is not None and user_message is not None:
+            records.append(
+                SubmissionTaken(
+                    at_ms=at_ms,
+                    submission_id=submission.submission_id,
+                    turn_id=turn_id,
+                    message=user_message,
+                    items=items,
+                )
+            )
+        else:
+            if user_message is not None:
+                records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
+            if items:
+                records.append(HistoryAppended(at_ms=at_ms, items=items))
         await self.thread.append(*records)
         run = self._run = self._make_run(turn_id, options)
         self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
@@ -295,8 +322,8 @@ class ThreadSession:
             NoActiveTurn, TurnIdMismatch, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
-        async with self._accepting:
-            self._require_open()
+        async with self.accepting:
+            self.require_open()
             if self._run is not None and expected_turn_id != self._run.id:
                 raise TurnIdMismatch(expected_turn_id, self._run.id)
             self.require_active(expected_turn_id)
@@ -324,8 +351,8 @@ class ThreadSession:
             SessionClosed
             OSError: the disk refused; nothing was appended.
         """
-        async with self._accepting:
-            self._require_open()
+        async with self.accepting:
+            self.require_open()
             at_ms = self._clock.now_ms()
             if self._run is None:
                 record: Record = HistoryAppended(at_ms=at_ms, items=list(items))
@@ -352,12 +379,15 @@ class ThreadSession:
         Raises:
             NoActiveTurn, TurnIdMismatch
         """
-        self.require_active(turn_id).scope.cancel()
+        run = self.require_active(turn_id)
+        run.pauses_queue = True
+        run.scope.cancel()
 
     def stop_denied_turn(self, turn_id: str) -> None:
         """Interrupt the running turn for the reviewer, if it is the one that is meant."""
         if self._run is not None and self._run.id == turn_id:
             self._run.interruption = STOPPED_BY_REVIEWER
+            self._run.pauses_queue = True
             self._run.scope.cancel()
 
     # The running turn.
@@ -366,7 +396,7 @@ class ThreadSession:
         """Make queued input visible to the model and announce it."""
         if not self.thread.state.queued:
             return
-        async with self._accepting:
+        async with self.accepting:
             queued = list(self.thread.state.queued)
             await self.thread.append(InputTaken(at_ms=self._clock.now_ms()), sync=False)
         assert self._run is not None
@@ -376,7 +406,7 @@ class ThreadSession:
 
     async def finish_if_idle(self, run: TurnRun) -> bool:
         """Complete the turn unless a user's input is queued."""
-        async with self._accepting:
+        async with self.accepting:
             if any(entry.message is not None for entry in self.thread.state.queued):
                 return False
             await self._end_turn(run, "completed", None)
@@ -400,11 +430,12 @@ class ThreadSession:
             failure = self.announcer.failure(run.id, "internal error")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
-                async with self._accepting:
+                async with self.accepting:
                     if self._run is run:
                         await self._end_turn(
                             run, "interrupted" if failure is None else "failed", failure
                         )
+        await self.queue.go_on()
 
     async def _end_turn(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         at_ms = self._clock.now_ms()
@@ -412,6 +443,8 @@ class ThreadSession:
         remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
         if end == "interrupted":
             remembered.append(message("developer", run.interruption))
+            if run.pauses_queue:
+                records.append(QueuePaused(at_ms=at_ms))
         if remembered:
             records.append(HistoryAppended(at_ms=at_ms, items=remembered))
         records.append(
@@ -447,9 +480,23 @@ class ThreadSession:
         """Whether the thread is leaving memory."""
         return self._closed
 
-    def _require_open(self) -> None:
-        if self._closed:
+    @property
+    def may_begin(self) -> bool:
+        """Whether the thread is idle and neither it nor the server is about to stop."""
+        return self._run is None and not self._closed and not self._draining
+
+    def require_open(self, *, for_turn: bool = False) -> None:
+        """Refuse when the thread is leaving memory, or no turn may begin any more.
+
+        Raises:
+            SessionClosed
+        """
+        if self._closed or (for_turn and self._draining):
             raise SessionClosed
+
+    def wake(self) -> None:
+        """Go on with what waits, if the thread is idle; never waits itself."""
+        self._tasks.start_soon(self.queue.go_on)
 
     def drain(self) -> None:
         """Begin no more turns; the running one goes on."""
@@ -457,7 +504,7 @@ class ThreadSession:
 
     async def close(self) -> None:
         """Accept nothing more, stop the running turn and the servers, and wait for their ends."""
-        async with self._accepting:
+        async with self.accepting:
             self._closed = True
         if self._run is not None:
             self._run.scope.cancel()

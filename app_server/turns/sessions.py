@@ -5,6 +5,7 @@ Source: docs/wire.md, "Threads".
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 import anyio
@@ -14,6 +15,7 @@ from app_server.config import Config
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
+from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
@@ -40,6 +42,10 @@ SWEEP_S = 30.0
 
 class NotLoaded(Exception):
     """The thread is not in memory."""
+
+
+class ThreadArchived(Exception):
+    """The thread is put away."""
 
 
 class Sessions:
@@ -137,6 +143,36 @@ class Sessions:
         if settings != state.settings:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         return records
+
+    async def change_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:
+        """Change the queue of a thread, loaded or not; see ThreadQueue.change.
+
+        A thread that is not loaded stays so: its queue goes on when somebody resumes it.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
+            ThreadArchived: it is put away.
+            QueueRefusal, OSError: nothing was changed.
+        """
+        while True:
+            session = self.find(thread_id)
+            if session is not None and not session.closed:
+                with suppress(SessionClosed):
+                    return await session.queue.change(plan)
+            async with self._lock(thread_id):
+                if self.find(thread_id) is not None:
+                    # It was loaded, or put away and loaded again, in between.
+                    continue
+                thread = await self._ports.store.load(thread_id)
+                try:
+                    if thread.state.archived:
+                        raise ThreadArchived(thread_id)
+                    records, result = plan(thread.state.queue)
+                    if records:
+                        await thread.append(*records)
+                finally:
+                    await self._ports.store.unload(thread)
+                return result, bool(records)
 
     async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
         self._sessions[session.thread.id] = session

@@ -3,6 +3,7 @@
 import base64
 import mimetypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
@@ -21,6 +22,15 @@ from protocol.model import JsonObject
 
 MAX_MEDIA_BYTES = 20 * 1024 * 1024
 """Bytes of a local image or sound; a larger one is named to the model instead of shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """What a user sent, as the wire and as the model have it."""
+
+    content: Sequence[UserInput]
+    items: Sequence[JsonObject]
+    client_id: str | None = None
 
 
 async def user_message(inputs: Sequence[UserInput]) -> list[JsonObject]:
