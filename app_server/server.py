@@ -312,6 +312,12 @@ class AppServer:
                 sessions,
                 self._clock,
             ),
+            LateHandlers(
+                "app_server.handlers.compaction",
+                "CompactionHandlers",
+                ("thread/compact/start",),
+                sessions,
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",

@@ -181,7 +181,7 @@ class SubmissionTaken(RecordBase):
 
 
 class QueuePaused(RecordBase):
-    """The user stopped a turn: the queue waits until another turn is started."""
+    """The user stopped a turn: the queue waits until the next message of the user's."""
 
     type: Literal["queuePaused"] = "queuePaused"
 

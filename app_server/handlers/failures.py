@@ -16,9 +16,10 @@ from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
+from app_server.turns.session import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
 from app_server.turns.sessions import NotLoaded, ThreadArchived
-from protocol.errors import RpcError, internal_error, invalid_request
+from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
+from protocol.model import JsonObject
 
 
 @contextmanager
@@ -73,6 +74,15 @@ def turn_failures(doing: str) -> Iterator[None]:
     except TurnIdMismatch as exc:
         raise invalid_request(
             str(exc), "turnIdMismatch", expected=exc.expected, found=exc.found
+        ) from exc
+    except NotSteerable as exc:
+        facts: JsonObject = {
+            "message": str(exc),
+            "codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": exc.kind}},
+            "additionalDetails": None,
+        }
+        raise RpcError(
+            INVALID_REQUEST, str(exc), data={"code": "activeTurnNotSteerable", **facts}
         ) from exc
 
 

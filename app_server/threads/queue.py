@@ -57,7 +57,7 @@ class QueueState:
 
     entries: list[SubmissionQueued] = field(default_factory=list)
     paused: bool = False
-    """The user stopped a turn, and nothing has been started since."""
+    """The user stopped a turn, and has said nothing since."""
     taken: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     """By client-chosen id; the oldest are forgotten first."""
 

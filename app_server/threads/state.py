@@ -100,7 +100,6 @@ class ThreadState:
             case TurnStarted():
                 self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
-                self.queue.paused = False
                 self.recency_at_ms = record.at_ms
             case HistoryAppended():
                 self.history.extend(record.items)
@@ -152,8 +151,10 @@ class ThreadState:
         self.queued.clear()
 
     def _complete(self, item: ThreadItem) -> None:
-        if isinstance(item, UserMessageThreadItem) and not self.preview:
-            self.preview = preview_of(item)
+        if isinstance(item, UserMessageThreadItem):
+            self.queue.paused = False
+            if not self.preview:
+                self.preview = preview_of(item)
         if self.turns:
             self.turns[-1].items.append(item)
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 import anyio.abc
@@ -24,17 +25,19 @@ from app_server.threads.live import LiveThread
 from app_server.threads.store import ThreadStore
 from app_server.turns.announcer import Announcer, TurnEnd
 from app_server.turns.approvals import ApprovalGate
+from app_server.turns.compaction_start import CompactionStart
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
+from app_server.turns.prompt import STOPPED_BY_REVIEWER
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.reviewer import Reviewer
 from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
+from app_server.turns.turn_records import end_of_turn, start_of_turn
 from app_server.turns.user_input import TurnInput
 from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
@@ -42,14 +45,9 @@ from protocol.rollout import (
     HistoryAppended,
     InputQueued,
     InputTaken,
-    ItemCompleted,
-    QueuePaused,
     Record,
     Settings,
-    SettingsChanged,
     SubmissionQueued,
-    SubmissionTaken,
-    TurnCompleted,
     TurnStarted,
 )
 from protocol.threads import (
@@ -81,6 +79,14 @@ class TurnIdMismatch(Exception):
         super().__init__(f"expected active turn id `{expected}` but found `{found}`")
         self.expected = expected
         self.found = found
+
+
+class NotSteerable(Exception):
+    """The running turn takes no directions; `kind` says what it does."""
+
+    def __init__(self, kind: Literal["compact"]) -> None:
+        super().__init__(f"cannot steer a {kind} turn")
+        self.kind = kind
 
 
 class SessionClosed(Exception):
@@ -149,6 +155,7 @@ class ThreadSession:
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
         self.accepting = anyio.Lock()
         """Held while something is accepted, and while a turn is ended."""
+        self.compaction = CompactionStart(self)
         self.queue = ThreadQueue(self, thread, self.announcer, ports.requirements)
         self._run: TurnRun | None = None
         self._closed = False
@@ -170,6 +177,11 @@ class ThreadSession:
                 flags.append("waitingOnApproval")
             return ActiveThreadStatus(active_flags=flags)
         return SystemErrorThreadStatus() if self._broken else IdleThreadStatus()
+
+    @property
+    def run(self) -> TurnRun | None:
+        """The running turn, if there is one."""
+        return self._run
 
     @property
     def active_turn_id(self) -> str | None:
@@ -245,36 +257,46 @@ class ThreadSession:
             OSError: the disk refused; nothing was accepted.
         """
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
-        records: list[Record] = []
-        if settings != self.thread.state.settings:
-            records.append(SettingsChanged(at_ms=at_ms, settings=settings))
-        records.append(TurnStarted(at_ms=at_ms, turn_id=turn_id))
         user_message = self._user_message(user_input, at_ms)
-        items = list(user_input.items)
-        if submission is not None and user_message is not None:
-            records.append(
-                SubmissionTaken(
-                    at_ms=at_ms,
-                    submission_id=submission.submission_id,
-                    turn_id=turn_id,
-                    message=user_message,
-                    items=items,
-                )
+        await self.thread.append(
+            *start_of_turn(
+                self.thread.state,
+                TurnStarted(at_ms=at_ms, turn_id=turn_id),
+                settings,
+                user_message,
+                user_input.items,
+                submission,
             )
-        else:
-            if user_message is not None:
-                records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
-            if items:
-                records.append(HistoryAppended(at_ms=at_ms, items=items))
-        await self.thread.append(*records)
-        run = self._run = self._make_run(turn_id, options)
+        )
+        begin = self._begins(self._make_run(turn_id, options), user_message)
         self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
+        return turn_id, begin
+
+    async def accept_compaction(self) -> Callable[[], None]:
+        """Begin a turn that compacts, in the log; with `accepting` held and no turn running.
+
+        Raises:
+            OSError: the disk refused; nothing was begun.
+        """
+        turn_id = self._clock.new_id()
+        await self.thread.append(TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id))
+        return self._begins(self._make_run(turn_id, TurnOptions(), compacts=True), None)
+
+    def _begins(
+        self, run: TurnRun, user_message: UserMessageThreadItem | None
+    ) -> Callable[[], None]:
+        self._run = run
         self.idle = anyio.Event()
 
         def begin() -> None:
             self._tasks.start_soon(self._run_turn, run, user_message)
 
-        return turn_id, begin
+        return begin
+
+    async def _go_on(self) -> None:
+        """Begin what waits for the thread to be idle: a compaction, else queued input."""
+        if not await self.compaction.go_on():
+            await self.queue.go_on()
 
     def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageThreadItem | None:
         if not user_input.content:
@@ -287,7 +309,7 @@ class ThreadSession:
             completed_at_ms=at_ms,
         )
 
-    def _make_run(self, turn_id: str, options: TurnOptions) -> TurnRun:
+    def _make_run(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
         recorder = TurnRecorder(self.thread, turn_id, self._clients, self._clock)
         tools = TurnTools(
             servers=self.servers,
@@ -307,6 +329,7 @@ class ThreadSession:
             ToolRouter(tools),
             options,
             self._settings,
+            compacts=compacts,
         )
 
     def _turn_metadata(self) -> JsonObject:
@@ -319,14 +342,15 @@ class ThreadSession:
         """Give the running turn more input; when this returns, it is on disk.
 
         Raises:
-            NoActiveTurn, TurnIdMismatch, SessionClosed
+            NoActiveTurn, TurnIdMismatch, NotSteerable, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
         async with self.accepting:
             self.require_open()
             if self._run is not None and expected_turn_id != self._run.id:
                 raise TurnIdMismatch(expected_turn_id, self._run.id)
-            self.require_active(expected_turn_id)
+            if self.require_active(expected_turn_id).is_compaction:
+                raise NotSteerable("compact")
             await self._queue(user_input, mcp_meta)
 
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
@@ -435,26 +459,19 @@ class ThreadSession:
                         await self._end_turn(
                             run, "interrupted" if failure is None else "failed", failure
                         )
-        await self.queue.go_on()
+        await self._go_on()
 
     async def _end_turn(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         at_ms = self._clock.now_ms()
-        records: list[Record] = []
-        remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
-        if end == "interrupted":
-            remembered.append(message("developer", run.interruption))
-            if run.pauses_queue:
-                records.append(QueuePaused(at_ms=at_ms))
-        if remembered:
-            records.append(HistoryAppended(at_ms=at_ms, items=remembered))
-        records.append(
-            TurnCompleted(
-                at_ms=at_ms,
-                turn_id=run.id,
-                status=end,
-                error=error,
-                duration_ms=at_ms - run.started_at_ms,
-            )
+        records = end_of_turn(
+            self.thread.state,
+            run.id,
+            at_ms,
+            run.started_at_ms,
+            end,
+            error,
+            run.interruption,
+            pauses_queue=run.pauses_queue,
         )
         left = list(self.thread.state.queued)
         try:
@@ -496,7 +513,7 @@ class ThreadSession:
 
     def wake(self) -> None:
         """Go on with what waits, if the thread is idle; never waits itself."""
-        self._tasks.start_soon(self.queue.go_on)
+        self._tasks.start_soon(self._go_on)
 
     def drain(self) -> None:
         """Begin no more turns; the running one goes on."""

@@ -17,6 +17,7 @@ from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
 from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
+from app_server.turns.compaction_settings import compaction_limit, read_compact_prompt
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.providers import read_providers
@@ -94,7 +95,7 @@ class Sessions:
         """
         self._require_open()
         base = self._base
-        mcp, settings = read_mcp_settings(config), _session_settings(config)
+        mcp, settings = read_mcp_settings(config), await _session_settings(config)
         async with self._lock(created.thread_id):
             thread = await self._ports.store.create(created)
             session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
@@ -126,7 +127,7 @@ class Sessions:
             try:
                 config, settings = await configure(thread.state)
                 await thread.append(*self._repairs(thread.state, settings))
-                mcp, session_settings = read_mcp_settings(config), _session_settings(config)
+                mcp, session_settings = read_mcp_settings(config), await _session_settings(config)
             except BaseException:
                 await self._ports.store.unload(thread)
                 raise
@@ -264,12 +265,14 @@ class Sessions:
                 tasks.start_soon(self.unload, session.thread.id)
 
 
-def _session_settings(config: Config) -> SessionSettings:
+async def _session_settings(config: Config) -> SessionSettings:
     view = config.view()
     tokens = view.integer("tool_output_token_limit")
     return SessionSettings(
         providers=read_providers(config),
         context_window=view.integer("model_context_window"),
+        compact_at=compaction_limit(view),
+        compact_prompt=await read_compact_prompt(view),
         output_limit_bytes=(
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),

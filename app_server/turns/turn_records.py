@@ -1,0 +1,93 @@
+"""What the log gets when a turn begins and when it ends. No I/O.
+
+Source: docs/wire.md, "Rollout lines".
+"""
+
+from collections.abc import Sequence
+
+from app_server.threads.state import ThreadState
+from app_server.turns.announcer import TurnEnd
+from app_server.turns.prompt import message, outputs_for_open_calls
+from protocol.items import UserMessageThreadItem
+from protocol.model import JsonObject
+from protocol.rollout import (
+    HistoryAppended,
+    ItemCompleted,
+    QueuePaused,
+    Record,
+    Settings,
+    SettingsChanged,
+    SubmissionQueued,
+    SubmissionTaken,
+    TurnCompleted,
+    TurnStarted,
+)
+from protocol.turns import TurnError
+
+
+def start_of_turn(
+    state: ThreadState,
+    started: TurnStarted,
+    settings: Settings,
+    user_message: UserMessageThreadItem | None,
+    items: Sequence[JsonObject],
+    submission: SubmissionQueued | None,
+) -> list[Record]:
+    """Write down a turn that was accepted, with what the user said and what the model is to see.
+
+    Input that was queued leaves the queue in the line that makes it a message: a write that is cut
+    off by a crash neither loses nor doubles it.
+    """
+    at_ms, turn_id = started.at_ms, started.turn_id
+    records: list[Record] = []
+    if settings != state.settings:
+        records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+    records.append(started)
+    if submission is not None and user_message is not None:
+        records.append(
+            SubmissionTaken(
+                at_ms=at_ms,
+                submission_id=submission.submission_id,
+                turn_id=turn_id,
+                message=user_message,
+                items=list(items),
+            )
+        )
+        return records
+    if user_message is not None:
+        records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
+    if items:
+        records.append(HistoryAppended(at_ms=at_ms, items=list(items)))
+    return records
+
+
+def end_of_turn(
+    state: ThreadState,
+    turn_id: str,
+    at_ms: int,
+    started_at_ms: int,
+    end: TurnEnd,
+    error: TurnError | None,
+    interruption: str,
+    *,
+    pauses_queue: bool,
+) -> list[Record]:
+    """Write down how a turn ended, and what the model is to know of that."""
+    records: list[Record] = []
+    remembered = outputs_for_open_calls(state.history) if end != "completed" else []
+    if end == "interrupted":
+        remembered.append(message("developer", interruption))
+    if remembered:
+        records.append(HistoryAppended(at_ms=at_ms, items=remembered))
+    records.append(
+        TurnCompleted(
+            at_ms=at_ms,
+            turn_id=turn_id,
+            status=end,
+            error=error,
+            duration_ms=at_ms - started_at_ms,
+        )
+    )
+    if end == "interrupted" and pauses_queue:
+        records.append(QueuePaused(at_ms=at_ms))
+    return records
