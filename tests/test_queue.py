@@ -18,6 +18,7 @@ from app_server.threads.queue import (
     changing,
     removing,
     reordering,
+    size_of,
 )
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput, UserMessageThreadItem
@@ -29,6 +30,7 @@ from tests.harness import (
     ScriptedModel,
     Served,
     WireClient,
+    WireError,
     claim,
     methods_of,
     says,
@@ -407,6 +409,7 @@ async def test_a_pause_outlives_a_restart(tmp_path: Path) -> None:
         async with serve(tmp_path, model=model) as served, served.client() as client:
             queue = Queue(client, queue.thread_id)
             await client.call("thread/resume", {"threadId": queue.thread_id})
+            await client.wait_for("thread/queue/changed")
             await queue.add("three")
             await queue.call("start")
             for _ in range(2):
@@ -460,6 +463,32 @@ async def test_demands_that_cannot_be_read_hold_the_queue_and_a_warning_says_so(
         await queue.call("start")
         assert (await queue.turn())["status"] == "completed"
         assert await queue.messages() == [["waits"]]
+
+
+async def test_a_queue_that_changes_while_its_thread_is_put_away_goes_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        queue, gate, _ = await busy(served, client)
+        second = Queue(other, queue.thread_id)
+        await client.request("thread/archive", {"threadId": queue.thread_id})
+        outcomes: list[str] = []
+        for number in range(5):
+            try:
+                await second.add(str(number))
+            except WireError as error:
+                outcomes.append(error.data["code"])
+            else:
+                outcomes.append("queued")
+        gate.opened.set()
+        await client.wait_for("thread/archived")
+        assert set(outcomes) <= {"queued", "threadArchived"}
+        await client.call("thread/unarchive", {"threadId": queue.thread_id})
+        await client.call("thread/resume", {"threadId": queue.thread_id})
+        for _ in range(outcomes.count("queued")):
+            await queue.turn()
+        queued = [[str(n)] for n, outcome in enumerate(outcomes) if outcome == "queued"]
+        assert await queue.messages() == [["one"], *queued]
 
 
 async def test_a_queue_of_many_clients_keeps_every_entry_once(tmp_path: Path) -> None:
@@ -550,6 +579,7 @@ def test_an_entry_is_in_the_queue_or_taken_or_removed_and_never_two_of_them(
         for record in records:
             queue.apply(record)
         assert [e.submission_id for e in queue.entries] == model
+        assert queue.sizes == {e.submission_id: size_of(e) for e in queue.entries}
 
 
 async def test_what_waits_is_the_same_after_it_was_read_back(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from app_server.threads.queue import (
     changing,
     removing,
     reordering,
-    size_of,
 )
 from app_server.threads.store import ThreadStore
 from app_server.turns.session import ThreadSession
@@ -141,7 +140,7 @@ class QueueHandlers:
         page: list[QueuedSubmission] = []
         left = MAX_ENTRY_BYTES
         for entry in queue.entries[first : first + limit]:
-            left -= size_of(entry)
+            left -= queue.sizes[entry.submission_id]
             if page and left < 0:
                 break
             page.append(_shown(entry))

@@ -223,7 +223,7 @@ class ThreadHandlers:
                     thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
                 ),
             )
-        session.wake()
+        session.resumed()
 
     async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
         """Look at a thread without loading it."""

@@ -60,6 +60,8 @@ class QueueState:
     """The user stopped a turn, and has said nothing since."""
     taken: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     """By client-chosen id; the oldest are forgotten first."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the entries as JSON, by id."""
 
     @property
     def next(self) -> SubmissionQueued | None:
@@ -86,17 +88,9 @@ class QueueState:
         match record:
             case SubmissionQueued():
                 self.entries.append(record)
+                self.sizes[record.submission_id] = size_of(record)
             case SubmissionChanged():
-                changed = {
-                    "input": record.input,
-                    "responsesapi_client_metadata": record.responsesapi_client_metadata,
-                }
-                self.entries = [
-                    entry.model_copy(update=changed)
-                    if entry.submission_id == record.submission_id
-                    else entry
-                    for entry in self.entries
-                ]
+                self._change(record)
             case SubmissionRemoved():
                 self._drop(record.submission_id)
             case SubmissionTaken():
@@ -108,7 +102,18 @@ class QueueState:
             case QueuePaused():
                 self.paused = True
 
+    def _change(self, record: SubmissionChanged) -> None:
+        for place, entry in enumerate(self.entries):
+            if entry.submission_id == record.submission_id:
+                update = {
+                    "input": record.input,
+                    "responsesapi_client_metadata": record.responsesapi_client_metadata,
+                }
+                self.entries[place] = entry.model_copy(update=update)
+                self.sizes[record.submission_id] = size_of(self.entries[place])
+
     def _drop(self, submission_id: str) -> None:
+        self.sizes.pop(submission_id, None)
         self.entries = [e for e in self.entries if e.submission_id != submission_id]
 
     def _remember(self, submission_id: str) -> None:
@@ -238,8 +243,8 @@ def _check_size(queue: QueueState, entry: SubmissionQueued) -> None:
             "queuedSubmissionTooLarge",
             maxBytes=MAX_ENTRY_BYTES,
         )
-    others = (e for e in queue.entries if e.submission_id != entry.submission_id)
-    if size + sum(map(size_of, others)) > MAX_QUEUE_BYTES:
+    others = sum(queue.sizes.values()) - queue.sizes.get(entry.submission_id, 0)
+    if size + others > MAX_QUEUE_BYTES:
         raise QueueRefusal(
             f"queue cannot have more than {MAX_QUEUE_BYTES} bytes",
             "queueFull",

@@ -511,6 +511,12 @@ class ThreadSession:
         if self._closed or (for_turn and self._draining):
             raise SessionClosed
 
+    def resumed(self) -> None:
+        """Tell a client that has come of the queue, and go on with what waits."""
+        if self.queue.state.entries:
+            self.announcer.queue_changed()
+        self.wake()
+
     def wake(self) -> None:
         """Go on with what waits, if the thread is idle; never waits itself."""
         self._tasks.start_soon(self._go_on)

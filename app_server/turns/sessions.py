@@ -4,7 +4,7 @@ Source: docs/wire.md, "Threads".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
@@ -161,19 +161,23 @@ class Sessions:
                 with suppress(SessionClosed):
                     return await session.queue.change(plan)
             async with self._lock(thread_id):
-                if self.find(thread_id) is not None:
-                    # It was loaded, or put away and loaded again, in between.
-                    continue
-                thread = await self._ports.store.load(thread_id)
-                try:
-                    if thread.state.archived:
-                        raise ThreadArchived(thread_id)
-                    records, result = plan(thread.state.queue)
-                    if records:
-                        await thread.append(*records)
-                finally:
-                    await self._ports.store.unload(thread)
-                return result, bool(records)
+                if (session := self.find(thread_id)) is None:
+                    return await self._change_stored_queue(thread_id, plan)
+                if session.closed:
+                    await self._put_away(session)
+
+    async def _change_stored_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:
+        outcome: list[tuple[Result, bool]] = []
+
+        def amend(state: ThreadState) -> Sequence[Record]:
+            if state.archived:
+                raise ThreadArchived(thread_id)
+            records, result = plan(state.queue)
+            outcome.append((result, bool(records)))
+            return records
+
+        await self._ports.store.amend(thread_id, amend)
+        return outcome[0]
 
     async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
         self._sessions[session.thread.id] = session
