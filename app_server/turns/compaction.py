@@ -11,6 +11,7 @@ from functools import partial
 from app_server.turns.context import (
     compacted,
     estimated_tokens,
+    kept_tokens,
     split_unseen,
     without_oldest,
     worth_compacting,
@@ -66,12 +67,17 @@ class Compactor:
         self,
         recorder: TurnRecorder,
         calls: ModelCalls,
+        limit: int | None,
         prompt: str | None,
         surroundings: Callable[[], tuple[Sequence[JsonObject], Sequence[str]]],
     ) -> None:
-        """`prompt` None means ours; `surroundings` are the tools and notes of the next request."""
+        """`limit` bounds what is kept; `prompt` None means ours.
+
+        `surroundings` gives the tools and notes of the next request.
+        """
         self._recorder = recorder
         self._calls = calls
+        self._keep = kept_tokens(limit)
         self._prompt = prompt or PROMPT
         self._surroundings = surroundings
 
@@ -105,7 +111,7 @@ class Compactor:
             await recorder.completed(item)
             return
         summary = await self._sum_up(seen)
-        history = compacted(seen, summary, unseen)
+        history = compacted(seen, summary, unseen, self._keep)
         account = calls.measured(self._size_of(history))
         at_ms = item.completed_at_ms = recorder.now_ms()
         await recorder.thread.append(

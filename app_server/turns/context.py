@@ -16,7 +16,9 @@ BYTES_PER_TOKEN = 4
 MEDIA_TOKENS = 2_000
 """What an image, a sound or a file counts as, however many bytes it has."""
 KEPT_USER_TOKENS = 20_000
-"""Of the user's own messages that a compaction keeps as they are, newest first."""
+"""At most, of the user's own messages that a compaction keeps as they are, newest first."""
+KEPT_SHARE = 4
+"""Of a limit, what is kept is one such part at most: else the next compaction would be near."""
 MAX_SUMMARY_BYTES = 64 * 1024
 
 SUMMARY_PREFIX = (
@@ -65,16 +67,24 @@ def worth_compacting(seen: Sequence[JsonObject]) -> bool:
     return bool(seen) and not is_summary(seen[-1])
 
 
+def kept_tokens(limit: int | None) -> int:
+    """Return how much of the user's own messages a compaction keeps under a limit of tokens."""
+    return KEPT_USER_TOKENS if limit is None else min(KEPT_USER_TOKENS, limit // KEPT_SHARE)
+
+
 def compacted(
-    seen: Sequence[JsonObject], summary: str, unseen: Sequence[JsonObject] = ()
+    seen: Sequence[JsonObject],
+    summary: str,
+    unseen: Sequence[JsonObject] = (),
+    keep: int = KEPT_USER_TOKENS,
 ) -> list[JsonObject]:
     """Make the history that takes the place of another.
 
-    It has the newest of the user's own messages, as text, up to KEPT_USER_TOKENS; the summary; and
+    It has the newest of the user's own messages, as text, up to `keep` tokens; the summary; and
     what the model has not seen yet.
     """
     kept: list[JsonObject] = []
-    left = KEPT_USER_TOKENS * BYTES_PER_TOKEN
+    left = keep * BYTES_PER_TOKEN
     for item in reversed(seen):
         if left <= 0 or item.get("role") != "user" or is_summary(item):
             continue

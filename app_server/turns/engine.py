@@ -111,6 +111,7 @@ class TurnRun:
         self._compactor = Compactor(
             recorder,
             self._calls,
+            settings.compact_at,
             settings.compact_prompt,
             lambda: (router.declarations(), router.notes()),
         )
