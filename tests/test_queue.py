@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.threads.live import LiveThread
 from app_server.threads.queue import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -22,7 +24,7 @@ from app_server.threads.queue import (
 )
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput, UserMessageThreadItem
-from protocol.rollout import SubmissionQueued, SubmissionTaken
+from protocol.rollout import Record, SubmissionQueued, SubmissionTaken
 from tests.harness import (
     REQUIREMENTS,
     Gate,
@@ -415,6 +417,74 @@ async def test_a_pause_outlives_a_restart(tmp_path: Path) -> None:
             for _ in range(2):
                 await queue.turn()
             assert await queue.messages() == [["one"], ["two"], ["three"]]
+
+
+@claim("queue:pause")
+async def test_a_compaction_does_not_end_a_pause_and_an_interrupted_one_begins_one(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        queue = Queue(client, await client.start_thread())
+        await client.turn(queue.thread_id, "one")
+        gate = Gate()
+        served.model.scripts.append([gate])
+        await client.call("thread/compact/start", {"threadId": queue.thread_id})
+        await gate.wait_until_reached()
+        await client.call("turn/interrupt", {"threadId": queue.thread_id, "turnId": ""})
+        await queue.turn()
+        gate.opened.set()
+        await queue.add("two")
+        await client.call("thread/compact/start", {"threadId": queue.thread_id})
+        assert (await queue.turn())["status"] == "completed"
+        assert await queue.words() == ["two"]
+        await queue.call("start")
+        await queue.turn()
+        assert await queue.messages() == [["one"], [], [], ["two"]]
+
+
+async def test_a_server_that_stops_begins_nothing_and_keeps_what_waits(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        queue, gate, _ = await busy(served, client)
+        await queue.add("two")
+        served.app.stop()
+        gate.opened.set()
+        assert (await queue.turn())["status"] == "completed"
+        with pytest.raises(anyio.EndOfStream):
+            await client.wait_for("turn/started")
+    state = await ThreadStore(tmp_path).read(queue.thread_id)
+    assert [e.client_user_message_id for e in state.queue.entries] == ["two"]
+    assert [turn.status for turn in state.turns] == ["completed"]
+    assert not state.queue.paused
+
+
+async def test_a_disk_that_refuses_leaves_an_entry_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        queue, gate, _ = await busy(served, client)
+        append = LiveThread.append
+        full = True
+
+        async def refuse(self: LiveThread, *records: Record, sync: bool = True) -> None:
+            if full and any(
+                isinstance(record, SubmissionQueued | SubmissionTaken) for record in records
+            ):
+                raise OSError(28, "No space left on device")
+            await append(self, *records, sync=sync)
+
+        await queue.add("two")
+        monkeypatch.setattr(LiveThread, "append", refuse)
+        refused = await queue.refusal("add", input=text("three"), clientUserMessageId="three")
+        assert (refused[0], refused[2]["code"]) == (-32603, "storageFailed")
+        gate.opened.set()
+        await queue.turn()
+        assert (await queue.refusal("start"))[2]["code"] == "storageFailed"
+        assert await queue.words() == ["two"]
+        full = False
+        await queue.add("three")
+        for _ in range(2):
+            await queue.turn()
+        assert await queue.messages() == [["one"], ["two"], ["three"]]
 
 
 @claim("queue:where")

@@ -88,7 +88,8 @@ class CompactionStart:
                     return True
                 self._is_due = False
                 begin = await self._host.accept_compaction()
-        except OSError:
+        except Exception:
+            # Nobody is above this but the server, which goes on.
             logger.exception("a compaction cannot begin")
         else:
             begin()

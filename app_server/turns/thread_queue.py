@@ -130,10 +130,11 @@ class ThreadQueue:
                 if entry is None or not self._host.may_begin:
                     return
                 _, begin = await self._take(entry)
-        except OSError:
-            logger.exception("the queue of thread %s cannot go on", self._thread.id)
         except ConfigError as exc:
             self._announcer.warning(f"queued input waits, as nothing may start: {exc}")
+        except Exception:
+            # Nobody is above this but the server, which goes on.
+            logger.exception("the queue of thread %s cannot go on", self._thread.id)
         else:
             self._begin(begin)
 
