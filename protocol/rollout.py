@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
-from protocol.model import Json, JsonObject, WireModel
+from protocol.model import Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.specs import type_adapter
 from protocol.turns import ThreadTokenUsage, TurnError
@@ -88,6 +88,8 @@ class InputQueued(RecordBase):
     """Raw Responses items."""
     message: UserMessageThreadItem | None = None
     """The user message that it is, unless it was injected."""
+    submission_id: str | None = absent_if_none()
+    """Of the entry of the thread's queue that this was; it leaves the queue with this line."""
 
 
 class InputTaken(RecordBase):
@@ -170,18 +172,14 @@ class QueueReordered(RecordBase):
 
 
 class SubmissionTaken(RecordBase):
-    """Queued input that is the message of the running turn: one line, as half of it is no state."""
+    """Queued input became a turn, and does not wait any more, whatever becomes of the turn."""
 
     type: Literal["submissionTaken"] = "submissionTaken"
     submission_id: str
-    turn_id: str
-    message: UserMessageThreadItem
-    items: list[JsonObject]
-    """Raw Responses items that the model sees."""
 
 
 class QueuePaused(RecordBase):
-    """The user stopped a turn: the queue waits until the next message of the user's."""
+    """The queue waits until another turn is started."""
 
     type: Literal["queuePaused"] = "queuePaused"
 

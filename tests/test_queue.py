@@ -22,9 +22,17 @@ from app_server.threads.queue import (
     reordering,
     size_of,
 )
+from app_server.threads.state import replay
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput, UserMessageThreadItem
-from protocol.rollout import Record, SubmissionQueued, SubmissionTaken
+from protocol.rollout import (
+    InputQueued,
+    InputTaken,
+    Record,
+    SubmissionQueued,
+    SubmissionTaken,
+    parse_record,
+)
 from tests.harness import (
     REQUIREMENTS,
     Gate,
@@ -467,7 +475,7 @@ async def test_a_disk_that_refuses_leaves_an_entry_in_the_queue(
 
         async def refuse(self: LiveThread, *records: Record, sync: bool = True) -> None:
             if full and any(
-                isinstance(record, SubmissionQueued | SubmissionTaken) for record in records
+                isinstance(record, SubmissionQueued | InputQueued) for record in records
             ):
                 raise OSError(28, "No space left on device")
             await append(self, *records, sync=sync)
@@ -590,10 +598,7 @@ def entry(number: int, words: str = "x", client_id: str | None = None) -> Submis
 
 
 def taken(number: int) -> SubmissionTaken:
-    message = UserMessageThreadItem(id="m", content=[])
-    return SubmissionTaken(
-        at_ms=0, submission_id=f"s{number}", turn_id="t", message=message, items=[]
-    )
+    return SubmissionTaken(at_ms=0, submission_id=f"s{number}")
 
 
 def test_the_bytes_of_a_queue_are_bounded() -> None:
@@ -668,3 +673,38 @@ async def test_what_waits_is_the_same_after_it_was_read_back(tmp_path: Path) -> 
             TextUserInput(type="text", text="KEPT"),
         ]
         assert state.queue.paused
+
+
+@claim("queue:kill")
+async def test_every_beginning_of_a_log_has_an_entry_once(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        queue, gate, _ = await busy(served, client)
+        for words in ("two", "three"):
+            await queue.add(words)
+        gate.opened.set()
+        for _ in range(3):
+            await queue.turn()
+        path = ThreadStore(tmp_path).path_of(queue.thread_id)
+        lines = path.read_bytes().splitlines()
+    records = [record for line in lines if (record := parse_record(line)) is not None]
+    assert len(records) == len(lines)
+    for length in range(1, len(records) + 1):
+        state = replay(records[:length])
+        state.give_up_open_turn(0)
+        waiting = [e.client_user_message_id for e in state.queue.entries]
+        said = [
+            item.client_id
+            for turn in state.turns
+            for item in turn.items
+            if isinstance(item, UserMessageThreadItem) and item.client_id is not None
+        ]
+        added = [
+            record.client_user_message_id
+            for record in records[:length]
+            if isinstance(record, SubmissionQueued)
+        ]
+        assert said + waiting == added
+    # What dropped the turns would not bring their input back.
+    kept = [r for r in records if not isinstance(r, InputQueued | InputTaken)]
+    state = replay(kept)
+    assert (state.queue.entries, len(state.queue.taken)) == ([], 2)

@@ -1,7 +1,7 @@
 """A thread's queue: input that waits until the thread is idle, and becomes a turn each. No I/O.
 
 A change is planned against the state, written as records and then applied, so that a refused change
-leaves no trace. An entry leaves the queue in the same line of the log that makes it a message.
+leaves no trace. An entry leaves the queue with the line of the log that makes it a message.
 Source: docs/queue.md.
 """
 
@@ -57,7 +57,7 @@ class QueueState:
 
     entries: list[SubmissionQueued] = field(default_factory=list)
     paused: bool = False
-    """The user stopped a turn, and has said nothing since."""
+    """The user stopped a turn, and none has been started since."""
     taken: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     """By client-chosen id; the oldest are forgotten first."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -94,8 +94,7 @@ class QueueState:
             case SubmissionRemoved():
                 self._drop(record.submission_id)
             case SubmissionTaken():
-                self._remember(record.submission_id)
-                self._drop(record.submission_id)
+                self.take(record.submission_id)
             case QueueReordered():
                 places = {each: place for place, each in enumerate(record.submission_ids)}
                 self.entries.sort(key=lambda e: places.get(e.submission_id, len(places)))
@@ -116,13 +115,15 @@ class QueueState:
         self.sizes.pop(submission_id, None)
         self.entries = [e for e in self.entries if e.submission_id != submission_id]
 
-    def _remember(self, submission_id: str) -> None:
+    def take(self, submission_id: str) -> None:
+        """Let an entry be a turn; one that is not there changes nothing."""
         for entry in self.entries:
             if entry.submission_id == submission_id and entry.client_user_message_id:
                 known = Remembered(submission_id, digest(entry.input))
                 self.taken[entry.client_user_message_id] = known
                 if len(self.taken) > MAX_REMEMBERED:
                     self.taken.popitem(last=False)
+        self._drop(submission_id)
 
 
 Plan: TypeAlias = Callable[[QueueState], tuple[Sequence[QueueRecord], Result]]

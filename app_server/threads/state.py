@@ -100,11 +100,14 @@ class ThreadState:
             case TurnStarted():
                 self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
+                self.queue.paused = False
                 self.recency_at_ms = record.at_ms
             case HistoryAppended():
                 self.history.extend(record.items)
             case InputQueued():
                 self.queued.append(record)
+                if record.submission_id is not None:
+                    self.queue.take(record.submission_id)
             case InputTaken():
                 self._take_input()
             case ItemCompleted():
@@ -115,14 +118,11 @@ class ThreadState:
             case HistoryCompacted():
                 self.history = list(record.items)
                 self.measured = 0
-            case SubmissionTaken():
-                self.history.extend(record.items)
-                self._complete(record.message)
-                self.queue.apply(record)
             case (
                 SubmissionQueued()
                 | SubmissionChanged()
                 | SubmissionRemoved()
+                | SubmissionTaken()
                 | QueueReordered()
                 | QueuePaused()
             ):
@@ -151,10 +151,8 @@ class ThreadState:
         self.queued.clear()
 
     def _complete(self, item: ThreadItem) -> None:
-        if isinstance(item, UserMessageThreadItem):
-            self.queue.paused = False
-            if not self.preview:
-                self.preview = preview_of(item)
+        if isinstance(item, UserMessageThreadItem) and not self.preview:
+            self.preview = preview_of(item)
         if self.turns:
             self.turns[-1].items.append(item)
 

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 class CompactionHost(Protocol):
     """The thread that is compacted."""
 
+    beginning: anyio.Lock
+    """Held, before `accepting`, to begin turns."""
     accepting: anyio.Lock
     """Held while something is accepted, and while a turn is ended."""
 
@@ -64,7 +66,7 @@ class CompactionStart:
             SessionClosed
             OSError: the disk refused; nothing was begun.
         """
-        async with self._host.accepting:
+        async with self._host.beginning, self._host.accepting:
             self._host.require_open(for_turn=True)
             run = self._host.run
             if run is None:
@@ -83,7 +85,7 @@ class CompactionStart:
         if not self._is_due:
             return False
         try:
-            async with self._host.accepting:
+            async with self._host.beginning, self._host.accepting:
                 if not self._host.may_begin:
                     return True
                 self._is_due = False

@@ -37,7 +37,7 @@ from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
-from app_server.turns.turn_records import end_of_turn, start_of_turn
+from app_server.turns.turn_records import end_of_turn, start_of_compaction, start_of_turn
 from app_server.turns.user_input import TurnInput
 from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
@@ -153,6 +153,8 @@ class ThreadSession:
         self._tasks = tasks
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
+        self.beginning = anyio.Lock()
+        """Held, before `accepting`, to begin turns: whoever has it keeps an idle thread idle."""
         self.accepting = anyio.Lock()
         """Held while something is accepted, and while a turn is ended."""
         self.compaction = CompactionStart(self)
@@ -234,7 +236,7 @@ class ThreadSession:
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
-        async with self.accepting:
+        async with self.beginning, self.accepting:
             self.require_open()
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
@@ -279,7 +281,8 @@ class ThreadSession:
             OSError: the disk refused; nothing was begun.
         """
         turn_id = self._clock.new_id()
-        await self.thread.append(TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id))
+        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
+        await self.thread.append(*start_of_compaction(self.thread.state, started))
         return self._begins(self._make_run(turn_id, TurnOptions(), compacts=True), None)
 
     def _begins(

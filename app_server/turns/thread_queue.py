@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 class QueueHost(Protocol):
     """The thread that a queue belongs to."""
 
+    beginning: anyio.Lock
+    """Held, before `accepting`, to begin turns."""
     accepting: anyio.Lock
     """Held while something is accepted, and while a turn is ended."""
 
@@ -106,7 +108,7 @@ class ThreadQueue:
             ConfigError: an administrator's demands cannot be read.
             SessionClosed, OSError
         """
-        async with self._host.accepting:
+        async with self._host.beginning, self._host.accepting:
             self._host.require_open(for_turn=True)
             if submission_id is not None:
                 entry = self.state.find(submission_id)
@@ -125,7 +127,7 @@ class ThreadQueue:
         What cannot be begun stays in the queue; the end of a turn, or another entry, tries again.
         """
         try:
-            async with self._host.accepting:
+            async with self._host.beginning, self._host.accepting:
                 entry = self.state.next
                 if entry is None or not self._host.may_begin:
                     return

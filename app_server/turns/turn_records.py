@@ -12,6 +12,8 @@ from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
+    InputQueued,
+    InputTaken,
     ItemCompleted,
     QueuePaused,
     Record,
@@ -35,30 +37,41 @@ def start_of_turn(
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
-    Input that was queued leaves the queue in the line that makes it a message: a write that is cut
-    off by a crash neither loses nor doubles it.
+    Queued input leaves the queue with the one line that makes it a message: a write that is cut off
+    by a crash neither loses nor doubles it.
     """
     at_ms, turn_id = started.at_ms, started.turn_id
     records: list[Record] = []
     if settings != state.settings:
         records.append(SettingsChanged(at_ms=at_ms, settings=settings))
     records.append(started)
-    if submission is not None and user_message is not None:
+    if submission is not None:
+        submission_id = submission.submission_id
         records.append(
-            SubmissionTaken(
+            InputQueued(
                 at_ms=at_ms,
-                submission_id=submission.submission_id,
-                turn_id=turn_id,
-                message=user_message,
+                input_id=submission_id,
                 items=list(items),
+                message=user_message,
+                submission_id=submission_id,
             )
         )
-        return records
+        # The second is for those who drop the turn later: its input does not wait again.
+        return [
+            *records,
+            InputTaken(at_ms=at_ms),
+            SubmissionTaken(at_ms=at_ms, submission_id=submission_id),
+        ]
     if user_message is not None:
         records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
     if items:
         records.append(HistoryAppended(at_ms=at_ms, items=list(items)))
     return records
+
+
+def start_of_compaction(state: ThreadState, started: TurnStarted) -> list[Record]:
+    """Write down a turn that nobody said anything in: a pause of the queue outlives it."""
+    return [started, QueuePaused(at_ms=started.at_ms)] if state.queue.paused else [started]
 
 
 def end_of_turn(
