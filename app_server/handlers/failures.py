@@ -15,8 +15,8 @@ from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, Tra
 from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound
+from app_server.turns.refusals import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.session import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
 from app_server.turns.sessions import NotLoaded, ThreadArchived
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
 from protocol.model import JsonObject

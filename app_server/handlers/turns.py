@@ -18,8 +18,9 @@ from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.turns.engine import TurnOptions
+from app_server.turns.refusals import NoActiveTurn, TurnIdMismatch
 from app_server.turns.required import refuse_overrides, with_required
-from app_server.turns.session import NoActiveTurn, ThreadSession, TurnIdMismatch
+from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from app_server.turns.settings import Overrides, with_overrides
 from app_server.turns.user_input import TurnInput, user_message

@@ -6,12 +6,12 @@ Source: docs/compaction.md.
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Protocol
 
-import anyio
-
 from app_server.turns.engine import TurnRun
+from app_server.turns.refusals import SessionClosed
 
 logger = logging.getLogger(__name__)
 
@@ -19,24 +19,15 @@ logger = logging.getLogger(__name__)
 class CompactionHost(Protocol):
     """The thread that is compacted."""
 
-    beginning: anyio.Lock
-    """Held, before `accepting`, to begin turns."""
-    accepting: anyio.Lock
-    """Held while something is accepted, and while a turn is ended."""
-
     @property
     def run(self) -> TurnRun | None:
         """The running turn, if there is one."""
 
-    @property
-    def may_begin(self) -> bool:
-        """Whether the thread is idle and neither it nor the server is about to stop."""
-
-    def require_open(self, *, for_turn: bool = False) -> None:
-        """Refuse when the thread is leaving memory, or no turn may begin any more.
+    def beginning(self) -> AbstractAsyncContextManager[None]:
+        """Let no turn begin or end elsewhere while the context lasts.
 
         Raises:
-            SessionClosed
+            SessionClosed: no turn begins any more.
         """
 
     async def accept_compaction(self) -> Callable[[], None]:
@@ -66,8 +57,7 @@ class CompactionStart:
             SessionClosed
             OSError: the disk refused; nothing was begun.
         """
-        async with self._host.beginning, self._host.accepting:
-            self._host.require_open(for_turn=True)
+        async with self._host.beginning():
             run = self._host.run
             if run is None:
                 return await self._host.accept_compaction()
@@ -85,11 +75,14 @@ class CompactionStart:
         if not self._is_due:
             return False
         try:
-            async with self._host.beginning, self._host.accepting:
-                if not self._host.may_begin:
+            async with self._host.beginning():
+                if self._host.run is not None:
                     return True
                 self._is_due = False
                 begin = await self._host.accept_compaction()
+        except SessionClosed:
+            # Nobody waits for it any more.
+            pass
         except Exception:
             # Nobody is above this but the server, which goes on.
             logger.exception("a compaction cannot begin")

@@ -6,10 +6,9 @@ Source: docs/wire.md, "Turns".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 import anyio
 import anyio.abc
@@ -32,6 +31,12 @@ from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.refusals import (
+    NoActiveTurn,
+    NotSteerable,
+    SessionClosed,
+    TurnIdMismatch,
+)
 from app_server.turns.reviewer import Reviewer
 from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
@@ -66,31 +71,6 @@ logger = logging.getLogger(__name__)
 
 WRITE_END_S = 10.0
 """For writing the end of a turn that was cancelled."""
-
-
-class NoActiveTurn(Exception):
-    """No turn is running."""
-
-
-class TurnIdMismatch(Exception):
-    """Another turn is running than the caller believes."""
-
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(f"expected active turn id `{expected}` but found `{found}`")
-        self.expected = expected
-        self.found = found
-
-
-class NotSteerable(Exception):
-    """The running turn takes no directions; `kind` says what it does."""
-
-    def __init__(self, kind: Literal["compact"]) -> None:
-        super().__init__(f"cannot steer a {kind} turn")
-        self.kind = kind
-
-
-class SessionClosed(Exception):
-    """The thread is leaving memory, or the server is stopping."""
 
 
 async def _no_demands() -> Requirements:
@@ -153,10 +133,9 @@ class ThreadSession:
         self._tasks = tasks
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
-        self.beginning = anyio.Lock()
-        """Held, before `accepting`, to begin turns: whoever has it keeps an idle thread idle."""
-        self.accepting = anyio.Lock()
-        """Held while something is accepted, and while a turn is ended."""
+        self._accepting = anyio.Lock()
+        self._beginning = anyio.Lock()
+        """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
         self.compaction = CompactionStart(self)
         self.queue = ThreadQueue(self, thread, self.announcer, ports.requirements)
         self._run: TurnRun | None = None
@@ -236,12 +215,13 @@ class ThreadSession:
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
-        async with self.beginning, self.accepting:
-            self.require_open()
+        async with self._beginning, self._accepting:
+            self._require_open()
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
                 return self._run.id, _nothing
-            self.require_open(for_turn=True)
+            if self._draining:
+                raise SessionClosed
             return await self.accept(user_input, settings, options)
 
     async def accept(
@@ -253,7 +233,7 @@ class ThreadSession:
     ) -> tuple[str, Callable[[], None]]:
         """Begin a turn in the log; `submission` leaves the queue in the same write.
 
-        To be called with `accepting` held and no turn running.
+        To be called while turns may begin and no turn running.
 
         Raises:
             OSError: the disk refused; nothing was accepted.
@@ -275,7 +255,7 @@ class ThreadSession:
         return turn_id, begin
 
     async def accept_compaction(self) -> Callable[[], None]:
-        """Begin a turn that compacts, in the log; with `accepting` held and no turn running.
+        """Begin a turn that compacts, in the log, while turns may begin and none runs.
 
         Raises:
             OSError: the disk refused; nothing was begun.
@@ -348,8 +328,8 @@ class ThreadSession:
             NoActiveTurn, TurnIdMismatch, NotSteerable, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
-        async with self.accepting:
-            self.require_open()
+        async with self._accepting:
+            self._require_open()
             if self._run is not None and expected_turn_id != self._run.id:
                 raise TurnIdMismatch(expected_turn_id, self._run.id)
             if self.require_active(expected_turn_id).is_compaction:
@@ -378,8 +358,8 @@ class ThreadSession:
             SessionClosed
             OSError: the disk refused; nothing was appended.
         """
-        async with self.accepting:
-            self.require_open()
+        async with self._accepting:
+            self._require_open()
             at_ms = self._clock.now_ms()
             if self._run is None:
                 record: Record = HistoryAppended(at_ms=at_ms, items=list(items))
@@ -423,7 +403,7 @@ class ThreadSession:
         """Make queued input visible to the model and announce it."""
         if not self.thread.state.queued:
             return
-        async with self.accepting:
+        async with self._accepting:
             queued = list(self.thread.state.queued)
             await self.thread.append(InputTaken(at_ms=self._clock.now_ms()), sync=False)
         assert self._run is not None
@@ -433,7 +413,7 @@ class ThreadSession:
 
     async def finish_if_idle(self, run: TurnRun) -> bool:
         """Complete the turn unless a user's input is queued."""
-        async with self.accepting:
+        async with self._accepting:
             if any(entry.message is not None for entry in self.thread.state.queued):
                 return False
             await self._end_turn(run, "completed", None)
@@ -457,7 +437,7 @@ class ThreadSession:
             failure = self.announcer.failure(run.id, "internal error")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
-                async with self.accepting:
+                async with self._accepting:
                     if self._run is run:
                         await self._end_turn(
                             run, "interrupted" if failure is None else "failed", failure
@@ -500,18 +480,32 @@ class ThreadSession:
         """Whether the thread is leaving memory."""
         return self._closed
 
-    @property
-    def may_begin(self) -> bool:
-        """Whether the thread is idle and neither it nor the server is about to stop."""
-        return self._run is None and not self._closed and not self._draining
-
-    def require_open(self, *, for_turn: bool = False) -> None:
-        """Refuse when the thread is leaving memory, or no turn may begin any more.
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Let nothing else be accepted, and no turn end, while the context lasts.
 
         Raises:
-            SessionClosed
+            SessionClosed: nothing is accepted any more.
         """
-        if self._closed or (for_turn and self._draining):
+        async with self._accepting:
+            self._require_open()
+            yield
+
+    @asynccontextmanager
+    async def beginning(self) -> AsyncIterator[None]:
+        """Let no turn begin or end elsewhere while the context lasts.
+
+        Raises:
+            SessionClosed: no turn begins any more.
+        """
+        async with self._beginning, self._accepting:
+            self._require_open()
+            if self._draining:
+                raise SessionClosed
+            yield
+
+    def _require_open(self) -> None:
+        if self._closed:
             raise SessionClosed
 
     def resumed(self) -> None:
@@ -530,7 +524,7 @@ class ThreadSession:
 
     async def close(self) -> None:
         """Accept nothing more, stop the running turn and the servers, and wait for their ends."""
-        async with self.accepting:
+        async with self._accepting:
             self._closed = True
         if self._run is not None:
             self._run.scope.cancel()

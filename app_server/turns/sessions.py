@@ -21,7 +21,8 @@ from app_server.turns.compaction_settings import compaction_limit, read_compact_
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.providers import read_providers
-from app_server.turns.session import SessionClosed, SessionPorts, ThreadSession
+from app_server.turns.refusals import SessionClosed
+from app_server.turns.session import SessionPorts, ThreadSession
 from protocol.rollout import (
     HistoryAppended,
     Record,

@@ -7,9 +7,8 @@ Source: docs/queue.md.
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
-
-import anyio
 
 from app_server.config import ConfigError
 from app_server.requirements import Requirements
@@ -17,6 +16,7 @@ from app_server.threads.live import LiveThread
 from app_server.threads.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.announcer import Announcer
 from app_server.turns.engine import TurnOptions
+from app_server.turns.refusals import SessionClosed
 from app_server.turns.required import with_required
 from app_server.turns.user_input import TurnInput, user_message
 from protocol.rollout import Settings, SubmissionQueued
@@ -27,24 +27,22 @@ logger = logging.getLogger(__name__)
 class QueueHost(Protocol):
     """The thread that a queue belongs to."""
 
-    beginning: anyio.Lock
-    """Held, before `accepting`, to begin turns."""
-    accepting: anyio.Lock
-    """Held while something is accepted, and while a turn is ended."""
-
     @property
     def active_turn_id(self) -> str | None:
         """The running turn, if there is one."""
 
-    @property
-    def may_begin(self) -> bool:
-        """Whether the thread is idle and neither it nor the server is about to stop."""
-
-    def require_open(self, *, for_turn: bool = False) -> None:
-        """Refuse when the thread is leaving memory, or no turn may begin any more.
+    def changing(self) -> AbstractAsyncContextManager[None]:
+        """Let nothing else be accepted, and no turn end, while the context lasts.
 
         Raises:
-            SessionClosed
+            SessionClosed: nothing is accepted any more.
+        """
+
+    def beginning(self) -> AbstractAsyncContextManager[None]:
+        """Let no turn begin or end elsewhere while the context lasts.
+
+        Raises:
+            SessionClosed: no turn begins any more.
         """
 
     async def accept(
@@ -90,8 +88,7 @@ class ThreadQueue:
             QueueRefusal, SessionClosed
             OSError: the disk refused; nothing was changed.
         """
-        async with self._host.accepting:
-            self._host.require_open()
+        async with self._host.changing():
             records, result = plan(self.state)
             if records:
                 await self._thread.append(*records)
@@ -108,8 +105,7 @@ class ThreadQueue:
             ConfigError: an administrator's demands cannot be read.
             SessionClosed, OSError
         """
-        async with self._host.beginning, self._host.accepting:
-            self._host.require_open(for_turn=True)
+        async with self._host.beginning():
             if submission_id is not None:
                 entry = self.state.find(submission_id)
             elif self.state.entries:
@@ -127,11 +123,14 @@ class ThreadQueue:
         What cannot be begun stays in the queue; the end of a turn, or another entry, tries again.
         """
         try:
-            async with self._host.beginning, self._host.accepting:
+            async with self._host.beginning():
                 entry = self.state.next
-                if entry is None or not self._host.may_begin:
+                if entry is None or self._host.active_turn_id is not None:
                     return
                 _, begin = await self._take(entry)
+        except SessionClosed:
+            # What waits is on disk, and goes on when the thread is loaded again.
+            pass
         except ConfigError as exc:
             self._announcer.warning(f"queued input waits, as nothing may start: {exc}")
         except Exception:
