@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server import offline
 from app_server.config import Config, ConfigError, read_config
+from app_server.threads.loading import load_state
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.compaction import MAX_IN_A_ROW, MAX_TRIMS, PROMPT
@@ -92,7 +94,8 @@ async def talked(served: Served, client: WireClient, *words: str) -> str:
 
 
 async def stored(served: Served, thread_id: str) -> ThreadState:
-    return await ThreadStore(served.home).read(thread_id)
+    path = ThreadStore(served.home).path_of(thread_id)
+    return await anyio.to_thread.run_sync(load_state, path)
 
 
 # On request.
