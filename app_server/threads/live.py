@@ -44,13 +44,26 @@ class LiveThread:
         Raises:
             OSError: the disk refused; nothing was added.
         """
+        await self.change(lambda _: records, sync=sync)
+
+    async def change(
+        self, decide: Callable[[ThreadState], Sequence[Record]], *, sync: bool = True
+    ) -> Sequence[Record]:
+        """Add what `decide` makes of the state; nothing else changes it in between.
+
+        Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
+        """
         async with self._pen:
+            records = decide(self.state)
+            if not records:
+                return records
             with anyio.CancelScope(shield=True):
                 if self._writer is not None:
                     await anyio.to_thread.run_sync(self._write, self._writer, records, sync)
                 for record in records:
                     self.state.apply(record)
         self._changed(self.state)
+        return records
 
     @staticmethod
     def _write(writer: RolloutWriter, records: Sequence[Record], sync: bool) -> None:

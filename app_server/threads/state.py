@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.metadata import ThreadMetadata
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
+from protocol.metadata_records import MetadataRecord
 from protocol.model import JsonObject
 from protocol.rollout import (
     ArchivedChanged,
@@ -63,6 +65,7 @@ class ThreadState:
     queued: list[InputQueued] = field(default_factory=list)
     turns: list[TurnState] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
+    metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
 
     @property
     def id(self) -> str:
@@ -78,10 +81,13 @@ class ThreadState:
     @property
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
-        return bool(self.turns or self.history or self.name)
+        return bool(self.turns or self.history or self.name or self.metadata.section_id)
 
     def apply(self, record: Record) -> None:
         """Take one more record into account."""
+        if isinstance(record, MetadataRecord):
+            self.metadata.apply(record)
+            return
         self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
         match record:
             case SettingsChanged():
@@ -157,7 +163,17 @@ def replay(records: Iterable[Record]) -> ThreadState:
 
 def begin(created: ThreadCreated) -> ThreadState:
     """Make the state of a thread that was just created."""
-    return ThreadState(created, created.settings, created.at_ms, created.at_ms)
+    return ThreadState(
+        created,
+        created.settings,
+        created.at_ms,
+        created.at_ms,
+        metadata=ThreadMetadata(
+            git_info=created.git_info,
+            project_id=created.project_id,
+            daybreak_enabled=created.daybreak_enabled,
+        ),
+    )
 
 
 def preview_of(message: UserMessageThreadItem) -> str:
