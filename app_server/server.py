@@ -34,6 +34,7 @@ from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.metadata_areas import late_metadata_routes
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.host.environments import Environments
@@ -265,11 +266,10 @@ class AppServer:
         configuration = self._configuration
         assert self._background is not None
         self._account = self._make_account_area()
+        threads = ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
-            ThreadHandlers(
-                ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
-            ),
+            ThreadHandlers(threads),
             TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
             McpHandlers(
                 McpPorts(sessions, configuration, self._extensions, environments, self._apps)
@@ -316,6 +316,7 @@ class AppServer:
         )
         return LateDispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}
+            | late_metadata_routes(threads)
         )
 
     def _make_account_area(self) -> LateHandlers:

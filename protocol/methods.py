@@ -254,7 +254,7 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "modelProvider/authRecoveryStarted": NotificationSpec("models", "AuthRecoveryNotification"),
     "process/exited": NotificationSpec("host", "ProcessExitedNotification"),
     "process/outputDelta": NotificationSpec("host", "ProcessOutputDeltaNotification"),
-    "project/changed": NotificationSpec("planning", "ProjectChangedNotification"),
+    "project/changed": NotificationSpec("planning", "ProjectChangedNotification", opt_in=True),
     "serverRequest/resolved": NotificationSpec("threads", "ServerRequestResolvedNotification"),
     "signal/updated": NotificationSpec(
         "signals", "SignalUpdatedNotification", experimental=True, extension=True
@@ -276,12 +276,18 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "thread/goal/cleared": NotificationSpec("planning", "ThreadGoalClearedNotification"),
     "thread/goal/updated": NotificationSpec("planning", "ThreadGoalUpdatedNotification"),
     "thread/name/updated": NotificationSpec("threads", "ThreadNameUpdatedNotification"),
-    "thread/project/updated": NotificationSpec("planning", "ThreadProjectUpdatedNotification"),
+    "thread/project/updated": NotificationSpec(
+        "planning", "ThreadProjectUpdatedNotification", opt_in=True
+    ),
     "thread/queue/changed": NotificationSpec("planning", "ThreadQueueChangedNotification"),
-    "thread/readState/changed": NotificationSpec("history", "ThreadReadStateChangedNotification"),
+    "thread/readState/changed": NotificationSpec(
+        "history", "ThreadReadStateChangedNotification", opt_in=True
+    ),
     "thread/reverted": NotificationSpec("threads", "ThreadRevertedNotification"),
     "thread/section/changed": NotificationSpec("planning", "ThreadSectionChangedNotification"),
-    "thread/settings/updated": NotificationSpec("threads", "ThreadSettingsUpdatedNotification"),
+    "thread/settings/updated": NotificationSpec(
+        "threads", "ThreadSettingsUpdatedNotification", opt_in=True
+    ),
     "thread/started": NotificationSpec("threads", "ThreadStartedNotification"),
     "thread/status/changed": NotificationSpec("threads", "ThreadStatusChangedNotification"),
     "thread/tokenUsage/updated": NotificationSpec("turns", "ThreadTokenUsageUpdatedNotification"),

@@ -10,7 +10,11 @@ from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, cursor_failures, thread_failures
+from app_server.handlers.git_info import git_info_of
+from app_server.handlers.thread_listing import list_query
 from app_server.handlers.thread_view import (
+    read_state_of,
+    read_state_of_row,
     settings_response,
     thread_of_row,
     thread_of_state,
@@ -19,7 +23,8 @@ from app_server.handlers.thread_view import (
 from app_server.requirements import requirements_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
-from app_server.threads.index import SortKey, ThreadQuery, ThreadRow
+from app_server.threads.filing import FilingState
+from app_server.threads.index import ThreadRow
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadNotFound, ThreadStore
 from app_server.turns.required import with_required
@@ -64,21 +69,10 @@ from protocol.threads import (
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
 )
-from protocol.turns import ThreadTokenUsageUpdatedNotification
+from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
 
-DEFAULT_PAGE = 25
-MAX_PAGE = 100
 SOURCE = "vscode"
 """The kind of source that clients of an app-server list when they do not choose one."""
-
-_SORT_KEYS: Mapping[str | None, SortKey] = {
-    None: "created_at_ms",
-    "created_at": "created_at_ms",
-    "updated_at": "updated_at_ms",
-    "recency_at": "recency_at_ms",
-    # There are no sections yet, so there is no position to sort by.
-    "section_position": "created_at_ms",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +123,7 @@ class ThreadHandlers:
             settings, replaced = with_required(
                 initial_settings(config, cwd, _overrides(params, cwd)), requirements
             )
+            await self._check_start(params)
             session = await self._sessions.start(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
@@ -141,6 +136,9 @@ class ThreadHandlers:
                     base_instructions=params.base_instructions,
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
+                    git_info=await git_info_of(cwd),
+                    project_id=params.project_id,
+                    daybreak_enabled=params.daybreak_enabled,
                 ),
                 config,
             )
@@ -149,6 +147,16 @@ class ThreadHandlers:
         warnings = (*requirements.warnings, *replaced)
         context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadStartResponse(**_members(session, thread))
+
+    async def _check_start(self, params: ThreadStartParams) -> None:
+        if params.project_id is None:
+            return
+        if params.project_id not in (await self._store.filing.refresh()).projects:
+            raise invalid_request(
+                f"project not found: {params.project_id}",
+                "projectNotFound",
+                projectId=params.project_id,
+            )
 
     def _announce_start(
         self,
@@ -203,7 +211,7 @@ class ThreadHandlers:
             session = await self._sessions.load(thread_id, configure)
         state = session.thread.state
         turns = [] if params.exclude_turns else turns_of_state(state)
-        thread = thread_of_state(state, session.status, self._path(session), turns=turns)
+        thread = self._thread(session, turns)
         context.after_answer(partial(self._announce_resume, context, session))
         context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadResumeResponse(**_members(session, thread))
@@ -242,42 +250,35 @@ class ThreadHandlers:
                 threadId=params.thread_id,
             )
         turns = turns_of_state(state) if params.include_turns else []
-        return ThreadReadResponse(thread=thread_of_state(state, status, path, turns=turns))
+        return ThreadReadResponse(
+            thread=thread_of_state(
+                state, status, path, turns=turns, filing=self._store.filing.state
+            ),
+            read_state=read_state_of(state),
+        )
 
     async def list_page(
         self, context: RequestContext, params: ThreadListParams
     ) -> ThreadListResponse:
         """Page through stored threads."""
-        if _asks_for_what_is_not(params):
-            return ThreadListResponse(data=[])
+        filing = await self._store.filing.refresh()
+        query = list_query(params, filing, self._configuration.resolve)
+        if params.attached_to_thread_id is not None:
+            # Nothing can be attached to a thread yet.
+            return ThreadListResponse(data=[], read_states={})
         with cursor_failures():
-            page = await self._store.list_page(self._query(params))
+            page = await self._store.list_page(query)
         return ThreadListResponse(
-            data=[self._row(row) for row in page.rows],
+            data=[self._row(row, filing) for row in page.rows],
+            read_states={row.id: read_state_of_row(row) for row in page.rows},
             next_cursor=page.next_cursor,
             backwards_cursor=page.backwards_cursor,
         )
 
-    def _query(self, params: ThreadListParams) -> ThreadQuery:
-        cwds = [params.cwd] if isinstance(params.cwd, str) else params.cwd or []
-        return ThreadQuery(
-            limit=min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE),
-            cursor=params.cursor,
-            sort_key=_SORT_KEYS[params.sort_key],
-            ascending=params.sort_direction == "asc",
-            archived=params.archived is True,
-            model_providers=params.model_providers or (),
-            source_kinds=params.source_kinds or (),
-            originators=params.originators or (),
-            cwds=[self._configuration.resolve(cwd) for cwd in cwds],
-            excluded=params.excluded_thread_ids or (),
-            search=params.search_term,
-        )
-
-    def _row(self, row: ThreadRow) -> Thread:
+    def _row(self, row: ThreadRow, filing: FilingState) -> Thread:
         session = self._sessions.find(row.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_of(row.id))
+        return thread_of_row(row, status, self._store.path_of(row.id), filing)
 
     async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams
@@ -365,7 +366,10 @@ class ThreadHandlers:
         event = ThreadUnarchivedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
         path = self._store.path_of(thread_id)
-        return ThreadUnarchiveResponse(thread=thread_of_state(state, NotLoadedThreadStatus(), path))
+        thread = thread_of_state(
+            state, NotLoadedThreadStatus(), path, filing=self._store.filing.state
+        )
+        return ThreadUnarchiveResponse(thread=thread)
 
     async def inject_items(
         self, context: RequestContext, params: ThreadInjectItemsParams
@@ -382,8 +386,14 @@ class ThreadHandlers:
             await self._sessions.get(params.thread_id).inject(params.items)
         return ThreadInjectItemsResponse()
 
-    def _thread(self, session: ThreadSession) -> Thread:
-        return thread_of_state(session.thread.state, session.status, self._path(session))
+    def _thread(self, session: ThreadSession, turns: list[Turn] | None = None) -> Thread:
+        return thread_of_state(
+            session.thread.state,
+            session.status,
+            self._path(session),
+            turns=turns,
+            filing=self._store.filing.state,
+        )
 
     def _path(self, session: ThreadSession) -> Path | None:
         return None if session.thread.ephemeral else self._store.path_of(session.thread.id)
@@ -408,17 +418,3 @@ def _members(session: ThreadSession, thread: Thread) -> dict[str, Any]:
 
 def _no_rollout(thread_id: str) -> str:
     return f"no rollout found for thread id {thread_id}"
-
-
-def _asks_for_what_is_not(params: ThreadListParams) -> bool:
-    """Whether a filter asks for sections, projects, or threads that hang on other threads."""
-    return any(
-        value is not None
-        for value in (
-            params.section_id,
-            params.ancestor_thread_id,
-            params.attached_to_thread_id,
-            params.parent_thread_id,
-            params.project_id,
-        )
-    )

@@ -8,7 +8,7 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.filing import Filing
+from app_server.threads.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
+from app_server.threads.ranks import rank_between
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
 from app_server.threads.state import NotARollout, ThreadState, begin, replay
 from protocol.rollout import Record, ThreadCreated
@@ -51,6 +53,8 @@ class ThreadStore:
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
         self._index: ThreadIndex | None = None
+        self.filing = Filing(home / "filing.jsonl")
+        """The projects and sections that threads can be in."""
         self._indexed = anyio.Event()
         self._behind: dict[str, ThreadState] = {}
         self._changed = anyio.Event()
@@ -63,6 +67,7 @@ class ThreadStore:
             OSError, sqlite3.Error: the home directory cannot be used.
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
+        await self.filing.refresh()
         self._index = index
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
@@ -157,12 +162,25 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
         """
+        state, _ = await self.change_by(thread_id, lambda _: records)
+        return state
+
+    async def change_by(
+        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        """Add what `decide` makes of the state of a thread that is not loaded.
+
+        Returns the state after it, and what was added. What `decide` raises comes out.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+        """
         thread = await self.load(thread_id)
         try:
-            await thread.append(*records)
+            added = await thread.change(decide)
         finally:
             await self.unload(thread)
-        return thread.state
+        return thread.state, added
 
     async def list_page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of the index, with every change made before the call.
@@ -173,6 +191,33 @@ class ThreadStore:
         await self._indexed.wait()
         await self._flush()
         return await anyio.to_thread.run_sync(self._require_index().page, query)
+
+    async def rank_in_section(self, section_id: str, moved: str, before: str | None) -> str:
+        """Find a place for a thread in a section: before another one, or at the end.
+
+        Raises:
+            NotInSection: the other thread is not in this section.
+        """
+        find = partial(self._require_index().neighbours, section_id, moved, before)
+        await self._indexed.wait()
+        await self._flush()
+        low, high = await anyio.to_thread.run_sync(find)
+        return rank_between(low, high)
+
+    async def project_recency(self) -> Mapping[str, int]:
+        """See ThreadIndex.project_recency."""
+        await self._indexed.wait()
+        await self._flush()
+        return await anyio.to_thread.run_sync(self._require_index().project_recency)
+
+    async def owners(
+        self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
+    ) -> Sequence[Owner]:
+        """See ThreadIndex.owners."""
+        find = partial(self._require_index().owners, attachment, archived, after, limit)
+        await self._indexed.wait()
+        await self._flush()
+        return await anyio.to_thread.run_sync(find)
 
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
