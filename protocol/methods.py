@@ -274,14 +274,14 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
         "environments", "EnvironmentConnectionNotification"
     ),
     "thread/goal/cleared": NotificationSpec("planning", "ThreadGoalClearedNotification"),
-    "thread/goal/updated": NotificationSpec("planning", "ThreadGoalUpdatedNotification"),
+    "thread/goal/updated": NotificationSpec("thread_facts", "ThreadGoalUpdatedNotification"),
     "thread/name/updated": NotificationSpec("threads", "ThreadNameUpdatedNotification"),
     "thread/project/updated": NotificationSpec(
         "planning", "ThreadProjectUpdatedNotification", opt_in=True
     ),
     "thread/queue/changed": NotificationSpec("planning", "ThreadQueueChangedNotification"),
     "thread/readState/changed": NotificationSpec(
-        "history", "ThreadReadStateChangedNotification", opt_in=True
+        "thread_facts", "ThreadReadStateChangedNotification", opt_in=True
     ),
     "thread/reverted": NotificationSpec("threads", "ThreadRevertedNotification"),
     "thread/section/changed": NotificationSpec("planning", "ThreadSectionChangedNotification"),

@@ -512,15 +512,6 @@ class ThreadGoalClearedNotification(WireModel):
     thread_id: str
 
 
-class ThreadGoalUpdatedNotification(WireModel):
-    """A thread's goal is new or has changed."""
-
-    thread_id: str
-    turn_id: str | None = None
-    """The turn in which it changed, if it was in one."""
-    goal: ThreadGoal
-
-
 class ThreadProjectUpdatedNotification(WireModel):
     """A thread changed its project."""
 

@@ -8,6 +8,7 @@ from typing import Literal
 from typing_extensions import TypeAliasType
 
 from protocol.model import Int64, Json, WireModel
+from protocol.threads import ThreadReadState
 
 ThreadGoalStatus = TypeAliasType(
     "ThreadGoalStatus",
@@ -39,3 +40,19 @@ class ThreadAttachment(WireModel):
     payload: Json
     created_at: Int64
     """Unix seconds."""
+
+
+class ThreadGoalUpdatedNotification(WireModel):
+    """A thread's goal is new or has changed."""
+
+    thread_id: str
+    turn_id: str | None = None
+    """The turn in which it changed, if it was in one."""
+    goal: ThreadGoal
+
+
+class ThreadReadStateChangedNotification(WireModel):
+    """How far a thread has been read changed."""
+
+    thread_id: str
+    read_state: ThreadReadState

@@ -40,6 +40,16 @@ AREAS = (
         ),
     ),
     (
+        "goals",
+        "GoalHandlers",
+        ("thread/goal/clear", "thread/goal/get", "thread/goal/set"),
+    ),
+    (
+        "thread_settings",
+        "ThreadSettingsHandlers",
+        ("thread/settings/update", "turn/settings/update"),
+    ),
+    (
         "attachments",
         "AttachmentHandlers",
         (

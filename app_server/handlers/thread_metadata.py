@@ -15,7 +15,6 @@ from app_server.threads.metadata import initial_read_state, new_revision
 from app_server.threads.state import ThreadState
 from protocol.errors import invalid_request
 from protocol.history import (
-    ThreadReadStateChangedNotification,
     ThreadReadStateUpdateParams,
     ThreadReadStateUpdateResponse,
 )
@@ -28,6 +27,7 @@ from protocol.metadata_records import (
 )
 from protocol.planning import ThreadProjectUpdatedNotification
 from protocol.rollout import Record
+from protocol.thread_facts import ThreadReadStateChangedNotification
 from protocol.threads import (
     GitInfo,
     ThreadMemoryModeSetParams,

@@ -39,6 +39,7 @@ from protocol.lifecycle import (
     WarningNotification,
 )
 from protocol.rollout import ArchivedChanged, NameChanged, Settings, ThreadCreated
+from protocol.thread_facts import ThreadGoalUpdatedNotification
 from protocol.threads import (
     NotLoadedThreadStatus,
     Thread,
@@ -231,6 +232,11 @@ class ThreadHandlers:
                     thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
                 ),
             )
+        if state.metadata.goal is not None:
+            self._hub.broadcast(
+                ThreadGoalUpdatedNotification(thread_id=state.id, goal=state.metadata.goal)
+            )
+            session.wake_goal()
 
     async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
         """Look at a thread without loading it."""

@@ -66,6 +66,13 @@ class ThreadState:
     turns: list[TurnState] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
+    turn_settings: Settings | None = field(default=None, compare=False)
+    """Of the running turn; in no record, as a turn does not outlive its process."""
+
+    @property
+    def in_force(self) -> Settings:
+        """The settings that the next step of a turn goes by."""
+        return self.turn_settings or self.settings
 
     @property
     def id(self) -> str:

@@ -76,6 +76,13 @@ class TurnHost(Protocol):
             OSError: the disk refused.
         """
 
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Count what a response has cost towards the thread's goal.
+
+        Raises:
+            OSError: the disk refused.
+        """
+
     async def wait_for_servers(self) -> None:
         """Start MCP servers that have died again, and give those that start their grace."""
 
@@ -132,6 +139,7 @@ class TurnRun:
             reader = await self._respond()
             self.last_message = reader.last_message or self.last_message
             await self._account(reader.usage)
+            await self._host.spend(self.id, reader.usage)
             calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
             router = self._router
             await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
@@ -178,7 +186,7 @@ class TurnRun:
         return reader
 
     def _provider(self) -> Provider:
-        provider_id = self._recorder.thread.state.settings.model_provider
+        provider_id = self._recorder.thread.state.in_force.model_provider
         provider = self._settings.providers.get(provider_id)
         if provider is None:
             failure = ModelFailure(f"Model provider `{provider_id}` not found")

@@ -25,6 +25,7 @@ from app_server.turns.announcer import Announcer, TurnEnd
 from app_server.turns.approvals import ApprovalGate
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
+from app_server.turns.goals import GoalKeeper
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
@@ -55,6 +56,7 @@ from protocol.threads import (
 )
 from protocol.turns import (
     McpMetaByServer,
+    TokenUsageBreakdown,
     TurnError,
 )
 
@@ -144,6 +146,7 @@ class ThreadSession:
         self._tasks = tasks
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
+        self.goals = GoalKeeper(thread, ports.clients, ports.clock)
         self._accepting = anyio.Lock()
         self._run: TurnRun | None = None
         self._closed = False
@@ -240,6 +243,8 @@ class ThreadSession:
         if user_input.items:
             records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
         await self.thread.append(*records)
+        self.thread.state.turn_settings = settings
+        self.goals.turn_begins()
         run = self._run = self._make_run(turn_id, options)
         self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
         self.idle = anyio.Event()
@@ -271,6 +276,7 @@ class ThreadSession:
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
             hooks=self._hooks,
+            goals=self.goals,
             context=self.mcp.context,
         )
         return TurnRun(
@@ -374,6 +380,37 @@ class ThreadSession:
             if entry.message is not None:
                 self.announcer.user_message(self._run.id, entry.message)
 
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Count what a response has cost towards the thread's goal."""
+        await self.goals.spend(turn_id, usage)
+
+    def change_turn_settings(self, turn_id: str, change: Callable[[Settings], Settings]) -> bool:
+        """Change the settings of the running turn alone; False if it is another, or none."""
+        if self._run is None or self._run.id != turn_id:
+            return False
+        self.thread.state.turn_settings = change(self.thread.state.in_force)
+        return True
+
+    def wake_goal(self) -> None:
+        """Let the thread go on with its goal if it is idle; never waits."""
+        self._tasks.start_soon(self.pursue_goal)
+
+    async def pursue_goal(self) -> None:
+        """Begin a turn by itself if the thread is idle and its goal wants one."""
+        async with self._accepting:
+            if self._closed or self._draining or self._run is not None:
+                return
+            try:
+                instruction = await self.goals.next_instruction()
+                if instruction is None:
+                    return
+                turn_input = TurnInput((), [message("developer", instruction)])
+                _, begin = await self._accept(turn_input, self.thread.state.settings, TurnOptions())
+            except OSError:
+                logger.exception("thread %s cannot go on with its goal", self.thread.id)
+                return
+        begin()
+
     async def finish_if_idle(self, run: TurnRun) -> bool:
         """Complete the turn unless a user's input is queued."""
         async with self._accepting:
@@ -405,6 +442,7 @@ class ThreadSession:
                         await self._end_turn(
                             run, "interrupted" if failure is None else "failed", failure
                         )
+        await self.pursue_goal()
 
     async def _end_turn(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         at_ms = self._clock.now_ms()
@@ -424,8 +462,11 @@ class ThreadSession:
             )
         )
         left = list(self.thread.state.queued)
+        marks: Sequence[Record] = ()
         try:
-            await self.thread.append(*records)
+            marks = await self.thread.change(
+                lambda state: [*records, *self.goals.marks_of_end(state, run.id, end, error)]
+            )
         except OSError:
             logger.exception("the end of turn %s cannot be written", run.id)
             self._broken = True
@@ -434,6 +475,8 @@ class ThreadSession:
             if entry.message is not None:
                 self.announcer.user_message(run.id, entry.message)
         self._run = None
+        self.thread.state.turn_settings = None
+        self.goals.tell(run.id, marks)
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
         self._elicitations.turn_over(run.id)
