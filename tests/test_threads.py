@@ -29,6 +29,17 @@ from app_server.turns.model import ModelRequest
 from app_server.turns.session import SessionPorts
 from app_server.turns.sessions import Sessions
 from protocol.items import AgentMessageThreadItem, TextUserInput, UserInput, UserMessageThreadItem
+from protocol.metadata_records import (
+    AttachmentAdded,
+    AttachmentRemoved,
+    DaybreakChanged,
+    GitInfoChanged,
+    GoalChanged,
+    MemoryModeChanged,
+    ProjectChanged,
+    ReadStateChanged,
+    SectionChanged,
+)
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import (
     ArchivedChanged,
@@ -45,6 +56,12 @@ from protocol.rollout import (
     TurnCompleted,
     TurnStarted,
     render_record,
+)
+from protocol.thread_facts import ThreadAttachment, ThreadGoal
+from protocol.threads import (
+    GitInfo,
+    ThreadStartThreadUnreadPosition,
+    TurnThreadUnreadPosition,
 )
 from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
 from tests.harness import Gate, approvals_in, claim, serve
@@ -120,6 +137,51 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(NameChanged, at_ms=times, name=texts),
     st.builds(ArchivedChanged, at_ms=times, archived=st.booleans()),
     st.builds(SettingsChanged, at_ms=times, settings=st.just(SETTINGS)),
+    st.builds(
+        GitInfoChanged, at_ms=times, git_info=st.none() | st.builds(GitInfo, sha=st.none() | texts)
+    ),
+    st.builds(DaybreakChanged, at_ms=times, enabled=st.booleans()),
+    st.builds(ProjectChanged, at_ms=times, project_id=st.none() | texts),
+    st.builds(
+        SectionChanged, at_ms=times, section_id=st.sampled_from([None, "s", "t"]), rank=texts
+    ),
+    st.builds(MemoryModeChanged, at_ms=times, mode=st.sampled_from(["enabled", "disabled"])),
+    st.builds(
+        ReadStateChanged,
+        at_ms=times,
+        first_unread=st.sampled_from(
+            [None, ThreadStartThreadUnreadPosition(), TurnThreadUnreadPosition(turn_id="t")]
+        ),
+        revision=texts,
+    ),
+    st.builds(
+        GoalChanged,
+        at_ms=times,
+        goal=st.none()
+        | st.builds(
+            ThreadGoal,
+            thread_id=texts,
+            objective=texts,
+            status=st.sampled_from(["active", "complete"]),
+            tokens_used=times,
+            time_used_seconds=times,
+            created_at=times,
+            updated_at=times,
+        ),
+    ),
+    st.builds(
+        AttachmentAdded,
+        at_ms=times,
+        attachment=st.builds(
+            ThreadAttachment,
+            id=texts,
+            attachment_type=texts,
+            identity_key=texts,
+            payload=items,
+            created_at=times,
+        ),
+    ),
+    st.builds(AttachmentRemoved, at_ms=times, attachment_id=texts),
     st.builds(TokensUsed, at_ms=times, usage=st.just(ThreadTokenUsage(total=USAGE, last=USAGE))),
 )
 
@@ -701,8 +763,7 @@ async def test_lists_page_and_filter(tmp_path: Path) -> None:
         assert await found(modelProviders=["openai"]) == []
         assert await found(sourceKinds=["cli"]) == []
         assert await found(excludedThreadIds=made[:2]) == ["three"]
-        assert await found(sectionId="x") == await found(parentThreadId="x") == []
-        assert await found(sortKey="section_position") == ["three", "two", "one"]
+        assert await found(sectionId="x") == await found(parentThreadId=made[0]) == []
         bad = await client.refusal("thread/list", {"cursor": "zz"})
         assert (bad.code, bad.message) == (-32600, "invalid cursor: zz")
         assert bad.data == {"code": "invalidCursor", "cursor": "zz"}

@@ -5,7 +5,7 @@ are added, moved or deleted.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic_core import from_json, to_json
 
@@ -18,8 +18,10 @@ MAX_PAGE = 100
 Place = tuple[int, str]
 
 
-def project_page(projects: Sequence[Project], params: ProjectListParams) -> ProjectListResponse:
-    """Cut one page out of all projects.
+def project_page(
+    projects: Sequence[Project], recency_ms: Mapping[str, int], params: ProjectListParams
+) -> ProjectListResponse:
+    """Cut one page out of all projects; `recency_ms` has those that a thread is in.
 
     Raises:
         RpcError: the order makes no sense, or the cursor is none of this order's.
@@ -35,7 +37,7 @@ def project_page(projects: Sequence[Project], params: ProjectListParams) -> Proj
             return project.position, project.id
         # Those that no thread is in come last, whichever way the others go.
         idle = -1 if not ascending else 1 << 62
-        return (idle if project.recency_at is None else project.recency_at), project.id
+        return recency_ms.get(project.id, idle), project.id
 
     rest = sorted(projects, key=place, reverse=not ascending)
     if params.cursor is not None:

@@ -136,7 +136,7 @@ class ProjectHandlers:
         with filing_failures():
             state = await self._filing.refresh()
         recency = await self._ports.store.project_recency()
-        return project_page(_all(state, recency), params)
+        return project_page(_all(state, recency), recency, params)
 
     async def move(self, context: RequestContext, params: ProjectMoveParams) -> ProjectMoveResponse:
         """Give a project another place in the manual order."""
