@@ -158,6 +158,15 @@ async def test_metadata_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
                 "thread/metadata/update", {"threadId": thread_id, **params}
             )
             assert (error.code, error.message) == (-32600, message)
+        for start, message in (
+            (
+                {"ephemeral": True, "daybreakEnabled": False},
+                "daybreakEnabled is not supported for ephemeral threads",
+            ),
+            ({"projectId": ""}, "projectId must not be empty"),
+        ):
+            error = await client.refusal("thread/start", start)
+            assert (error.code, error.message) == (-32600, message)
 
 
 @claim("metadata:stored")
@@ -205,7 +214,7 @@ async def read_state(client: WireClient, thread_id: str) -> Any:
     return read
 
 
-@claim("readState:turns")
+@claim("unread:turns")
 async def test_what_a_turn_said_is_unread_from_its_end_on(tmp_path: Path) -> None:
     async with (
         serve(tmp_path) as served,
@@ -247,7 +256,7 @@ async def test_what_a_turn_said_is_unread_from_its_end_on(tmp_path: Path) -> Non
         assert list(shown) == ["thread"]
 
 
-@claim("readState:update")
+@claim("unread:update")
 async def test_a_read_state_changes_only_from_the_one_that_the_user_saw(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client, served.client() as other:
         thread_id = await client.start_thread()

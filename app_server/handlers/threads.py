@@ -150,8 +150,14 @@ class ThreadHandlers:
         return ThreadStartResponse(**_members(session, thread))
 
     async def _check_start(self, params: ThreadStartParams) -> None:
+        if params.daybreak_enabled is not None and params.ephemeral:
+            raise invalid_request(
+                "daybreakEnabled is not supported for ephemeral threads", "ephemeralThread"
+            )
         if params.project_id is None:
             return
+        if not params.project_id:
+            raise invalid_request("projectId must not be empty", "projectNotFound")
         if params.project_id not in (await self._store.filing.refresh()).projects:
             raise invalid_request(
                 f"project not found: {params.project_id}",
