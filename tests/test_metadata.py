@@ -184,6 +184,31 @@ async def test_threads_that_are_not_loaded_are_changed_in_their_logs(tmp_path: P
         assert (await client.call("thread/list", {}))["data"] == [changed]
 
 
+async def test_changes_and_loads_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hi")
+    async with serve(tmp_path) as served, served.client() as one, served.client() as two:
+        here = {"threadId": thread_id}
+        for number in range(5):
+            asked = [
+                await one.request(
+                    "thread/metadata/update", {**here, "gitInfo": {"sha": str(number)}}
+                ),
+                await one.request("thread/memoryMode/set", {**here, "mode": "disabled"}),
+            ]
+            resumed = await two.request("thread/resume", here)
+            for answer in [await one.answer(request) for request in asked]:
+                assert "error" not in answer
+            assert "error" not in await two.answer(resumed)
+            await two.call("thread/unsubscribe", here)
+            await two.call("thread/archive", here)
+            await two.call("thread/unarchive", here)
+        state = await served.app._store.read(thread_id)
+        assert state.metadata.git_info is not None
+        assert state.metadata.git_info.sha == "4"
+
+
 @claim("metadata:memory")
 async def test_the_memory_mode_is_kept_and_there_are_no_memories(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
