@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
+from app_server.clock import SystemClock
+from app_server.rpc.hub import Hub
+from app_server.threads.live import LiveThread
+from app_server.threads.state import begin
+from app_server.turns.goals import GoalKeeper
+from protocol.metadata_records import GoalChanged
+from protocol.thread_facts import ThreadGoal
 from tests.harness import Gate, Refusal, WireClient, calls, claim, says, serve
+from tests.test_threads import USAGE, created
 
 NOBODY = "01990000-0000-7000-8000-000000000000"
 USER_INPUT = [{"type": "text", "text": "hi"}]
@@ -294,3 +302,44 @@ async def test_a_goal_that_is_set_in_the_middle_of_a_turn_counts_from_there_on(
         await client.call("thread/goal/clear", {"threadId": thread_id})
         await client.turn(thread_id, "plain")
         assert len(served.model.requests) == 3
+
+
+class HandClock(SystemClock):
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at_ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+
+@claim("goals:time")
+async def test_the_time_of_turns_is_counted_in_whole_seconds_and_none_is_lost() -> None:
+    clock, hub = HandClock(), Hub()
+    thread = LiveThread(begin(created(clock.at_ms)), None, lambda _: None)
+    goal = ThreadGoal(
+        thread_id=thread.id,
+        objective="o",
+        status="active",
+        tokens_used=0,
+        time_used_seconds=0,
+        created_at=1000,
+        updated_at=1000,
+    )
+    await thread.append(GoalChanged(at_ms=clock.at_ms, goal=goal))
+    keeper = GoalKeeper(thread, hub, clock)
+    clock.at_ms += 60_000
+    keeper.turn_begins()
+    counted = []
+    for step_ms in (2_500, 700, 100):
+        clock.at_ms += step_ms
+        await keeper.spend("t", USAGE)
+        assert thread.state.metadata.goal is not None
+        counted.append(thread.state.metadata.goal.time_used_seconds)
+    assert counted == [2, 3, 3]
+    clock.at_ms += 700
+    await thread.change(lambda state: keeper.marks_of_end(state, "t", "interrupted", None))
+    assert keeper.goal == goal.model_copy(
+        update={"tokens_used": 9, "time_used_seconds": 4, "updated_at": clock.at_ms // 1000}
+    )

@@ -107,6 +107,12 @@ USAGE = TokenUsageBreakdown(
     reasoning_output_tokens=0,
 )
 
+
+def made(record: type[Any], **members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Make records of these members; `builds` would look for the names of the wire."""
+    return st.fixed_dictionaries(members).map(lambda chosen: record(**chosen))
+
+
 texts = st.text(max_size=20)
 items = st.dictionaries(texts, st.none() | st.integers() | texts, max_size=3)
 times = st.integers(0, 2**45)
@@ -137,16 +143,12 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(NameChanged, at_ms=times, name=texts),
     st.builds(ArchivedChanged, at_ms=times, archived=st.booleans()),
     st.builds(SettingsChanged, at_ms=times, settings=st.just(SETTINGS)),
-    st.builds(
-        GitInfoChanged, at_ms=times, git_info=st.none() | st.builds(GitInfo, sha=st.none() | texts)
-    ),
-    st.builds(DaybreakChanged, at_ms=times, enabled=st.booleans()),
-    st.builds(ProjectChanged, at_ms=times, project_id=st.none() | texts),
-    st.builds(
-        SectionChanged, at_ms=times, section_id=st.sampled_from([None, "s", "t"]), rank=texts
-    ),
-    st.builds(MemoryModeChanged, at_ms=times, mode=st.sampled_from(["enabled", "disabled"])),
-    st.builds(
+    made(GitInfoChanged, at_ms=times, git_info=st.none() | made(GitInfo, sha=st.none() | texts)),
+    made(DaybreakChanged, at_ms=times, enabled=st.booleans()),
+    made(ProjectChanged, at_ms=times, project_id=st.none() | texts),
+    made(SectionChanged, at_ms=times, section_id=st.sampled_from([None, "s", "t"]), rank=texts),
+    made(MemoryModeChanged, at_ms=times, mode=st.sampled_from(["enabled", "disabled"])),
+    made(
         ReadStateChanged,
         at_ms=times,
         first_unread=st.sampled_from(
@@ -154,11 +156,11 @@ records: st.SearchStrategy[Record] = st.one_of(
         ),
         revision=texts,
     ),
-    st.builds(
+    made(
         GoalChanged,
         at_ms=times,
         goal=st.none()
-        | st.builds(
+        | made(
             ThreadGoal,
             thread_id=texts,
             objective=texts,
@@ -169,10 +171,10 @@ records: st.SearchStrategy[Record] = st.one_of(
             updated_at=times,
         ),
     ),
-    st.builds(
+    made(
         AttachmentAdded,
         at_ms=times,
-        attachment=st.builds(
+        attachment=made(
             ThreadAttachment,
             id=texts,
             attachment_type=texts,
@@ -181,7 +183,7 @@ records: st.SearchStrategy[Record] = st.one_of(
             created_at=times,
         ),
     ),
-    st.builds(AttachmentRemoved, at_ms=times, attachment_id=texts),
+    made(AttachmentRemoved, at_ms=times, attachment_id=texts),
     st.builds(TokensUsed, at_ms=times, usage=st.just(ThreadTokenUsage(total=USAGE, last=USAGE))),
 )
 

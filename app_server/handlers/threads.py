@@ -38,7 +38,7 @@ from protocol.lifecycle import (
     ConfigWarningNotification,
     WarningNotification,
 )
-from protocol.rollout import ArchivedChanged, NameChanged, Settings, ThreadCreated
+from protocol.rollout import ArchivedChanged, NameChanged, Record, Settings, ThreadCreated
 from protocol.thread_facts import ThreadGoalUpdatedNotification
 from protocol.threads import (
     NotLoadedThreadStatus,
@@ -326,18 +326,18 @@ class ThreadHandlers:
         if not name:
             raise invalid_request("thread name must not be empty", "emptyName")
         record = NameChanged(at_ms=self._clock.now_ms(), name=name)
-        session = self._sessions.find(params.thread_id)
-        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
-            if session is None:
-                await self._store.change(params.thread_id, record)
-            elif session.thread.ephemeral:
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if state.created.ephemeral:
                 raise invalid_request(
                     f"ephemeral thread does not support metadata updates: {params.thread_id}",
                     "ephemeralThread",
                     threadId=params.thread_id,
                 )
-            else:
-                await session.thread.append(record)
+            return [record]
+
+        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
+            await self._sessions.change(params.thread_id, decide)
         event = ThreadNameUpdatedNotification(thread_id=params.thread_id, thread_name=name)
         context.after_answer(partial(self._hub.broadcast, event))
         return ThreadSetNameResponse()
