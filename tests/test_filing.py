@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app_server.threads import shared_log
 from app_server.threads.filing import PINNED, Filing, FilingState
 from app_server.threads.ranks import rank_between
+from app_server.threads.rollout import WriterLock
 from app_server.threads.shared_log import LogLocked, SharedLog
 from protocol.filing_records import FiledProject, ProjectDeleted, ProjectMoved, ProjectPut
 from tests.harness import WAIT_S, Served, WireClient, WireError, claim, serve
@@ -549,6 +550,31 @@ async def test_an_import_takes_threads_in_and_is_made_once(tmp_path: Path) -> No
         again = await client.call("project/import", ask | {"name": "Other"})
         assert again["project"]["id"] == made["id"]
         assert await listed(client, projectId=made["id"]) == []
+        ask = {"name": "Both", "roots": [], "threads": [b], "idempotencyKey": "j"}
+        async with served.client() as other:
+            asked = [(each, await each.request("project/import", ask)) for each in (client, other)]
+            both = [(await each.answer(number))["result"]["project"] for each, number in asked]
+        assert both[0] == both[1]
+        assert await listed(client, projectId=both[0]["id"]) == [b]
+
+
+async def test_an_import_that_fails_leaves_threads_where_they_were(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        a, b = await threads_of(client, 2)
+        one = await create(client, "One")
+        await client.call("thread/metadata/update", {"threadId": a, "projectId": one["id"]})
+    lock = WriterLock(tmp_path / "locks" / f"{b}.lock")
+    async with serve(tmp_path) as served, served.client() as client:
+        ask = {"name": "Imp", "roots": [], "threads": [a, b], "idempotencyKey": "i"}
+        error = await client.refusal("project/import", ask)
+        assert error.data["code"] == "threadBusy"
+        assert await listed(client, projectId=one["id"]) == [a]
+        assert [each["id"] for each in (await client.call("project/list", {}))["data"]] == [
+            one["id"]
+        ]
+        lock.release()
+        made = (await client.call("project/import", ask))["project"]
+        assert await listed(client, projectId=made["id"]) == [b, a]
 
 
 @claim("projects:pages")

@@ -3,9 +3,12 @@
 Source: docs/threads.md, "Projects and sections".
 """
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+
+import anyio
 
 from app_server.handlers.failures import thread_failures
 from app_server.handlers.project_pages import project_page
@@ -13,7 +16,8 @@ from app_server.handlers.sections import filing_failures
 from app_server.handlers.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.filing import FilingState
-from app_server.threads.store import InvalidThreadId, ThreadNotFound
+from app_server.threads.state import ThreadState
+from app_server.threads.store import InvalidThreadId
 from protocol.errors import RpcError, invalid_params, invalid_request
 from protocol.filing_records import (
     FiledProject,
@@ -44,6 +48,7 @@ from protocol.planning import (
     ProjectUpdateResponse,
     ThreadProjectUpdatedNotification,
 )
+from protocol.rollout import Record
 
 MAX_PROJECTS = 10_000
 MAX_CHARS = 65_536
@@ -58,6 +63,8 @@ class ProjectHandlers:
     def __init__(self, ports: ThreadPorts) -> None:
         self._ports = ports
         self._filing = ports.store.filing
+        self._importing = anyio.Lock()
+        """Two imports of one key must not both take threads in."""
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -92,15 +99,14 @@ class ProjectHandlers:
         """
         project, thread_ids = self._new(params), params.threads or []
         _check_imported(thread_ids)
-        with filing_failures():
-            state = await self._filing.refresh()
-        earlier = _made_before(state, params.idempotency_key)
-        if earlier is None:
-            for thread_id in thread_ids:
-                await self._require_thread(thread_id)
-            for thread_id in thread_ids:
-                await self._assign(thread_id, project.id)
-        made = await self._put(project, params.idempotency_key)
+        async with self._importing:
+            with filing_failures():
+                state = await self._filing.refresh()
+            if _made_before(state, params.idempotency_key) is None:
+                for thread_id in thread_ids:
+                    await self._require_thread(thread_id)
+                await self._assign_all(thread_ids, project.id)
+            made = await self._put(project, params.idempotency_key)
         if made.id == project.id:
             self._tell(context, made.id, "created")
             for thread_id in thread_ids:
@@ -109,19 +115,38 @@ class ProjectHandlers:
         return ProjectImportResponse(project=await self._show(made.id))
 
     async def _require_thread(self, thread_id: str) -> None:
-        session = self._ports.sessions.find(thread_id)
         try:
-            if session is None:
-                await self._ports.store.read(thread_id)
-        except (InvalidThreadId, ThreadNotFound) as exc:
+            is_stored = await self._ports.store.exists(thread_id)
+        except InvalidThreadId as exc:
             raise _no_thread(thread_id) from exc
-        if session is not None and session.thread.ephemeral:
+        if not is_stored:
             raise _no_thread(thread_id)
 
-    async def _assign(self, thread_id: str, project_id: str) -> None:
+    async def _assign_all(self, thread_ids: Sequence[str], project_id: str) -> None:
+        """Put all threads into a project, or, as far as that can be done, none."""
+        before: dict[str, str | None] = {}
+        try:
+            for thread_id in thread_ids:
+                before[thread_id] = await self._assign(thread_id, project_id)
+        except RpcError:
+            for thread_id, earlier in before.items():
+                with contextlib.suppress(RpcError):
+                    await self._assign(thread_id, earlier)
+            raise
+
+    async def _assign(self, thread_id: str, project_id: str | None) -> str | None:
+        """Return the project that the thread was in."""
         record = ProjectChanged(at_ms=self._ports.clock.now_ms(), project_id=project_id)
+        before: str | None = None
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            nonlocal before
+            before = state.metadata.project_id
+            return [record]
+
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            await self._ports.sessions.change(thread_id, lambda _: [record])
+            await self._ports.sessions.change(thread_id, decide)
+        return before
 
     async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
         """Show one project."""

@@ -182,6 +182,14 @@ class ThreadStore:
             await self.unload(thread)
         return thread.state, added
 
+    async def exists(self, thread_id: str) -> bool:
+        """Whether a thread is stored; those in memory alone are not.
+
+        Raises:
+            InvalidThreadId: see `path_of`.
+        """
+        return await anyio.to_thread.run_sync(self.path_of(thread_id).exists)
+
     async def list_page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of the index, with every change made before the call.
 
