@@ -1,15 +1,18 @@
 """What is stored about a thread besides what was said in it, and the settings of its turns."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from app_server.handlers import git_info
-from app_server.handlers.git_info import git_info_of
+from app_server.handlers.git_info import GitInfoReader
 from app_server.host.repository import RepositoryState, read_repository
-from tests.harness import REQUIREMENTS, Gate, Refusal, WireClient, calls, claim, says, serve
+from protocol.threads import GitInfo
+from tests.harness import REQUIREMENTS, WAIT_S, Gate, Refusal, WireClient, calls, claim, says, serve
 
 NOBODY = "01990000-0000-7000-8000-000000000000"
 SHA = "5a0c40b27df6fea54a855392b2c3ed57e426f5f3"
@@ -92,18 +95,32 @@ def test_a_worktree_is_read_through_its_common_folder(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_does_not_answer_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released = anyio.Event()
+    make_repository(tmp_path)
+    expected = GitInfo(sha=SHA, branch="main", origin_url="https://example.com/r.git")
+    released = threading.Event()
 
-    def hang(folder: Path) -> None:
-        anyio.from_thread.run(released.wait)
+    def read(folder: Path) -> RepositoryState | None:
+        if folder == Path("/hangs"):
+            assert released.wait(WAIT_S)
+        return read_repository(folder)
 
-    monkeypatch.setattr(git_info, "READ_S", 0)
-    monkeypatch.setattr(git_info, "read_repository", hang)
-    with anyio.fail_after(5):
-        assert await git_info_of("/") is None
+    monkeypatch.setattr(git_info, "read_repository", read)
+    monkeypatch.setattr(git_info, "MAX_HANGING", 1)
+    reader = GitInfoReader()
+    assert await reader.read(str(tmp_path)) == expected
+    with monkeypatch.context() as hurry:
+        hurry.setattr(git_info, "READ_S", 0.05)
+        while not reader.hanging:
+            assert await reader.read("/hangs") is None
+    # While one hangs nothing is read: no threads pile up behind a disk.
+    assert await reader.read(str(tmp_path)) is None
     released.set()
+    with anyio.fail_after(WAIT_S):
+        while await reader.read(str(tmp_path)) is None:
+            await anyio.lowlevel.checkpoint()
+    assert await reader.read(str(tmp_path)) == expected
 
 
 # thread/metadata/update.

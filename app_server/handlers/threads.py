@@ -10,7 +10,7 @@ from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, cursor_failures, thread_failures
-from app_server.handlers.git_info import git_info_of
+from app_server.handlers.git_info import GitInfoReader
 from app_server.handlers.thread_listing import list_query
 from app_server.handlers.thread_view import (
     read_state_of,
@@ -96,6 +96,7 @@ class ThreadHandlers:
         self._hub = ports.hub
         self._configuration = ports.configuration
         self._clock = ports.clock
+        self._git = GitInfoReader()
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -137,7 +138,7 @@ class ThreadHandlers:
                     base_instructions=params.base_instructions,
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
-                    git_info=await git_info_of(cwd),
+                    git_info=await self._git.read(cwd),
                     project_id=params.project_id,
                     daybreak_enabled=params.daybreak_enabled,
                 ),
