@@ -192,7 +192,7 @@ records: st.SearchStrategy[Record] = st.one_of(
 
 
 @claim("rollout:replay", "rollout:torn-line")
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(records, max_size=12), st.integers(0, 200))
 def test_what_is_read_back_equals_what_was_appended(
     tmp_path_factory: pytest.TempPathFactory, appended: list[Record], cut: int
