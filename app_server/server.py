@@ -35,6 +35,7 @@ from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.metadata_areas import late_metadata_routes
 from app_server.handlers.signal_news import SignalNews, settings_as_stored
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
@@ -398,6 +399,7 @@ class AppServer:
         )
         return LateDispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}
+            | late_metadata_routes(threads)
         )
 
     def _make_plugin_area(self, sessions: Sessions) -> LateHandlers:

@@ -11,13 +11,14 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
+from protocol.metadata_records import MetadataRecord
 from protocol.model import Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from protocol.record_base import RecordBase
 from protocol.specs import type_adapter
+from protocol.threads import GitInfo
 from protocol.turns import ThreadTokenUsage, TurnError
 from protocol.values import Personality, ReasoningSummary
-
-ROLLOUT_VERSION = 1
 
 
 class Settings(WireModel):
@@ -33,14 +34,7 @@ class Settings(WireModel):
     summary: ReasoningSummary | None = None
     service_tier: str | None = None
     personality: Personality | None = None
-
-
-class RecordBase(WireModel):
-    """What every line has."""
-
-    v: int = ROLLOUT_VERSION
-    at_ms: int
-    """Unix milliseconds of writing."""
+    disabled_plugin_ids: list[str] = []
 
 
 class ThreadCreated(RecordBase):
@@ -60,6 +54,9 @@ class ThreadCreated(RecordBase):
     """Folders that were chosen for the thread, as `thread/start` had them."""
     forked_from_id: str | None = None
     """The thread whose records follow, up to the first one of this thread's own."""
+    git_info: GitInfo | None = None
+    project_id: str | None = None
+    daybreak_enabled: bool | None = None
 
 
 class SettingsChanged(RecordBase):
@@ -257,13 +254,15 @@ Record: TypeAlias = Annotated[
     | NameChanged
     | ArchivedChanged
     | HistoryCompacted
-    | QueueRecord,
+    | QueueRecord
+    | MetadataRecord,
     Field(discriminator="type"),
 ]
 
 TURN_RECORDS = frozenset(
     {
         "historyAppended",
+        "historyCompacted",
         "inputQueued",
         "inputTaken",
         "itemCompleted",

@@ -146,6 +146,7 @@ class Hub:
         method: str | None = None,
     ) -> None:
         method = method or METHOD_OF[type(event).__name__]
+        spec = NOTIFICATIONS[method]
         at_ms = self._now_ms()
         texts: dict[tuple[bool, bool], str] = {}
         for connection_id in connection_ids:
@@ -153,7 +154,7 @@ class Hub:
             session = peer.session if peer is not None else None
             if peer is None or session is None or method in session.opted_out:
                 continue
-            if NOTIFICATIONS[method].experimental and not session.experimental:
+            if (spec.experimental or spec.opt_in) and not session.experimental:
                 continue
             form = session.experimental, session.jsonrpc
             text = texts.get(form)

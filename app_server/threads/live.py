@@ -1,6 +1,6 @@
 """A thread in memory, with the only pen that writes its log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import anyio
@@ -51,7 +51,19 @@ class LiveThread:
         Raises:
             OSError: the disk refused; nothing was added.
         """
+        await self.change(lambda _: records, sync=sync)
+
+    async def change(
+        self, decide: Callable[[ThreadState], Sequence[Record]], *, sync: bool = True
+    ) -> Sequence[Record]:
+        """Add what `decide` makes of the state; nothing else changes it in between.
+
+        Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
+        """
         async with self._pen:
+            records = decide(self.state)
+            if not records:
+                return records
             with anyio.CancelScope(shield=True):
                 if self._writer is not None:
                     write = partial(self._writer.append, records, sync=sync)
@@ -62,6 +74,7 @@ class LiveThread:
                     self.state.apply(record, size)
         self._changed(self.state)
         self._watch(self.state)
+        return records
 
     async def revert(self, record: TurnsReverted) -> None:
         """Drop a turn and all after it: in the log, then in the state, which is read anew.

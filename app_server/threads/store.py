@@ -18,12 +18,14 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from app_server.threads.filing import Filing
 from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.history import ThreadHistory
-from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
 from app_server.threads.loading import add_up, load_state
 from app_server.threads.pages import HistoryReader
+from app_server.threads.ranks import rank_between
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
 from app_server.threads.search import SearchPage, SearchQuery
 from app_server.threads.state import NotARollout, ThreadState, begin
@@ -60,6 +62,8 @@ class ThreadStore:
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
         self._index: ThreadIndex | None = None
+        self.filing = Filing(home / "filing.jsonl")
+        """The projects and sections that threads can be in."""
         self._indexed = anyio.Event()
         self._history = ThreadHistory(home / "index", self._index_path, self.path_of)
         self._behind: dict[str, ThreadState] = {}
@@ -74,6 +78,7 @@ class ThreadStore:
             OSError, sqlite3.Error: the home directory cannot be used.
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
+        await self.filing.refresh()
         self._index = index
         # What a crash left behind in the one index is behind in the other.
         behind = await anyio.to_thread.run_sync(index.open_ids)
@@ -259,14 +264,34 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError, and what `plan` raises
         """
+        state, _ = await self.change_by(thread_id, plan)
+        return state
+
+    async def change_by(
+        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        """Add what `decide` makes of the state of a thread that is not loaded.
+
+        Returns the state after it, and what was added. What `decide` raises comes out.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+        """
         async with self._order(thread_id):
             thread = await anyio.to_thread.run_sync(self._load, thread_id)
             try:
-                if records := plan(thread.state):
-                    await thread.append(*records)
+                added = await thread.change(decide)
             finally:
                 await self.unload(thread)
-        return thread.state
+        return thread.state, added
+
+    async def exists(self, thread_id: str) -> bool:
+        """Whether a thread is stored; those in memory alone are not.
+
+        Raises:
+            InvalidThreadId: see `path_of`.
+        """
+        return await anyio.to_thread.run_sync(self.path_of(thread_id).exists)
 
     async def find(self, thread_id: str) -> ThreadRow:
         """Return a thread's row without opening its log.
@@ -302,6 +327,33 @@ class ThreadStore:
         page = await self._history.search(query)
         ids = [found.thread_id for found in page.found]
         return page, await anyio.to_thread.run_sync(self._require_index().rows_of, ids)
+
+    async def rank_in_section(self, section_id: str, moved: str, before: str | None) -> str:
+        """Find a place for a thread in a section: before another one, or at the end.
+
+        Raises:
+            NotInSection: the other thread is not in this section.
+        """
+        find = partial(self._require_index().neighbours, section_id, moved, before)
+        await self._indexed.wait()
+        await self._flush()
+        low, high = await anyio.to_thread.run_sync(find)
+        return rank_between(low, high)
+
+    async def project_recency(self) -> Mapping[str, int]:
+        """See ThreadIndex.project_recency."""
+        await self._indexed.wait()
+        await self._flush()
+        return await anyio.to_thread.run_sync(self._require_index().project_recency)
+
+    async def owners(
+        self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
+    ) -> Sequence[Owner]:
+        """See ThreadIndex.owners."""
+        find = partial(self._require_index().owners, attachment, archived, after, limit)
+        await self._indexed.wait()
+        await self._flush()
+        return await anyio.to_thread.run_sync(find)
 
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.

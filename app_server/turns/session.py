@@ -14,7 +14,7 @@ import anyio
 import anyio.abc
 
 from app_server.clock import Clock
-from app_server.config import Config
+from app_server.config import Config, ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
@@ -28,10 +28,11 @@ from app_server.turns.approvals import ApprovalGate
 from app_server.turns.compaction_start import CompactionStart
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
+from app_server.turns.goals import GoalKeeper
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.outside import OutsideMessage, Reception, without_own_turn
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import STOPPED_BY_REVIEWER
+from app_server.turns.prompt import STOPPED_BY_REVIEWER, message
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.refusals import (
     NoActiveTurn,
@@ -39,6 +40,7 @@ from app_server.turns.refusals import (
     SessionClosed,
     TurnIdMismatch,
 )
+from app_server.turns.required import with_required
 from app_server.turns.reviewer import Reviewer
 from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
@@ -68,6 +70,7 @@ from protocol.threads import (
 )
 from protocol.turns import (
     McpMetaByServer,
+    TokenUsageBreakdown,
     TurnError,
 )
 
@@ -142,8 +145,10 @@ class ThreadSession:
         self._clients = ports.clients
         self._clock = ports.clock
         self._tasks = tasks
+        self._requirements = ports.requirements
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
+        self.goals = GoalKeeper(thread, ports.clients, ports.clock)
         self._accepting = anyio.Lock()
         self._beginning = anyio.Lock()
         """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
@@ -281,6 +286,8 @@ class ThreadSession:
         self, run: TurnRun, user_message: UserMessageThreadItem | None
     ) -> Callable[[], None]:
         self._run = run
+        self.thread.state.turn_settings = self.thread.state.settings
+        self.goals.turn_begins()
         self.idle = anyio.Event()
 
         def begin() -> None:
@@ -289,9 +296,10 @@ class ThreadSession:
         return begin
 
     async def _go_on(self) -> None:
-        """Begin what waits for the thread to be idle: a compaction, else queued input."""
+        """Begin what waits for the thread to be idle: a compaction, queued input, or a goal."""
         if not await self.compaction.go_on():
             await self.queue.go_on()
+            await self.pursue_goal()
 
     def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageThreadItem | None:
         if not user_input.content:
@@ -315,6 +323,7 @@ class ThreadSession:
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
             hooks=self._hooks,
+            goals=self.goals,
             context=self.mcp.context,
         )
         return TurnRun(
@@ -509,6 +518,38 @@ class ThreadSession:
             if entry.message is not None:
                 self.announcer.user_message(self._run.id, entry.message)
 
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Count what a response has cost towards the thread's goal."""
+        await self.goals.spend(turn_id, usage)
+
+    def change_turn_settings(self, turn_id: str, change: Callable[[Settings], Settings]) -> bool:
+        """Change the settings of the running turn alone; False if it is another, or none."""
+        if self._run is None or self._run.id != turn_id:
+            return False
+        self.thread.state.turn_settings = change(self.thread.state.in_force)
+        return True
+
+    def wake_goal(self) -> None:
+        """Let the thread go on with its goal if it is idle; never waits."""
+        self._tasks.start_soon(self.pursue_goal)
+
+    async def pursue_goal(self) -> None:
+        """Begin a turn by itself if the thread is idle and its goal wants one."""
+        async with self._beginning, self._accepting:
+            if self._closed or self._draining or self._run is not None:
+                return
+            try:
+                instruction = await self.goals.next_instruction()
+                if instruction is None:
+                    return
+                turn_input = TurnInput((), [message("developer", instruction)])
+                settings, _ = with_required(self.thread.state.settings, await self._requirements())
+                _, begin = await self.accept(turn_input, settings, TurnOptions())
+            except (OSError, ConfigError):
+                logger.exception("thread %s cannot go on with its goal", self.thread.id)
+                return
+        begin()
+
     async def finish_if_idle(self, run: TurnRun) -> bool:
         """Complete the turn unless input is queued that it has to go on for."""
         async with self._accepting:
@@ -556,8 +597,11 @@ class ThreadSession:
             pauses_queue=run.pauses_queue,
         )
         left = list(self.thread.state.queued)
+        marks: Sequence[Record] = ()
         try:
-            await self.thread.append(*records)
+            marks = await self.thread.change(
+                lambda state: [*records, *self.goals.marks_of_end(state, run.id, end, error)]
+            )
         except OSError:
             logger.exception("the end of turn %s cannot be written", run.id)
             self._broken = True
@@ -566,6 +610,8 @@ class ThreadSession:
             if entry.message is not None:
                 self.announcer.user_message(run.id, entry.message)
         self._run = None
+        self.thread.state.turn_settings = None
+        self.goals.tell(run.id, marks)
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
         self._elicitations.turn_over(run.id)

@@ -217,6 +217,26 @@ class Sessions:
             raise
         return session
 
+    async def change(
+        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        """Add what `decide` makes of a thread's state to its log, whether it is loaded or not.
+
+        Returns the state after it, and what was added. What `decide` raises comes out, and nothing
+        was added.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.change_by.
+        """
+        session = self.find(thread_id)
+        if session is None or session.closed:
+            # Nobody loads the thread, or puts it away, meanwhile.
+            async with self._lock(thread_id):
+                session = self.find(thread_id)
+                if session is None:
+                    return await self._ports.store.change_by(thread_id, decide)
+        return session.thread.state, await session.thread.change(decide)
+
     async def refresh_extensions(self, base: Config) -> None:
         """Let extensions look anew at what they register; bounded, and a failure is only logged."""
         demanded = {} if base.requirements is None else base.requirements.document

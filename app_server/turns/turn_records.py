@@ -47,6 +47,9 @@ def start_of_turn(
     if settings != state.settings:
         records.append(SettingsChanged(at_ms=at_ms, settings=settings))
     records.append(started)
+    if state.queue.paused and user_message is None and submission is None:
+        # Nobody said anything: a pause of the queue outlives such a turn.
+        records.append(QueuePaused(at_ms=at_ms))
     if submission is not None:
         submission_id = submission.submission_id
         records.append(
