@@ -21,7 +21,8 @@ from app_server.rpc.context import ClientSession, RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.ordering import KeyedQueue
-from app_server.rpc.outbox import Delta, Outbox, OutboxLimits
+from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.outgoing import Delta
 from app_server.transport.address import (
     Address,
     StdioAddress,
@@ -327,7 +328,7 @@ async def test_finishing_from_our_side_answers_what_was_read() -> None:
 
 
 def delta_of(key: str, text: str) -> tuple[str, Delta]:
-    return text, Delta((key,), [text], lambda joined: f"{key}:{joined}")
+    return text, Delta((key,), text, lambda joined: f"{key}:{joined}")
 
 
 async def test_deltas_of_one_text_are_merged_for_a_client_that_falls_behind() -> None:
@@ -432,6 +433,9 @@ class Listener:
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))
         self.deltas.append(delta)
+
+    def give_up(self) -> None:
+        self.heard.append("given up")
 
 
 WARNING = WarningNotification(thread_id="t", message="m")

@@ -18,7 +18,8 @@ import anyio
 
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.ordering import KeyedQueue, Turnstile
-from app_server.rpc.outbox import Delta, Outbox, OutboxLimits
+from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.outgoing import Delta
 from protocol.envelope import (
     Answer,
     Batch,
@@ -123,6 +124,11 @@ class RpcConnection:
         if self._outbox.overflowed:
             # The write task may be stuck in a send to a client that does not read.
             self._writing.cancel()
+
+    def give_up(self) -> None:
+        """Close the conversation: this client has missed something that it cannot be told."""
+        self._outbox.give_up()
+        self._writing.cancel()
 
     async def run(self) -> None:
         """Hold the conversation until the client leaves or cannot keep up."""

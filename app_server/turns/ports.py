@@ -11,7 +11,10 @@ class ClientPort(Protocol):
     """The clients of all threads."""
 
     def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
-        """Tell the listeners of a thread; `method` is for types that serve several. Never waits."""
+        """Tell the listeners of a thread; `method` is for types that serve several. Never waits.
+
+        The event must not change any more: it may be told again.
+        """
 
     def broadcast(self, event: WireModel) -> None:
         """Tell every client; never waits."""
@@ -27,6 +30,12 @@ class ClientPort(Protocol):
 
     def has_listeners(self, thread_id: str) -> bool:
         """Whether any client listens to the thread."""
+
+    def open_stream(self, thread_id: str) -> None:
+        """Begin to number and keep what the listeners of a thread are told."""
+
+    def close_stream(self, thread_id: str) -> None:
+        """Stop to number and keep, as the thread leaves memory."""
 
 
 class NotRecorded(Exception):

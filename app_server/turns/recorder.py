@@ -41,7 +41,8 @@ class TurnRecorder:
         assert item.started_at_ms is not None
         self.emit(
             ItemStartedNotification(
-                item=item,
+                # What is told must not change any more, and the item will.
+                item=item.model_copy(),
                 thread_id=self.thread.id,
                 turn_id=self.turn_id,
                 started_at_ms=item.started_at_ms,

@@ -140,6 +140,7 @@ class Sessions:
 
     async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
         self._sessions[session.thread.id] = session
+        self._ports.clients.open_stream(session.thread.id)
         if self._base is not None and self._base is not base:
             # There was a reload after the thread's configuration had been read.
             session.mcp.reload(self._base)
@@ -179,6 +180,7 @@ class Sessions:
         with anyio.CancelScope(shield=True):
             await session.close()
             self._sessions.pop(thread.id)
+            self._ports.clients.close_stream(thread.id)
             self._quiet_since.pop(thread.id, None)
             await self._ports.store.unload(thread)
 
