@@ -34,6 +34,7 @@ from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.memory_settings import MemorySettings, read_memory_settings
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.host.environments import Environments
@@ -185,7 +186,9 @@ class AppServer:
             environments,
             self._extensions,
         )
-        sessions = Sessions(ports, work, await self._unload_delay_s())
+        unload_delay_s, memory = await self._first_settings()
+        self._hub.streams.limits = memory.stream
+        sessions = Sessions(ports, work, unload_delay_s)
         environments.on_connection = partial(_tell_of_environment, sessions)
         self._requests = self._make_dispatcher(sessions, environments)
         self._background.start_soon(sessions.run)
@@ -337,17 +340,19 @@ class AppServer:
     async def _is_signed_in(self) -> bool:
         return (await self._accounts.load()).credentials is not None
 
-    async def _unload_delay_s(self) -> float:
+    async def _first_settings(self) -> tuple[float, MemorySettings]:
+        """Read what is read once: when threads are unloaded, and how much memory they may take."""
         try:
             config = await self._configuration.read()
             for warning in requirements_of(config).warnings:
                 logger.warning("%s", warning)
             delay_s = config.view().integer("thread_unload_delay_secs")
+            memory = read_memory_settings(config)
         except ConfigError as exc:
             # Every request that needs the configuration says so too.
             logger.warning("the configuration cannot be used: %s", exc)
-            return UNLOAD_DELAY_S
-        return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
+            return UNLOAD_DELAY_S, MemorySettings()
+        return UNLOAD_DELAY_S if delay_s is None else float(delay_s), memory
 
     async def _warm_up(self) -> None:
         """Import what the first requests and turns will need, now that nobody waits for it."""

@@ -1,11 +1,13 @@
 """From stored and loaded threads to what the wire shows of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic_core import from_json
 
 from app_server.threads.index import ThreadRow
 from app_server.threads.state import ThreadState, TurnState
+from protocol.items import ThreadItem
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.policy import (
     ActivePermissionProfile,
@@ -93,8 +95,10 @@ def thread_of_row(row: ThreadRow, status: ThreadStatus, path: Path) -> Thread:
     )
 
 
-def turns_of_state(state: ThreadState) -> list[Turn]:
+def turns_of_state(state: ThreadState, open_items: Sequence[ThreadItem] = ()) -> list[Turn]:
     """Show all turns, oldest first, as far as they fit into one message.
+
+    `open_items` are those of the running turn that are not complete.
 
     The newest keep their items; older ones are there without items, the oldest may be missing.
     """
@@ -102,6 +106,8 @@ def turns_of_state(state: ThreadState) -> list[Turn]:
     left = MAX_TURNS_CHARS
     for turn in reversed(state.turns):
         wire = _turn(turn)
+        if turn is state.open_turn:
+            wire.items.extend(open_items)
         size = len(wire.model_dump_json())
         if size > left:
             wire = wire.model_copy(update={"items": [], "items_view": "notLoaded"})

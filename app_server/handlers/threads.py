@@ -10,6 +10,7 @@ from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, cursor_failures, thread_failures
+from app_server.handlers.joining import Joining, join, known_position
 from app_server.handlers.thread_view import (
     settings_response,
     thread_of_row,
@@ -145,10 +146,11 @@ class ThreadHandlers:
                 config,
             )
         thread = self._thread(session)
+        joining = join(self._hub, context.connection_id, session, None, with_turns=False)
         context.after_answer(partial(self._announce_start, context, session, thread, params))
         warnings = (*requirements.warnings, *replaced)
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadStartResponse(**_members(session, thread))
+        return ThreadStartResponse(**_members(session, thread, joining))
 
     def _announce_start(
         self,
@@ -157,7 +159,7 @@ class ThreadHandlers:
         thread: Thread,
         params: ThreadStartParams,
     ) -> None:
-        self._hub.subscribe(context.connection_id, thread.id)
+        self._hub.release(context.connection_id, thread.id)
         self._hub.broadcast(ThreadStartedNotification(thread=thread))
         session.announcer.begin()
         if params.dynamic_tools:
@@ -177,7 +179,7 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadResumeParams
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""
-        thread_id = params.thread_id
+        thread_id, known = params.thread_id, known_position(params)
         warnings: list[str] = []
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
@@ -201,22 +203,27 @@ class ThreadHandlers:
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
             session = await self._sessions.load(thread_id, configure)
-        state = session.thread.state
-        turns = [] if params.exclude_turns else turns_of_state(state)
-        thread = thread_of_state(state, session.status, self._path(session), turns=turns)
-        context.after_answer(partial(self._announce_resume, context, session))
+        joining = join(
+            self._hub, context.connection_id, session, known, with_turns=not params.exclude_turns
+        )
+        thread = thread_of_state(
+            session.thread.state, session.status, self._path(session), turns=joining.turns
+        )
+        context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadResumeResponse(**_members(session, thread))
+        return ThreadResumeResponse(**_members(session, thread, joining))
 
-    def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
+    def _announce_resume(
+        self, context: RequestContext, session: ThreadSession, joining: Joining
+    ) -> None:
         state = session.thread.state
-        self._hub.subscribe(context.connection_id, state.id)
+        self._hub.release(context.connection_id, state.id)
         if not session.announcer.began:
             self._hub.broadcast(
                 ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
             )
             session.announcer.begin()
-        if state.usage is not None and state.turns:
+        if state.usage is not None and state.turns and not joining.is_replay:
             self._hub.tell(
                 context.connection_id,
                 ThreadTokenUsageUpdatedNotification(
@@ -402,8 +409,9 @@ def _overrides(params: ThreadStartParams | ThreadResumeParams, cwd: str | None) 
     )
 
 
-def _members(session: ThreadSession, thread: Thread) -> dict[str, Any]:
-    return cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
+    members = cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+    return {**members, **joining.members}
 
 
 def _no_rollout(thread_id: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from app_server.rpc.outgoing import Outgoing, with_text
 
-RUN = 256
+RUN = 64
 """Pieces of one text that are kept as one entry, and leave together."""
 PIECE_BYTES = 64
 """What a piece costs besides its characters."""

@@ -29,6 +29,7 @@ class TurnRecorder:
 
     def emit(self, event: WireModel) -> None:
         """Tell the thread's listeners."""
+        self.thread.open_items.note(event)
         self._clients.emit(self.thread.id, event)
 
     def started(self, item: KnownThreadItem) -> None:
@@ -39,10 +40,12 @@ class TurnRecorder:
     def announce_started(self, item: KnownThreadItem) -> None:
         """Tell that an item exists."""
         assert item.started_at_ms is not None
+        # What is told must not change any more, and the item will.
+        told = item.model_copy()
+        self.thread.open_items.begin(told)
         self.emit(
             ItemStartedNotification(
-                # What is told must not change any more, and the item will.
-                item=item.model_copy(),
+                item=told,
                 thread_id=self.thread.id,
                 turn_id=self.turn_id,
                 started_at_ms=item.started_at_ms,
@@ -68,6 +71,7 @@ class TurnRecorder:
     def announce_completed(self, item: KnownThreadItem) -> None:
         """Tell that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
+        self.thread.open_items.end(item.id)
         self.emit(
             ItemCompletedNotification(
                 item=item,

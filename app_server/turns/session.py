@@ -149,6 +149,8 @@ class ThreadSession:
         self._closed = False
         self._draining = False
         self._broken = False
+        self.untold_turn_id: str | None = None
+        """The turn that was accepted and that no client has been told of yet."""
         self._waiting_on_approval = 0
         self.idle = anyio.Event()
         """Set while no turn runs."""
@@ -241,6 +243,7 @@ class ThreadSession:
             records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
         await self.thread.append(*records)
         run = self._run = self._make_run(turn_id, options)
+        self.untold_turn_id = turn_id
         self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
         self.idle = anyio.Event()
 
@@ -383,6 +386,7 @@ class ThreadSession:
             return True
 
     async def _run_turn(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
+        self.untold_turn_id = None
         self._tell_status()
         self.announcer.turn_started(run.id, run.started_at_ms)
         if user_message is not None:
@@ -436,6 +440,7 @@ class ThreadSession:
         self._run = None
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
+        self.thread.open_items.clear()
         self._elicitations.turn_over(run.id)
         self._hooks.turn_ended(self.thread.id, run.id)
         self.idle.set()
