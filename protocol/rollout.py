@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserMessageThreadItem
-from protocol.model import Json, JsonObject, WireModel
+from protocol.model import Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.specs import type_adapter
 from protocol.turns import ThreadTokenUsage, TurnError
@@ -56,6 +56,8 @@ class ThreadCreated(RecordBase):
     base_instructions: str | None = None
     developer_instructions: str | None = None
     ephemeral: bool = False
+    request_digest: str | None = absent_if_none()
+    """Of the request, where the client chose the id."""
 
 
 class SettingsChanged(RecordBase):
@@ -88,6 +90,16 @@ class InputQueued(RecordBase):
     """Raw Responses items."""
     message: UserMessageThreadItem | None = None
     """The user message that it is, unless it was injected."""
+
+
+class InputAccepted(RecordBase):
+    """Input that its client named was accepted; sent again, it belongs to the same turn."""
+
+    type: Literal["inputAccepted"] = "inputAccepted"
+    client_id: str
+    digest: str
+    """Of the whole request, without metadata."""
+    turn_id: str
 
 
 class InputTaken(RecordBase):
@@ -141,6 +153,7 @@ Record: TypeAlias = Annotated[
     | TurnStarted
     | HistoryAppended
     | InputQueued
+    | InputAccepted
     | InputTaken
     | ItemCompleted
     | TokensUsed

@@ -16,8 +16,8 @@ from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
-from app_server.turns.sessions import NotLoaded
+from app_server.turns.session import InputIdTaken, NoActiveTurn, SessionClosed, TurnIdMismatch
+from app_server.turns.sessions import NotLoaded, ThreadArchived, ThreadIdTaken
 from protocol.errors import RpcError, internal_error, invalid_request
 
 
@@ -32,6 +32,22 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         ) from exc
     except (NotLoaded, ThreadNotFound) as exc:
         raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
+    except ThreadIdTaken as exc:
+        raise invalid_request(
+            f"thread id {thread_id} is taken by a thread that another request has started",
+            "threadIdTaken",
+            threadId=thread_id,
+        ) from exc
+    except ThreadArchived as exc:
+        raise thread_archived(thread_id) from exc
+    except InputIdTaken as exc:
+        raise invalid_request(
+            f"clientUserMessageId {exc.client_id} is taken by another input",
+            "clientUserMessageIdTaken",
+            threadId=thread_id,
+            clientUserMessageId=exc.client_id,
+            turnId=exc.turn_id,
+        ) from exc
     except ThreadBusy as exc:
         raise invalid_request(
             f"thread {thread_id} has an active writer: {exc}",
@@ -49,6 +65,16 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         raise internal_error(
             f"the thread cannot be stored: {exc.strerror}", "storageFailed", threadId=thread_id
         ) from exc
+
+
+def thread_archived(thread_id: str) -> RpcError:
+    """Refuse to load an archived thread."""
+    return invalid_request(
+        f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
+        "unarchive it first.",
+        "threadArchived",
+        threadId=thread_id,
+    )
 
 
 @contextmanager

@@ -9,8 +9,14 @@ from typing import Any, cast
 from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
-from app_server.handlers.failures import config_failures, cursor_failures, thread_failures
+from app_server.handlers.failures import (
+    config_failures,
+    cursor_failures,
+    thread_archived,
+    thread_failures,
+)
 from app_server.handlers.joining import Joining, join, known_position
+from app_server.handlers.sent_again import chosen_id, digest_of
 from app_server.handlers.thread_view import (
     settings_response,
     thread_of_row,
@@ -26,7 +32,7 @@ from app_server.threads.store import ThreadNotFound, ThreadStore
 from app_server.turns.required import with_required
 from app_server.turns.response_items import first_problem
 from app_server.turns.session import ThreadSession
-from app_server.turns.sessions import Sessions
+from app_server.turns.sessions import Sessions, Start
 from app_server.turns.settings import Overrides, initial_settings, with_overrides
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -123,17 +129,19 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadStartParams
     ) -> ThreadStartResponse:
         """Begin a conversation and subscribe the caller."""
-        with config_failures(), thread_failures("", "thread not found"):
+        chosen = None if params.thread_id is None else chosen_id(params.thread_id)
+        thread_id = self._clock.new_id() if chosen is None else chosen
+        with config_failures(), thread_failures(thread_id, "thread not found"):
             config = await self._configuration.read(params.config)
             cwd = self._configuration.resolve(params.cwd)
             requirements = requirements_of(config)
             settings, replaced = with_required(
                 initial_settings(config, cwd, _overrides(params, cwd)), requirements
             )
-            session = await self._sessions.start(
+            session, outcome = await self._sessions.start_once(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
-                    thread_id=self._clock.new_id(),
+                    thread_id=thread_id,
                     settings=settings,
                     source=SOURCE,
                     cli_version=PROTOCOL_VERSION,
@@ -142,12 +150,14 @@ class ThreadHandlers:
                     base_instructions=params.base_instructions,
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
+                    request_digest=None if chosen is None else digest_of(params),
                 ),
                 config,
             )
         thread = self._thread(session)
         joining = join(self._hub, context.connection_id, session, None, with_turns=False)
-        context.after_answer(partial(self._announce_start, context, session, thread, params))
+        announce = partial(self._announce_start, context, session, thread, params, outcome)
+        context.after_answer(announce)
         warnings = (*requirements.warnings, *replaced)
         context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadStartResponse(**_members(session, thread, joining))
@@ -158,10 +168,19 @@ class ThreadHandlers:
         session: ThreadSession,
         thread: Thread,
         params: ThreadStartParams,
+        outcome: Start,
     ) -> None:
         self._hub.release(context.connection_id, thread.id)
-        self._hub.broadcast(ThreadStartedNotification(thread=thread))
-        session.announcer.begin()
+        started = ThreadStartedNotification(thread=thread)
+        if outcome is Start.CREATED:
+            self._hub.broadcast(started)
+            session.announcer.begin()
+        elif session.announcer.began:
+            self._hub.tell(context.connection_id, started)
+        elif outcome is Start.LOADED:
+            self._hub.tell(context.connection_id, started)
+            session.announcer.status(session.status)
+            session.announcer.begin()
         if params.dynamic_tools:
             warning = "dynamicTools are not supported by this server and were ignored"
             self._hub.tell(
@@ -184,12 +203,7 @@ class ThreadHandlers:
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
-                raise invalid_request(
-                    f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
-                    "unarchive it first.",
-                    "threadArchived",
-                    threadId=thread_id,
-                )
+                raise thread_archived(thread_id)
             config = await self._configuration.read(params.config)
             cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
             settings = with_overrides(state.settings, _overrides(params, cwd), config.view())

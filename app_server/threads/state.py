@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.accepted_inputs import AcceptedInputs
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     ArchivedChanged,
     HistoryAppended,
+    InputAccepted,
     InputQueued,
     InputTaken,
     ItemCompleted,
@@ -63,6 +65,7 @@ class ThreadState:
     queued: list[InputQueued] = field(default_factory=list)
     turns: list[TurnState] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
+    accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
 
     @property
     def id(self) -> str:
@@ -94,6 +97,8 @@ class ThreadState:
                 self.history.extend(record.items)
             case InputQueued():
                 self.queued.append(record)
+            case InputAccepted():
+                self.accepted.note(record)
             case InputTaken():
                 self._take_input()
             case ItemCompleted():
@@ -115,6 +120,7 @@ class ThreadState:
         if (turn := self.open_turn) is not None:
             self._take_input()
             turn.status, turn.completed_at_ms = "interrupted", at_ms
+            self.accepted.turn_over("interrupted")
 
     def _take_input(self) -> None:
         for queued in self.queued:
@@ -134,6 +140,7 @@ class ThreadState:
         if turn is None or turn.id != record.turn_id:
             return
         turn.status = record.status
+        self.accepted.turn_over(record.status)
         turn.error = record.error
         turn.completed_at_ms = record.at_ms
         turn.duration_ms = record.duration_ms

@@ -37,6 +37,7 @@ from protocol.items import UserInput, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
+    InputAccepted,
     InputQueued,
     InputTaken,
     ItemCompleted,
@@ -77,6 +78,15 @@ class TurnIdMismatch(Exception):
         self.found = found
 
 
+class InputIdTaken(Exception):
+    """Another input was accepted under this name."""
+
+    def __init__(self, client_id: str, turn_id: str) -> None:
+        super().__init__(client_id)
+        self.client_id = client_id
+        self.turn_id = turn_id
+
+
 class SessionClosed(Exception):
     """The thread is leaving memory, or the server is stopping."""
 
@@ -88,6 +98,8 @@ class TurnInput:
     content: Sequence[UserInput]
     items: Sequence[JsonObject]
     client_id: str | None = None
+    digest: str | None = None
+    """Of the request; with it and `client_id` the same input is accepted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,20 +225,33 @@ class ThreadSession:
         """Accept input: for a new turn, or for the one that runs.
 
         When this returns, the input is on disk. Gives the id of the turn and what lets it begin;
-        that must be called, once the caller has been answered.
+        that must be called, once the caller has been answered. The same input again gives the turn
+        that took it.
 
         Raises:
+            InputIdTaken: another input has the same name.
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
         async with self._accepting:
             self._require_open()
+            if (turn_id := self._turn_that_took(user_input)) is not None:
+                return turn_id, _nothing
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
                 return self._run.id, _nothing
             if self._draining:
                 raise SessionClosed
             return await self._accept(user_input, settings, options)
+
+    def _turn_that_took(self, user_input: TurnInput) -> str | None:
+        accepted = self.thread.state.accepted.find(user_input.client_id)
+        if accepted is None or user_input.digest is None:
+            return None
+        if accepted.digest != user_input.digest:
+            assert user_input.client_id is not None
+            raise InputIdTaken(user_input.client_id, accepted.turn_id)
+        return accepted.turn_id
 
     async def _accept(
         self, user_input: TurnInput, settings: Settings, options: TurnOptions
@@ -236,6 +261,7 @@ class ThreadSession:
         if settings != self.thread.state.settings:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         records.append(TurnStarted(at_ms=at_ms, turn_id=turn_id))
+        records.extend(_named(user_input, turn_id, at_ms))
         user_message = self._user_message(user_input, at_ms)
         if user_message is not None:
             records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
@@ -308,8 +334,9 @@ class ThreadSession:
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         assert self._run is not None
         at_ms = self._clock.now_ms()
+        records: list[Record] = _named(user_input, self._run.id, at_ms)
         if user_input.items:
-            await self.thread.append(
+            records.append(
                 InputQueued(
                     at_ms=at_ms,
                     input_id=self._clock.new_id(),
@@ -317,6 +344,8 @@ class ThreadSession:
                     message=self._user_message(user_input, at_ms),
                 )
             )
+        if records:
+            await self.thread.append(*records)
         self._hooks.input_taken(self.thread.id, self._run.id, user_input.content)
         self._run.options.mcp_meta.update(mcp_meta)
 
@@ -468,6 +497,13 @@ class ThreadSession:
             self._run.scope.cancel()
         await self.idle.wait()
         self.servers.stop()
+
+
+def _named(user_input: TurnInput, turn_id: str, at_ms: int) -> list[Record]:
+    if user_input.client_id is None or user_input.digest is None:
+        return []
+    client_id, digest = user_input.client_id, user_input.digest
+    return [InputAccepted(at_ms=at_ms, client_id=client_id, digest=digest, turn_id=turn_id)]
 
 
 def _nothing() -> None:

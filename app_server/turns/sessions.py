@@ -5,6 +5,7 @@ Source: docs/wire.md, "Threads".
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from enum import Enum
 from weakref import WeakValueDictionary
 
 import anyio
@@ -15,6 +16,7 @@ from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
 from app_server.threads.state import ThreadState
+from app_server.threads.store import ThreadExists
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.providers import read_providers
@@ -40,6 +42,24 @@ SWEEP_S = 30.0
 
 class NotLoaded(Exception):
     """The thread is not in memory."""
+
+
+class ThreadIdTaken(Exception):
+    """The client chose an id under which another thread was started."""
+
+
+class ThreadArchived(Exception):
+    """The thread must be brought back before it can be loaded."""
+
+
+class Start(Enum):
+    """What a start did."""
+
+    CREATED = "created"
+    FOUND = "found"
+    """The same request had been here before, and the thread is loaded."""
+    LOADED = "loaded"
+    """The same request had been here before, and the thread was loaded again."""
 
 
 class Sessions:
@@ -78,9 +98,19 @@ class Sessions:
         return session
 
     async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
-        """Create a thread and load it.
+        """Create a thread of a new id and load it; raises what `start_once` does."""
+        session, _ = await self.start_once(created, config)
+        return session
+
+    async def start_once(
+        self, created: ThreadCreated, config: Config
+    ) -> tuple[ThreadSession, Start]:
+        """Create a thread and load it, or load the one that the same request has created.
 
         Raises:
+            ThreadIdTaken: there is one of this id that another request has created.
+            ThreadArchived: there is one, and it was archived since.
+            InvalidThreadId, ThreadBusy: see ThreadStore.create.
             ConfigError: the MCP servers cannot be read; nothing was created.
             RequiredServersFailed: the thread exists but was unloaded again.
             SessionClosed: the server is stopping.
@@ -90,9 +120,30 @@ class Sessions:
         base = self._base
         mcp, settings = read_mcp_settings(config), _session_settings(config)
         async with self._lock(created.thread_id):
-            thread = await self._ports.store.create(created)
+            if self.find(created.thread_id) is not None:
+                return await self._start_again(created, config), Start.FOUND
+            try:
+                thread = await self._ports.store.create(created)
+            except ThreadExists:
+                return await self._start_again(created, config), Start.LOADED
             session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
-            return await self._open(session, base)
+            return await self._open(session, base), Start.CREATED
+
+    async def _start_again(self, created: ThreadCreated, config: Config) -> ThreadSession:
+        session = self.find(created.thread_id)
+        if session is None:
+            before = (await self._ports.store.read(created.thread_id)).created
+        else:
+            before = session.thread.state.created
+        if created.request_digest is None or created.request_digest != before.request_digest:
+            raise ThreadIdTaken(created.thread_id)
+
+        async def configure(state: ThreadState) -> tuple[Config, Settings]:
+            if state.archived:
+                raise ThreadArchived(state.id)
+            return config, state.settings
+
+        return await self._load(created.thread_id, configure)
 
     async def load(
         self,
@@ -109,23 +160,30 @@ class Sessions:
             SessionClosed, RequiredServersFailed, OSError: see `start`.
         """
         async with self._lock(thread_id):
-            if (session := self.find(thread_id)) is not None:
-                if not session.closed:
-                    self._quiet_since.pop(thread_id, None)
-                    return session
-                await self._put_away(session)
-            self._require_open()
-            base = self._base
-            thread = await self._ports.store.load(thread_id)
-            try:
-                config, settings = await configure(thread.state)
-                await thread.append(*self._repairs(thread.state, settings))
-                mcp, session_settings = read_mcp_settings(config), _session_settings(config)
-            except BaseException:
-                await self._ports.store.unload(thread)
-                raise
-            session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
-            return await self._open(session, base)
+            return await self._load(thread_id, configure)
+
+    async def _load(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> ThreadSession:
+        if (session := self.find(thread_id)) is not None:
+            if not session.closed:
+                self._quiet_since.pop(thread_id, None)
+                return session
+            await self._put_away(session)
+        self._require_open()
+        base = self._base
+        thread = await self._ports.store.load(thread_id)
+        try:
+            config, settings = await configure(thread.state)
+            await thread.append(*self._repairs(thread.state, settings))
+            mcp, session_settings = read_mcp_settings(config), _session_settings(config)
+        except BaseException:
+            await self._ports.store.unload(thread)
+            raise
+        session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
+        return await self._open(session, base)
 
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
         at_ms = self._ports.clock.now_ms()
