@@ -105,7 +105,7 @@ def test_a_stream_keeps_within_its_bounds_the_newest_events_without_a_gap(
     for event in told:
         for each in (stream, whole):
             outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, each.next_seq())
-            each.keep(outgoing, outgoing.finish())
+            each.keep(outgoing)
     if told:
         assert 1 <= stream.events <= len(told)
     assert stream.last == len(told)
@@ -208,6 +208,6 @@ def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
     stream = ThreadStream(StreamLimits(max_events=kept))
     for _ in range(1000):
         outgoing = Outgoing("item/agentMessage/delta", said("a", "x"), 7, stream.next_seq())
-        stream.keep(outgoing, outgoing.finish())
+        stream.keep(outgoing)
     assert kept <= stream.events + 64
     assert stream.events <= max(kept, 64)

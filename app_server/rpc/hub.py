@@ -18,12 +18,12 @@ import anyio
 from pydantic import ValidationError
 
 from app_server.rpc.context import ClientSession, ConnectionId
-from app_server.rpc.outgoing import Delta, Outgoing
+from app_server.rpc.outgoing import Delta, Message, Outgoing
 from app_server.rpc.stream import Position, StreamLimits
 from app_server.rpc.streams import Streams
 from protocol.envelope import Answer, RequestId, render_request
 from protocol.gate import is_experimental_variant
-from protocol.methods import METHOD_OF, SERVER_REQUESTS
+from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import Variant, WireModel
 from protocol.threads import ServerRequestResolvedNotification
 
@@ -126,8 +126,8 @@ class Hub:
             if not stream.can_go_on(position):
                 peer.give_up()
                 return
-            for outgoing in stream.since(position.seq):
-                _post(peer, outgoing, as_listener=True)
+            for message in stream.since(position.seq):
+                _post(peer, message, as_listener=True)
         self._put_open_questions(connection_id, thread_id)
 
     def _drop_hold(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
@@ -171,10 +171,7 @@ class Hub:
         self.streams.close(thread_id)
 
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
-        """Tell the listeners of a thread; `method` is for types that serve several.
-
-        The event must not change any more: it may be told again.
-        """
+        """Tell the listeners of a thread; `method` is for types that serve several."""
         self._tell(self._listeners.get(thread_id, ()), thread_id, event, method)
 
     def broadcast(self, event: WireModel) -> None:
@@ -210,7 +207,7 @@ class Hub:
             if peer is not None and connection_id not in held:
                 _post(peer, outgoing, as_listener=connection_id in listeners)
         if stream is not None:
-            stream.keep(outgoing, outgoing.finish())
+            stream.keep(outgoing)
 
     # Questions.
 
@@ -306,11 +303,11 @@ def _may_be_asked(session: ClientSession, method: str, params: WireModel) -> boo
     return extension is None or session.has_extension(extension)
 
 
-def _post(peer: Peer, outgoing: Outgoing, *, as_listener: bool) -> None:
+def _post(peer: Peer, message: Message, *, as_listener: bool) -> None:
     session = peer.session
-    if session is None or outgoing.method in session.opted_out:
+    if session is None or message.method in session.opted_out:
         return
-    if outgoing.is_experimental and not session.experimental:
+    if NOTIFICATIONS[message.method].experimental and not session.experimental:
         return
     form = session.experimental, session.jsonrpc, as_listener and session.experimental
-    peer.post(outgoing.text(form), outgoing.delta(form))
+    peer.post(message.text(form), message.delta(form))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, cast
 
 from protocol.envelope import render_notification
 from protocol.items import (
@@ -11,7 +11,6 @@ from protocol.items import (
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )
-from protocol.methods import NOTIFICATIONS
 from protocol.model import WireModel
 
 Form: TypeAlias = tuple[bool, bool, bool]
@@ -22,8 +21,6 @@ DELTAS = (
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )
-
-Event = TypeVar("Event", bound=WireModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +34,31 @@ class Delta:
     """From the text of several pieces, of which this is the last, to the message."""
 
 
+class Message(Protocol):
+    """What can be sent to any client."""
+
+    @property
+    def method(self) -> str:
+        """Of the notification."""
+
+    def text(self, form: Form) -> str:
+        """Render the whole message."""
+
+    def delta(self, form: Form) -> Delta | None:
+        """Give a delta in the form that can be joined with others; None for other events."""
+
+
 class Outgoing:
     """An event, when it happened, and its place in the stream of its thread."""
 
-    __slots__ = ("_deltas", "_key", "_texts", "at_ms", "event", "is_experimental", "method", "seq")
+    __slots__ = ("_deltas", "_key", "_texts", "at_ms", "event", "method", "seq")
 
     def __init__(self, method: str, event: WireModel, at_ms: int, seq: int | None = None) -> None:
-        """`seq` None is for what stands in no stream; the event must not change any more."""
+        """`seq` None is for what stands in no stream."""
         self.method = method
         self.event = event
         self.at_ms = at_ms
         self.seq = seq
-        self.is_experimental = NOTIFICATIONS[method].experimental
         self._key: Hashable = None
         self._texts: dict[Form, str] = {}
         self._deltas: dict[Form, Delta] = {}
@@ -87,17 +97,8 @@ class Outgoing:
             delta = self._deltas[form] = Delta(self.key, self.piece, render)
         return delta
 
-    def finish(self) -> int:
-        """Drop what was rendered, as it was sent; returns the characters of the message."""
-        if self.is_delta:
-            size = len(self.piece)
-        else:
-            size = len(next(iter(self._texts.values()), "") or self.text((True, False, True)))
-        self._texts, self._deltas = {}, {}
-        return size
-
     def _render_joined(self, form: Form, joined: str) -> str:
-        return self._render(form, with_text(self.event, joined))
+        return self._render(form, self.event.model_copy(update={"delta": joined}))
 
     def _render(self, form: Form, event: WireModel) -> str:
         experimental, jsonrpc, numbered = form
@@ -109,8 +110,3 @@ class Outgoing:
             experimental=experimental,
             seq=self.seq if numbered else None,
         )
-
-
-def with_text(event: Event, text: str) -> Event:
-    """Give a delta another text."""
-    return event.model_copy(update={"delta": text})

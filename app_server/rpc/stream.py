@@ -9,12 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app_server.rpc.outgoing import Outgoing, with_text
-
-RUN = 64
-"""Pieces of one text that are kept as one entry, and leave together."""
-PIECE_BYTES = 64
-"""What a piece costs besides its characters."""
+from app_server.rpc.outgoing import Message, Outgoing
+from app_server.rpc.told import Told, ToldRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,42 +31,6 @@ class Position:
     """The last event before it; 0 at the beginning."""
 
 
-class _Entry:
-    """An event, or a run of pieces of one text."""
-
-    __slots__ = ("first", "outgoing", "pieces", "size")
-
-    def __init__(self, outgoing: Outgoing, size: int) -> None:
-        assert outgoing.seq is not None
-        self.first = outgoing.seq
-        self.outgoing = outgoing
-        """The last one of a run."""
-        self.pieces = [outgoing.piece] if outgoing.is_delta else None
-        self.size = size
-
-    @property
-    def last(self) -> int:
-        """The number of the last event in it."""
-        return self.first + (len(self.pieces) if self.pieces else 1) - 1
-
-    def takes(self, outgoing: Outgoing) -> bool:
-        """Whether this is one more piece of the same text."""
-        return (
-            self.pieces is not None
-            and len(self.pieces) < RUN
-            and outgoing.is_delta
-            and outgoing.key == self.outgoing.key
-        )
-
-    def since(self, after: int) -> Outgoing:
-        """Give what came after a number, as one event; some of the entry must."""
-        newest = self.outgoing
-        event = newest.event
-        if self.pieces is not None:
-            event = with_text(event, "".join(self.pieces[max(after + 1 - self.first, 0) :]))
-        return Outgoing(newest.method, event, newest.at_ms, self.last)
-
-
 class ThreadStream:
     """The events of one loaded thread, from 1 on; the last of them are kept."""
 
@@ -78,7 +38,7 @@ class ThreadStream:
 
     def __init__(self, limits: StreamLimits) -> None:
         self._limits = limits
-        self._entries: deque[_Entry] | None = None
+        self._entries: deque[Told | ToldRun] | None = None
         self.id = secrets.token_hex(8)
         """Tells this stream from those of other loads of the thread."""
         self.last = 0
@@ -101,21 +61,19 @@ class ThreadStream:
         self.last += 1
         return self.last
 
-    def keep(self, outgoing: Outgoing, size: int) -> None:
-        """Remember the newest event; `size` are the characters of its message."""
+    def keep(self, outgoing: Outgoing) -> None:
+        """Remember the newest event, and forget old ones that are too much."""
         if self._entries is None:
             self._entries = deque()
         newest = self._entries[-1] if self._entries else None
-        if newest is not None and newest.takes(outgoing):
-            assert newest.pieces is not None
-            newest.pieces.append(outgoing.piece)
-            newest.outgoing = outgoing
-            grown = len(outgoing.piece) + PIECE_BYTES
-            newest.size += grown
+        if isinstance(newest, ToldRun) and newest.takes(outgoing):
+            self.size += newest.add(outgoing)
         else:
-            grown = size + PIECE_BYTES
-            self._entries.append(_Entry(outgoing, grown))
-        self.size += grown
+            if isinstance(newest, ToldRun):
+                self.size -= newest.close()
+            entry = ToldRun(outgoing) if outgoing.is_delta else Told(outgoing)
+            self._entries.append(entry)
+            self.size += entry.size
         limits = self._limits
         while (
             self.size > limits.max_bytes or self.last - self._entries[0].first >= limits.max_events
@@ -128,14 +86,14 @@ class ThreadStream:
             position.stream_id == self.id and self.last - self.events <= position.seq <= self.last
         )
 
-    def since(self, after: int) -> Iterator[Outgoing]:
+    def since(self, after: int) -> Iterator[Message]:
         """Give what came after a number, in order; pieces of one text may be joined.
 
         Whatever is not kept any more is missing; ask `can_go_on` before.
         """
         for entry in self._entries or ():
             if after < entry.last:
-                yield entry.since(after)
+                yield entry.since(after) if isinstance(entry, ToldRun) else entry
 
     def forget(self) -> int:
         """Keep nothing of what was; returns how many bytes that frees."""

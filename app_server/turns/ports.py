@@ -11,10 +11,7 @@ class ClientPort(Protocol):
     """The clients of all threads."""
 
     def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
-        """Tell the listeners of a thread; `method` is for types that serve several. Never waits.
-
-        The event must not change any more: it may be told again.
-        """
+        """Tell the listeners of a thread; `method` is for types that serve several. Never waits."""
 
     def broadcast(self, event: WireModel) -> None:
         """Tell every client; never waits."""

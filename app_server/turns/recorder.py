@@ -40,12 +40,11 @@ class TurnRecorder:
     def announce_started(self, item: KnownThreadItem) -> None:
         """Tell that an item exists."""
         assert item.started_at_ms is not None
-        # What is told must not change any more, and the item will.
-        told = item.model_copy()
-        self.thread.open_items.begin(told)
+        # The item will change; what clients know of it changes by what they are told.
+        self.thread.open_items.begin(item.model_copy())
         self.emit(
             ItemStartedNotification(
-                item=told,
+                item=item,
                 thread_id=self.thread.id,
                 turn_id=self.turn_id,
                 started_at_ms=item.started_at_ms,
