@@ -34,6 +34,7 @@ from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.memory import MemoryBudget
 from app_server.handlers.memory_settings import MemorySettings, read_memory_settings
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
@@ -124,6 +125,8 @@ class AppServer:
         self._extensions = extensions
         self._apps = self._late_apps or apps
         self._hub = Hub(self._clock.now_ms)
+        self.memory: MemoryBudget | None = None
+        """Of the threads; None before `run`."""
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(
             settings.home,
@@ -189,9 +192,11 @@ class AppServer:
         unload_delay_s, memory = await self._first_settings()
         self._hub.streams.limits = memory.stream
         sessions = Sessions(ports, work, unload_delay_s)
+        budget = self.memory = MemoryBudget(memory.budget_bytes, self._hub.streams, sessions)
         environments.on_connection = partial(_tell_of_environment, sessions)
-        self._requests = self._make_dispatcher(sessions, environments)
+        self._requests = self._make_dispatcher(sessions, environments, budget)
         self._background.start_soon(sessions.run)
+        self._background.start_soon(budget.run)
         try:
             async with AsyncExitStack() as stack:
                 listeners = [
@@ -264,7 +269,9 @@ class AppServer:
             self.stop()
             self.stop()
 
-    def _make_dispatcher(self, sessions: Sessions, environments: Environments) -> LateDispatcher:
+    def _make_dispatcher(
+        self, sessions: Sessions, environments: Environments, memory: MemoryBudget
+    ) -> LateDispatcher:
         configuration = self._configuration
         assert self._background is not None
         self._account = self._make_account_area()
@@ -299,6 +306,15 @@ class AppServer:
                 environments,
             ),
             self._account,
+            LateHandlers(
+                "app_server.handlers.diagnostics",
+                "DiagnosticsHandlers",
+                ("server/diagnostics",),
+                self._hub,
+                sessions,
+                memory,
+                lambda: [connection.load for connection in self._connections],
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",

@@ -154,6 +154,7 @@ class ThreadHandlers:
                 ),
                 config,
             )
+        self._keep_for(session, params.unload_after_secs)
         thread = self._thread(session)
         joining = join(self._hub, context.connection_id, session, None, with_turns=False)
         announce = partial(self._announce_start, context, session, thread, params, outcome)
@@ -217,6 +218,7 @@ class ThreadHandlers:
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
             session = await self._sessions.load(thread_id, configure)
+        self._keep_for(session, params.unload_after_secs)
         joining = join(
             self._hub, context.connection_id, session, known, with_turns=not params.exclude_turns
         )
@@ -226,6 +228,10 @@ class ThreadHandlers:
         context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadResumeResponse(**_members(session, thread, joining))
+
+    def _keep_for(self, session: ThreadSession, unload_after_s: int | None) -> None:
+        if unload_after_s is not None:
+            self._sessions.set_unload_delay(session.thread.id, unload_after_s)
 
     def _announce_resume(
         self, context: RequestContext, session: ThreadSession, joining: Joining

@@ -148,6 +148,16 @@ class Hub:
             del self._listeners[thread_id]
         return True
 
+    @property
+    def open_questions(self) -> int:
+        """How many questions wait for an answer."""
+        return len(self._questions)
+
+    @property
+    def subscriptions(self) -> int:
+        """How many times any connection listens to any thread."""
+        return sum(map(len, self._listeners.values()))
+
     def has_listeners(self, thread_id: ThreadId) -> bool:
         """Whether any connection listens to the thread."""
         return thread_id in self._listeners
@@ -207,7 +217,7 @@ class Hub:
             if peer is not None and connection_id not in held:
                 _post(peer, outgoing, as_listener=connection_id in listeners)
         if stream is not None:
-            stream.keep(outgoing)
+            self.streams.keep(stream, outgoing)
 
     # Questions.
 

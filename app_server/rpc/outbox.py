@@ -47,12 +47,18 @@ class Outbox:
     def __init__(self, limits: OutboxLimits) -> None:
         self._limits = limits
         self._waiting: deque[str | _Joined] = deque()
-        self._chars = 0
+        self.chars = 0
+        """Of all that waits."""
         self._closed = False
         self._claimed = False
         self.overflowed = False
         self._added = anyio.Event()
         self._taken = anyio.Event()
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
 
     def add(self, text: str, delta: Delta | None = None) -> None:
         """Queue one message; `delta` is the same message in mergeable form."""
@@ -63,8 +69,8 @@ class Outbox:
             self._waiting.append(text)
         else:
             size = self._merge(delta)
-        self._chars += size
-        if self._chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
+        self.chars += size
+        if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
         self._added.set()
 
@@ -103,6 +109,7 @@ class Outbox:
         """Take no more and forget what waits: nobody will take it."""
         self._closed = True
         self._waiting.clear()
+        self.chars = 0
         self._added.set()
         self._taken.set()
 
@@ -121,9 +128,9 @@ class Outbox:
         self._claimed = True
         self._taken.set()
         if isinstance(entry, str):
-            self._chars -= len(entry)
+            self.chars -= len(entry)
             return entry
-        self._chars -= sum(map(len, entry.pieces))
+        self.chars -= sum(map(len, entry.pieces))
         return entry.render()
 
     async def wait_for_room(self) -> None:

@@ -34,7 +34,7 @@ class Position:
 class ThreadStream:
     """The events of one loaded thread, from 1 on; the last of them are kept."""
 
-    __slots__ = ("_entries", "_limits", "id", "last", "size")
+    __slots__ = ("_entries", "_limits", "id", "last", "size", "touched")
 
     def __init__(self, limits: StreamLimits) -> None:
         self._limits = limits
@@ -45,6 +45,8 @@ class ThreadStream:
         """The number of the newest event."""
         self.size = 0
         """Estimated bytes of what is kept."""
+        self.touched = 0
+        """Greater than that of streams that were quiet for longer."""
 
     @property
     def position(self) -> Position:

@@ -74,6 +74,8 @@ class Sessions:
         self._unload_delay_s = unload_delay_s
         self._sessions: dict[str, ThreadSession] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._unload_delays: dict[str, float] = {}
+        """Of threads that have one of their own."""
         self._quiet_since: dict[str, float] = {}
         self._draining = False
         self._base: Config | None = None
@@ -240,6 +242,7 @@ class Sessions:
             self._sessions.pop(thread.id)
             self._ports.clients.close_stream(thread.id)
             self._quiet_since.pop(thread.id, None)
+            self._unload_delays.pop(thread.id, None)
             await self._ports.store.unload(thread)
 
     def _lock(self, thread_id: str) -> anyio.Lock:
@@ -253,20 +256,39 @@ class Sessions:
             await self.sweep(anyio.current_time())
 
     async def sweep(self, now_s: float) -> None:
-        """Unload what has been quiet for the unload delay."""
+        """Unload what has been quiet for its unload delay."""
         for session in self:
             thread_id = session.thread.id
-            wanted = self._ports.clients.has_listeners(thread_id) or not session.announcer.began
-            if wanted or not session.idle.is_set():
+            delay_s = self._unload_delays.get(thread_id, self._unload_delay_s)
+            if not self._is_quiet(session):
                 self._quiet_since.pop(thread_id, None)
-            elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= self._unload_delay_s:
-                await self.unload(thread_id)
-                self._ports.clients.broadcast(
-                    ThreadStatusChangedNotification(
-                        thread_id=thread_id, status=NotLoadedThreadStatus()
-                    )
-                )
-                self._ports.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
+            elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= delay_s:
+                await self.unload_quiet(thread_id)
+
+    def set_unload_delay(self, thread_id: str, delay_s: float) -> None:
+        """Give a loaded thread a delay of its own, for as long as it stays loaded."""
+        if thread_id in self._sessions:
+            self._unload_delays[thread_id] = delay_s
+
+    @property
+    def quiet(self) -> list[str]:
+        """The threads that were quiet at the last sweep, the longest quiet ones first."""
+        return sorted(self._quiet_since, key=self._quiet_since.__getitem__)
+
+    def _is_quiet(self, session: ThreadSession) -> bool:
+        wanted = self._ports.clients.has_listeners(session.thread.id)
+        return session.idle.is_set() and session.announcer.began and not wanted
+
+    async def unload_quiet(self, thread_id: str) -> None:
+        """Unload a thread if it is still quiet, and tell every client."""
+        session = self.find(thread_id)
+        if session is None or not self._is_quiet(session):
+            return
+        await self.unload(thread_id)
+        self._ports.clients.broadcast(
+            ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
+        )
+        self._ports.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
 
     def _require_open(self) -> None:
         if self._draining:
