@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import anyio
+import anyio.lowlevel
 from pydantic import ValidationError
 
 from app_server.rpc.context import ClientSession, ConnectionId
@@ -30,6 +31,9 @@ from protocol.threads import ServerRequestResolvedNotification
 logger = logging.getLogger(__name__)
 
 ThreadId: TypeAlias = str
+
+MAX_AT_ONCE = 256
+"""Messages that one thread may queue before others run."""
 
 
 class Peer(Protocol):
@@ -78,6 +82,8 @@ class Hub:
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
         """Listeners that are told nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
+        self._told = 0
+        """Messages since others could run."""
 
     @contextmanager
     def connect(self, peer: Peer) -> Iterator[ConnectionId]:
@@ -216,8 +222,19 @@ class Hub:
             peer = self._peers.get(connection_id)
             if peer is not None and connection_id not in held:
                 _post(peer, outgoing, as_listener=connection_id in listeners)
+                self._told += 1
         if stream is not None:
             self.streams.keep(stream, outgoing)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much was told at once that it holds up others."""
+        return self._told >= MAX_AT_ONCE
+
+    async def breathe(self) -> None:
+        """Let others run, those first who send what was told."""
+        self._told = 0
+        await anyio.lowlevel.checkpoint()
 
     # Questions.
 

@@ -32,6 +32,15 @@ class TurnRecorder:
         self.thread.open_items.note(event)
         self._clients.emit(self.thread.id, event)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much was told that others should run first."""
+        return self._clients.is_crowded
+
+    async def breathe(self) -> None:
+        """Let others run."""
+        await self._clients.breathe()
+
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""
         item.started_at_ms = self.now_ms()
