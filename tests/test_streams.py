@@ -1,5 +1,6 @@
 """The stream of a thread's events: numbers, bounds, and telling it again."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.handlers.thread_view import thread_settings
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub import Hub
 from app_server.rpc.outgoing import Delta, Outgoing
 from app_server.rpc.stream import Position, StreamLimits, ThreadStream
+from protocol.elicitation import FormElicitation, McpElicitationSchema
+from protocol.envelope import Answer
 from protocol.items import AgentMessageDeltaNotification, ReasoningTextDeltaNotification
 from protocol.lifecycle import (
     ClientInfo,
@@ -19,10 +23,14 @@ from protocol.lifecycle import (
 )
 from protocol.methods import METHOD_OF
 from protocol.model import WireModel
+from protocol.policy import GranularApprovals, GranularAskForApproval
+from protocol.threads import ThreadSettingsUpdatedNotification
 from tests.harness import claim
 from tests.seen import merged
+from tests.test_threads import created
 
 FORM = True, False, True
+ASK = "mcpServer/elicitation/request"
 
 
 def said(item_id: str, text: str) -> WireModel:
@@ -50,10 +58,10 @@ events = st.one_of(
 class Client:
     """A peer of a hub that keeps what it is told."""
 
-    def __init__(self, *, experimental: bool = True) -> None:
+    def __init__(self, *, experimental: bool = True, jsonrpc: bool = False) -> None:
         capabilities = InitializeCapabilities(experimental_api=experimental)
         info = ClientInfo(name="c", version="1")
-        self.session: ClientSession | None = ClientSession(info, capabilities, jsonrpc=False)
+        self.session: ClientSession | None = ClientSession(info, capabilities, jsonrpc)
         self.heard: list[Any] = []
         self.given_up = False
 
@@ -188,6 +196,65 @@ def test_numbers_are_for_listeners_with_the_opt_in() -> None:
     assert [message.get("seq") for message in listener.heard] == [1, 2, None]
     assert [message.get("seq") for message in plain.heard] == [None, None]
     assert [message.get("seq") for message in stranger.heard] == [None]
+
+
+@claim("replay:questions")
+async def test_a_client_that_comes_back_is_asked_what_is_open_and_told_what_was_settled() -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    position = hub.streams.position("t")
+    assert position is not None
+    schema = McpElicitationSchema(type="object", properties={})
+    question = FormElicitation(thread_id="t", server_name="s", message="?", requested_schema=schema)
+    steady, back = Client(), Client()
+    with hub.connect(steady) as one:
+        hub.subscribe(one, "t")
+        settled = asyncio.create_task(hub.ask("t", ASK, question))
+        await asyncio.sleep(0)
+        hub.answer(one, Answer(0, {"action": "accept"}, None))
+        await settled
+        still_open = asyncio.create_task(hub.ask("t", ASK, question))
+        await asyncio.sleep(0)
+        with hub.connect(back) as two:
+            hub.hold(two, "t", position)
+            later = asyncio.create_task(hub.ask("t", ASK, question))
+            await asyncio.sleep(0)
+            assert back.heard == []
+            hub.release(two, "t")
+            heard = [(m["method"], m.get("id"), m["params"].get("requestId")) for m in back.heard]
+            assert heard == [
+                ("serverRequest/resolved", None, 0),
+                (ASK, 1, None),
+                (ASK, 2, None),
+            ]
+            for number in (1, 2):
+                hub.answer(two, Answer(number, {"action": "decline"}, None))
+            await still_open
+            await later
+
+
+@pytest.mark.parametrize("jsonrpc", [True, False])
+@pytest.mark.parametrize("experimental", [True, False])
+def test_what_is_told_again_has_the_form_of_its_client(jsonrpc: bool, experimental: bool) -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    position = hub.streams.position("t")
+    assert position is not None
+    live, late = (Client(experimental=experimental, jsonrpc=jsonrpc) for _ in range(2))
+    policy = GranularAskForApproval(
+        granular=GranularApprovals(mcp_elicitations=True, rules=True, sandbox_approval=True)
+    )
+    settings = thread_settings(created().settings.model_copy(update={"approval_policy": policy}))
+    with hub.connect(live) as one, hub.connect(late) as two:
+        hub.subscribe(one, "t")
+        hub.emit("t", ThreadSettingsUpdatedNotification(thread_id="t", thread_settings=settings))
+        hub.emit("t", said("a", "text"))
+        hub.hold(two, "t", position)
+        hub.release(two, "t")
+    assert late.heard == live.heard
+    shown = late.heard[0]["params"]["threadSettings"]["approvalPolicy"]
+    assert (shown == "on-request") is not experimental
+    assert ("jsonrpc" in late.heard[0], "seq" in late.heard[0]) == (jsonrpc, experimental)
 
 
 def test_two_streams_of_one_thread_have_different_ids() -> None:
