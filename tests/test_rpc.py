@@ -364,6 +364,17 @@ async def test_a_client_that_cannot_keep_up_is_closed_with_1013(limits: OutboxLi
     assert stream.closed_with == (1013, "reads too slowly; resume later")
 
 
+@claim("replay:too-much")
+async def test_a_client_that_missed_what_cannot_be_told_is_closed_with_1013() -> None:
+    async with conversation(Work()) as (stream, connection, _):
+        connection.post('"before"')
+        assert await stream.hear() == ["before"]
+        connection.give_up()
+        connection.post('"too late"')
+        assert await stream.hear_all() == []
+    assert stream.closed_with == (1013, "reads too slowly; resume later")
+
+
 async def test_requests_of_a_client_that_does_not_read_are_not_read_either() -> None:
     work = Work()
     limits = ConnectionLimits(outbox=OutboxLimits(merge_above=1))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app_server.handlers.thread_view import thread_settings
 from app_server.rpc.context import ClientSession
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.outgoing import Delta, Outgoing
 from app_server.rpc.stream import Position, StreamLimits, ThreadStream
 from protocol.elicitation import FormElicitation, McpElicitationSchema
@@ -255,6 +255,29 @@ def test_what_is_told_again_has_the_form_of_its_client(jsonrpc: bool, experiment
     shown = late.heard[0]["params"]["threadSettings"]["approvalPolicy"]
     assert (shown == "on-request") is not experimental
     assert ("jsonrpc" in late.heard[0], "seq" in late.heard[0]) == (jsonrpc, experimental)
+
+
+async def test_whoever_tells_many_clients_much_is_asked_to_let_others_run() -> None:
+    hub = Hub(lambda: 7)
+    order: list[str] = []
+
+    async def other() -> None:
+        order.append("other")
+
+    with hub.connect(Client()) as one, hub.connect(Client()) as two:
+        hub.subscribe(one, "t")
+        hub.subscribe(two, "t")
+        told = 0
+        while not hub.is_crowded:
+            hub.emit("t", warned("x"))
+            told += 2
+        assert told == MAX_AT_ONCE
+        task = asyncio.create_task(other())
+        await hub.breathe()
+        order.append("told more")
+        assert not hub.is_crowded
+        await task
+    assert order == ["other", "told more"]
 
 
 def test_two_streams_of_one_thread_have_different_ids() -> None:

@@ -14,9 +14,10 @@ from app_server.mcp.errors import (
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
+from app_server.turns.named_inputs import InputIdTaken
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.session import InputIdTaken, NoActiveTurn, SessionClosed, TurnIdMismatch
+from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
 from app_server.turns.sessions import NotLoaded, ThreadArchived, ThreadIdTaken
 from protocol.errors import RpcError, internal_error, invalid_request
 

@@ -26,6 +26,7 @@ from app_server.turns.approvals import ApprovalGate
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
+from app_server.turns.named_inputs import name_records, turn_that_took
 from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
@@ -37,7 +38,6 @@ from protocol.items import UserInput, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
-    InputAccepted,
     InputQueued,
     InputTaken,
     ItemCompleted,
@@ -76,15 +76,6 @@ class TurnIdMismatch(Exception):
         super().__init__(f"expected active turn id `{expected}` but found `{found}`")
         self.expected = expected
         self.found = found
-
-
-class InputIdTaken(Exception):
-    """Another input was accepted under this name."""
-
-    def __init__(self, client_id: str, turn_id: str) -> None:
-        super().__init__(client_id)
-        self.client_id = client_id
-        self.turn_id = turn_id
 
 
 class SessionClosed(Exception):
@@ -235,23 +226,15 @@ class ThreadSession:
         """
         async with self._accepting:
             self._require_open()
-            if (turn_id := self._turn_that_took(user_input)) is not None:
-                return turn_id, _nothing
+            name = user_input.client_id, user_input.digest
+            if (taken_by := turn_that_took(self.thread.state, *name)) is not None:
+                return taken_by, _nothing
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
                 return self._run.id, _nothing
             if self._draining:
                 raise SessionClosed
             return await self._accept(user_input, settings, options)
-
-    def _turn_that_took(self, user_input: TurnInput) -> str | None:
-        accepted = self.thread.state.accepted.find(user_input.client_id)
-        if accepted is None or user_input.digest is None:
-            return None
-        if accepted.digest != user_input.digest:
-            assert user_input.client_id is not None
-            raise InputIdTaken(user_input.client_id, accepted.turn_id)
-        return accepted.turn_id
 
     async def _accept(
         self, user_input: TurnInput, settings: Settings, options: TurnOptions
@@ -261,7 +244,7 @@ class ThreadSession:
         if settings != self.thread.state.settings:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         records.append(TurnStarted(at_ms=at_ms, turn_id=turn_id))
-        records.extend(_named(user_input, turn_id, at_ms))
+        records.extend(name_records(user_input.client_id, user_input.digest, turn_id, at_ms))
         user_message = self._user_message(user_input, at_ms)
         if user_message is not None:
             records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
@@ -334,7 +317,7 @@ class ThreadSession:
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         assert self._run is not None
         at_ms = self._clock.now_ms()
-        records: list[Record] = _named(user_input, self._run.id, at_ms)
+        records = name_records(user_input.client_id, user_input.digest, self._run.id, at_ms)
         if user_input.items:
             records.append(
                 InputQueued(
@@ -497,13 +480,6 @@ class ThreadSession:
             self._run.scope.cancel()
         await self.idle.wait()
         self.servers.stop()
-
-
-def _named(user_input: TurnInput, turn_id: str, at_ms: int) -> list[Record]:
-    if user_input.client_id is None or user_input.digest is None:
-        return []
-    client_id, digest = user_input.client_id, user_input.digest
-    return [InputAccepted(at_ms=at_ms, client_id=client_id, digest=digest, turn_id=turn_id)]
 
 
 def _nothing() -> None:
