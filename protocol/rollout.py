@@ -57,6 +57,8 @@ class ThreadCreated(RecordBase):
     git_info: GitInfo | None = None
     project_id: str | None = None
     daybreak_enabled: bool | None = None
+    request_digest: str | None = absent_if_none()
+    """Of the request, where the client chose the id."""
 
 
 class SettingsChanged(RecordBase):
@@ -107,6 +109,16 @@ class InputQueued(RecordBase):
     """Whether the running turn has to go on for it, as it does for a user's message."""
     submission_id: str | None = absent_if_none()
     """Of the entry of the thread's queue that this was; it leaves the queue with this line."""
+
+
+class InputAccepted(RecordBase):
+    """Input that its client named was accepted; sent again, it belongs to the same turn."""
+
+    type: Literal["inputAccepted"] = "inputAccepted"
+    client_id: str
+    digest: str
+    """Of the whole request, without metadata."""
+    turn_id: str
 
 
 class InputTaken(RecordBase):
@@ -245,6 +257,7 @@ Record: TypeAlias = Annotated[
     | TurnStarted
     | HistoryAppended
     | InputQueued
+    | InputAccepted
     | InputTaken
     | SignalRecalled
     | ItemCompleted
@@ -263,6 +276,7 @@ TURN_RECORDS = frozenset(
     {
         "historyAppended",
         "historyCompacted",
+        "inputAccepted",
         "inputQueued",
         "inputTaken",
         "itemCompleted",

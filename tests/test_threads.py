@@ -993,7 +993,8 @@ async def test_a_full_disk_is_said_and_loses_nothing(
                 ("thread/name/set", {"name": "lost"}),
                 ("thread/start", {}),
             ):
-                error = await client.refusal(method, {"threadId": thread_id, **params})
+                named = {} if method == "thread/start" else {"threadId": thread_id}
+                error = await client.refusal(method, {**named, **params})
                 assert error.code == -32603
                 assert "No space left on device" in error.message
                 assert error.data["code"] == "storageFailed"

@@ -1,5 +1,6 @@
 """From stored and loaded threads to what the wire shows of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic_core import from_json
@@ -9,6 +10,7 @@ from app_server.threads.index import ThreadRow
 from app_server.threads.metadata import ThreadMetadata, initial_read_state
 from app_server.threads.pages import HistoryReader, PagedTurn
 from app_server.threads.state import ThreadState, TurnState
+from protocol.items import ThreadItem
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.policy import (
     ActivePermissionProfile,
@@ -147,15 +149,46 @@ def read_state_of_row(row: ThreadRow) -> ThreadReadState:
     return ThreadReadState.model_validate_json(row.read_state)
 
 
-def turns_of_state(state: ThreadState) -> list[Turn]:
+def turns_of_state(state: ThreadState, open_items: Sequence[ThreadItem] = ()) -> list[Turn]:
     """Show all turns, oldest first, as far as they fit into one message.
+
+    `open_items` are those of the running turn that are not complete.
 
     The newest keep their items; older ones are there without items, the oldest may be missing.
     """
+    wires = [_turn(turn) for turn in state.turns]
+    if wires and state.open_turn is not None:
+        wires[-1].items.extend(open_items)
+    return _fitting(wires)
+
+
+def turns_with_log(newest: Sequence[Turn], logged: Sequence[Turn]) -> list[Turn]:
+    """Put together what memory and the log have of a loaded thread's turns, as far as it fits.
+
+    Memory is ahead of the log that was read a moment ago, and has forgotten some of it. A turn that
+    is over is as the log has it; of the running one the log's items come first.
+    """
+    known = {turn.id: turn for turn in logged}
+    begun = {turn.id for turn in newest}
+    turns = [turn for turn in logged if turn.id not in begun]
+    for turn in newest:
+        before = known.get(turn.id)
+        if before is None or before.items_view != "full":
+            turns.append(turn)
+        elif before.status != "inProgress":
+            turns.append(before)
+        else:
+            ids = {getattr(item, "id", None) for item in before.items}
+            rest = [item for item in turn.items if getattr(item, "id", None) not in ids]
+            turns.append(turn.model_copy(update={"items": [*before.items, *rest]}))
+    return _fitting(turns)
+
+
+def _fitting(turns: Sequence[Turn]) -> list[Turn]:
     shown: list[Turn] = []
     left = MAX_TURNS_CHARS
-    for turn in reversed(state.turns):
-        wire = _turn(turn)
+    for turn in reversed(turns):
+        wire = turn
         size = len(wire.model_dump_json())
         if size > left:
             wire = wire.model_copy(update={"items": [], "items_view": "notLoaded"})

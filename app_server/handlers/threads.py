@@ -17,6 +17,8 @@ from app_server.handlers.failures import (
 )
 from app_server.handlers.first_pages import first_pages
 from app_server.handlers.git_info import GitInfoReader
+from app_server.handlers.joining import Joining, join, known_position
+from app_server.handlers.sent_again import chosen_id, digest_of
 from app_server.handlers.thread_listing import list_query
 from app_server.handlers.thread_view import (
     read_state_of,
@@ -38,7 +40,7 @@ from app_server.threads.store import ThreadNotFound, ThreadStore
 from app_server.turns.required import with_required
 from app_server.turns.response_items import first_problem
 from app_server.turns.session import ThreadSession
-from app_server.turns.sessions import Sessions
+from app_server.turns.sessions import Sessions, Start
 from app_server.turns.settings import Overrides, initial_settings, with_overrides
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -129,7 +131,9 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadStartParams
     ) -> ThreadStartResponse:
         """Begin a conversation and subscribe the caller."""
-        with config_failures(), thread_failures("", "thread not found"):
+        chosen = None if params.thread_id is None else chosen_id(params.thread_id)
+        thread_id = self._clock.new_id() if chosen is None else chosen
+        with config_failures(), thread_failures(thread_id, "thread not found"):
             config = await self._configuration.read(params.config)
             cwd = self._configuration.resolve(params.cwd)
             requirements = requirements_of(config)
@@ -137,12 +141,11 @@ class ThreadHandlers:
                 initial_settings(config, cwd, overrides_of(params, cwd)), requirements
             )
             await self._check_start(params)
-            thread_id = self._clock.new_id()
-            chosen = [
+            selected = [
                 root.model_dump(mode="json") for root in params.selected_capability_roots or ()
             ]
-            problems = await self._plugins.select(thread_id, roots_of(chosen))
-            session = await self._sessions.start(
+            problems = await self._plugins.select(thread_id, roots_of(selected))
+            session, outcome = await self._sessions.start_once(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
                     thread_id=thread_id,
@@ -154,18 +157,22 @@ class ThreadHandlers:
                     base_instructions=params.base_instructions,
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
-                    selected_capability_roots=chosen or None,
+                    selected_capability_roots=selected or None,
                     git_info=await self._git.read(cwd),
                     project_id=params.project_id,
                     daybreak_enabled=params.daybreak_enabled,
+                    request_digest=None if chosen is None else digest_of(params),
                 ),
                 config,
             )
+        self._keep_for(session, params.unload_after_secs)
         thread = self._thread(session)
-        context.after_answer(partial(self._announce_start, context, session, thread, params))
+        joining = join(self._hub, context.connection_id, session, None, (), with_turns=False)
+        announce = partial(self._announce_start, context, session, thread, params, outcome)
+        context.after_answer(announce)
         warnings = (*requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadStartResponse(**_members(session, thread))
+        return ThreadStartResponse(**_members(session, thread, joining))
 
     async def _check_start(self, params: ThreadStartParams) -> None:
         if params.daybreak_enabled is not None and params.ephemeral:
@@ -189,10 +196,19 @@ class ThreadHandlers:
         session: ThreadSession,
         thread: Thread,
         params: ThreadStartParams,
+        outcome: Start,
     ) -> None:
-        self._hub.subscribe(context.connection_id, thread.id)
-        self._hub.broadcast(ThreadStartedNotification(thread=thread))
-        session.announcer.begin()
+        self._hub.release(context.connection_id, thread.id)
+        started = ThreadStartedNotification(thread=thread)
+        if outcome is Start.CREATED:
+            self._hub.broadcast(started)
+            session.announcer.begin()
+        elif session.announcer.began:
+            self._hub.tell(context.connection_id, started)
+        elif outcome is Start.LOADED:
+            self._hub.tell(context.connection_id, started)
+            session.announcer.status(session.status)
+            session.announcer.begin()
         if params.dynamic_tools:
             warning = "dynamicTools are not supported by this server and were ignored"
             self._hub.tell(
@@ -210,7 +226,7 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadResumeParams
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""
-        thread_id = params.thread_id
+        thread_id, known = params.thread_id, known_position(params)
         warnings: list[str] = []
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
@@ -231,15 +247,24 @@ class ThreadHandlers:
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
             session = await self._sessions.load(thread_id, configure)
+        self._keep_for(session, params.unload_after_secs)
         state = session.thread.state
-        turns = []
-        if not params.exclude_turns:
-            turns = await shown_turns(self._store, state, loaded=True)
-        thread = self._thread(session, turns)
+        logged: Sequence[Turn] = ()
+        if known is not None or not params.exclude_turns:
+            logged = await logged_turns(self._store, state)
         history = await self._history(params, state)
-        context.after_answer(partial(self._announce_resume, context, session))
+        joining = join(
+            self._hub,
+            context.connection_id,
+            session,
+            known,
+            logged,
+            with_turns=not params.exclude_turns,
+        )
+        thread = self._thread(session, joining.turns)
+        context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadResumeResponse(**_members(session, thread), **history)
+        return ThreadResumeResponse(**_members(session, thread, joining), **history)
 
     async def _history(self, params: ThreadResumeParams, state: ThreadState) -> dict[str, Any]:
         """Return where the pages of a thread begin, and the first one if it was asked for."""
@@ -247,15 +272,21 @@ class ThreadHandlers:
             return {}
         return await self._store.ask(state.id, partial(first_pages, params.initial_turns_page))
 
-    def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
+    def _keep_for(self, session: ThreadSession, unload_after_s: int | None) -> None:
+        if unload_after_s is not None:
+            self._sessions.set_unload_delay(session.thread.id, unload_after_s)
+
+    def _announce_resume(
+        self, context: RequestContext, session: ThreadSession, joining: Joining
+    ) -> None:
         state = session.thread.state
-        self._hub.subscribe(context.connection_id, state.id)
+        self._hub.release(context.connection_id, state.id)
         if not session.announcer.began:
             self._hub.broadcast(
                 ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
             )
             session.announcer.begin()
-        if state.usage is not None and state.turns:
+        if state.usage is not None and state.turns and not joining.is_replay:
             self._hub.tell(
                 context.connection_id,
                 ThreadTokenUsageUpdatedNotification(
@@ -438,6 +469,13 @@ class ThreadHandlers:
         return None if session.thread.ephemeral else self._store.path_of(session.thread.id)
 
 
+async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
+    """Return the turns of a loaded thread that its log has; none if they are all in memory."""
+    if state.is_whole or state.created.ephemeral:
+        return []
+    return await store.ask(state.id, partial(turns_of_log, loaded=True))
+
+
 async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
     """Return the turns of an answer: from memory if they are all there, else from the log."""
     if state.is_whole or state.created.ephemeral:
@@ -459,8 +497,9 @@ def overrides_of(params: ThreadOverrides, cwd: str | None) -> Overrides:
     )
 
 
-def _members(session: ThreadSession, thread: Thread) -> dict[str, Any]:
-    return cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
+    members = cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+    return {**members, **joining.members}
 
 
 def _no_rollout(thread_id: str) -> str:

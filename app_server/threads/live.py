@@ -7,6 +7,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.threads.loading import load_state
+from app_server.threads.open_items import OpenItems
 from app_server.threads.rollout import RolloutWriter
 from app_server.threads.state import ThreadState
 from protocol.rollout import Record, TurnsReverted, render_record
@@ -23,6 +24,8 @@ class LiveThread:
     ) -> None:
         """`writer` None keeps the thread in memory alone; `changed` hears of every append."""
         self.state = state
+        self.open_items = OpenItems()
+        """What the running turn has begun, and the log does not have yet."""
         self._writer = writer
         self._changed = changed
         self._watch: Callable[[ThreadState], None] = lambda _: None

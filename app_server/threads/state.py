@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.accepted_inputs import AcceptedInputs
 from app_server.threads.kept_items import KeptItems
 from app_server.threads.metadata import ThreadMetadata
 from app_server.threads.queue import QueueState
@@ -18,6 +19,7 @@ from protocol.rollout import (
     ArchivedChanged,
     HistoryAppended,
     HistoryCompacted,
+    InputAccepted,
     InputQueued,
     InputTaken,
     ItemCompleted,
@@ -96,6 +98,7 @@ class ThreadState:
     measured: int = 0
     """How many items of the history the last count of tokens covers."""
     queue: QueueState = field(default_factory=QueueState)
+    accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
     turn_settings: Settings | None = field(default=None, compare=False)
     """Of the running turn; in no record, as a turn does not outlive its process."""
@@ -158,6 +161,8 @@ class ThreadState:
                     self.signals.queued(record.signal, record.items[0])
                 if record.submission_id is not None:
                     self.queue.take(record.submission_id)
+            case InputAccepted():
+                self.accepted.note(record)
             case InputTaken():
                 self._take_input()
             case SignalRecalled():
@@ -199,6 +204,7 @@ class ThreadState:
             self.signals.turn_ended(turn.id, "interrupted")
             self._take_input()
             turn.status, turn.completed_at_ms = "interrupted", at_ms
+            self.accepted.turn_over("interrupted")
 
     def _take_input(self) -> None:
         for queued in self.queued:
@@ -241,6 +247,7 @@ class ThreadState:
             return
         self.signals.turn_ended(record.turn_id, record.status)
         turn.status = record.status
+        self.accepted.turn_over(record.status)
         turn.error = record.error
         turn.completed_at_ms = record.at_ms
         turn.duration_ms = record.duration_ms

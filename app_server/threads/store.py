@@ -38,12 +38,19 @@ Answer = TypeVar("Answer")
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
 
+LAST_DAY_MS = 253_402_214_400_000
+"""The last day that a folder can be named after; an id may hold later times."""
+
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
 
 
 class ThreadNotFound(Exception):
     """There is no such thread."""
+
+
+class ThreadExists(Exception):
+    """There is a thread of this id already."""
 
 
 class InvalidThreadId(Exception):
@@ -117,22 +124,33 @@ class ThreadStore:
         """Begin a thread; when this returns, it is on disk (unless it is ephemeral).
 
         Raises:
+            InvalidThreadId: see `path_of`.
+            ThreadExists: there is a log of this id; nothing was changed.
+            ThreadBusy: another process is at work on it.
             OSError: the disk refused.
         """
         state = begin(created)
         if created.ephemeral:
+            await anyio.to_thread.run_sync(self._require_new, state.id)
             return LiveThread(state, None, lambda _: None)
         return await anyio.to_thread.run_sync(self._create, state)
 
     def _create(self, state: ThreadState) -> LiveThread:
         writer = self._open_writer(state.id)
         try:
+            # Behind the lock, so that of several who begin it one does.
+            self._require_new(state.id)
             writer.append([state.created], sync=True)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
             raise
         return LiveThread(state, writer, self._note_change)
+
+    def _require_new(self, thread_id: str) -> None:
+        path = self.path_of(thread_id)
+        if path.exists() and path.stat().st_size > 0:
+            raise ThreadExists(thread_id)
 
     async def load(self, thread_id: str) -> LiveThread:
         """Bring a stored thread into memory and take its pen.
@@ -367,9 +385,10 @@ class ThreadStore:
             raise InvalidThreadId(thread_id) from None
         if str(parsed) != thread_id:
             raise InvalidThreadId(thread_id)
-        if parsed.version != 7:
+        born_ms = parsed.int >> 80
+        if parsed.version != 7 or born_ms > LAST_DAY_MS:
             return self._logs / "other" / f"{thread_id}.jsonl"
-        born = datetime.fromtimestamp((parsed.int >> 80) / 1000, UTC)
+        born = datetime.fromtimestamp(born_ms / 1000, UTC)
         return self._logs / f"{born:%Y/%m/%d}" / f"{thread_id}.jsonl"
 
     def _open_writer(self, thread_id: str) -> RolloutWriter:

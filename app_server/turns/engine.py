@@ -212,6 +212,8 @@ class TurnRun:
             async for batch in batches:
                 for event in batch:
                     await reader.take(event)
+                    if self._recorder.is_crowded:
+                        await self._recorder.breathe()
         return reader
 
     def _given_up(self, failure: ModelFailure) -> ModelFailure:

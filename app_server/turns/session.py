@@ -30,6 +30,7 @@ from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.goals import GoalKeeper
 from app_server.turns.model import Model, ModelFailure
+from app_server.turns.named_inputs import name_records, turn_that_took
 from app_server.turns.outside import OutsideMessage, Reception, without_own_turn
 from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message
@@ -158,6 +159,8 @@ class ThreadSession:
         self._closed = False
         self._draining = False
         self._broken = False
+        self.untold_turn_id: str | None = None
+        """The turn that was accepted and that no client has been told of yet."""
         self._waiting_on_approval = 0
         self.idle = anyio.Event()
         """Set while no turn runs."""
@@ -225,14 +228,19 @@ class ThreadSession:
         """Accept input: for a new turn, or for the one that runs.
 
         When this returns, the input is on disk. Gives the id of the turn and what lets it begin;
-        that must be called, once the caller has been answered.
+        that must be called, once the caller has been answered. The same input again gives the turn
+        that took it.
 
         Raises:
+            InputIdTaken: another input has the same name.
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
         async with self._beginning, self._accepting:
             self._require_open()
+            name = user_input.client_id, user_input.digest
+            if (taken_by := turn_that_took(self.thread.state, *name)) is not None:
+                return taken_by, _nothing
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
                 return self._run.id, _nothing
@@ -265,6 +273,7 @@ class ThreadSession:
                 user_input.items,
                 submission,
                 user_input.signals,
+                name_records(user_input.client_id, user_input.digest, turn_id, at_ms),
             )
         )
         begin = self._begins(self._make_run(turn_id, options), user_message)
@@ -286,6 +295,7 @@ class ThreadSession:
         self, run: TurnRun, user_message: UserMessageThreadItem | None
     ) -> Callable[[], None]:
         self._run = run
+        self.untold_turn_id = run.id
         self.thread.state.turn_settings = self.thread.state.settings
         self.goals.turn_begins()
         self.idle = anyio.Event()
@@ -360,8 +370,9 @@ class ThreadSession:
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         assert self._run is not None
         at_ms = self._clock.now_ms()
+        records = name_records(user_input.client_id, user_input.digest, self._run.id, at_ms)
         if user_input.items:
-            await self.thread.append(
+            records.append(
                 InputQueued(
                     at_ms=at_ms,
                     input_id=self._clock.new_id(),
@@ -369,6 +380,8 @@ class ThreadSession:
                     message=self._user_message(user_input, at_ms),
                 )
             )
+        if records:
+            await self.thread.append(*records)
         self._hooks.input_taken(self.thread.id, self._run.id, user_input.content)
         self._run.options.mcp_meta.update(mcp_meta)
 
@@ -560,6 +573,7 @@ class ThreadSession:
             return True
 
     async def _run_turn(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
+        self.untold_turn_id = None
         self._tell_status()
         self.announcer.turn_started(run.id, run.started_at_ms)
         if user_message is not None:
@@ -614,6 +628,7 @@ class ThreadSession:
         self.goals.tell(run.id, marks)
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
+        self.thread.open_items.clear()
         self._elicitations.turn_over(run.id)
         self._hooks.turn_ended(self.thread.id, run.id)
         self.idle.set()
