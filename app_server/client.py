@@ -33,6 +33,8 @@ class Client:
         self._socket = socket
         self._ids = itertools.count(1)
         self._events: deque[Event] = deque(maxlen=MAX_KEPT_EVENTS)
+        self.server: Json = None
+        """What the handshake was answered with."""
 
     async def call(self, method: str, params: JsonObject, *, timeout_s: float = 30.0) -> Json:
         """Call a method and return its result.
@@ -120,7 +122,7 @@ async def open_client(url: str, name: str, **capabilities: Any) -> AsyncIterator
     """
     async with _connect(url) as socket:
         client = Client(socket)
-        await client.call(
+        client.server = await client.call(
             "initialize",
             {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},
         )
