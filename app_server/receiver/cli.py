@@ -176,7 +176,7 @@ def _route(home: Path, options: argparse.Namespace) -> int:
     folder = home / "receiver"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key_file = options.key_file
-    if key_file is None and KEY_VARIABLE not in os.environ:
+    if key_file is None and not os.environ.get(KEY_VARIABLE):
         key_file = folder / "demo-router.key"
         if read_private(key_file, MAX_KEY_BYTES) is None:
             write_private(key_file, secrets.token_urlsafe(32).encode())

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from app_server.mcp_wire.messages import NoMessage, parse_message
 from app_server.receiver.bridge import Bridge
 from app_server.receiver.envelope import BadEnvelope, parse_envelope
+from app_server.receiver.faults import reached
 from app_server.receiver.ledger import Entry
 from app_server.receiver.session_stream import NotSent
 from app_server.receiver.station import Station
@@ -152,6 +153,7 @@ class Tools:
                 "pending_signals": await self._bridge.pending(),
             }
         shown = await self._bridge.show()
+        reached("shown")
         return {
             "signals": [_shown(entry) for entry in shown.entries],
             "acked": acked,
