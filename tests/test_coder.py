@@ -19,6 +19,7 @@ import pytest
 
 from app_server.client import NoAppServer, identify, open_client
 from app_server.coder.plan import Plan
+from app_server.receiver.surface import URL_VARIABLE
 from tests.harness import serve
 from tests.receiver_peer import FakeAppServer, signal
 from tests.receiver_processes import (
@@ -391,10 +392,12 @@ def test_without_a_port_auto_goes_on_and_local_does_not(
 
 async def test_a_given_server_is_used_if_it_answers_as_one(tmp_path: Path) -> None:
     async with FakeAppServer(tmp_path).listen() as fake:
-        good = await anyio.to_thread.run_sync(
-            run_coder, environment(tmp_path), "-codex-app-server-url", fake.url
-        )
-        assert (bad.returncode, bad.stderr) == (2, f"coder: no app-server answers at {fake.url}\n")
+        words = ("-codex-app-server-url", fake.url, "-codex-app-server", "local")
+        good = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
+    bad = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
+
+    assert (good.returncode, told(tmp_path)["variables"][URL_VARIABLE]) == (0, fake.url)
+    assert (bad.returncode, bad.stderr) == (2, f"coder: no app-server answers at {fake.url}\n")
 
 
 def test_an_agent_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:
