@@ -20,7 +20,6 @@ from app_server.transport.address import Address, parse_address
 DEFAULT_LISTEN = "stdio://"
 EXEC_SERVER = "exec-server"
 MCP_SERVER = "mcp-server"
-RECEIVER = "receiver"
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
 DESCRIPTION = """\
@@ -60,12 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Imported late: a server has no use for it.
         status: int = importlib.import_module("app_server.exec_cli").main(words)
         return status
-    if RECEIVER in words:
-        words.remove(RECEIVER)
-        quiet_libraries()
-        # Imported late: a server has no use for it.
-        ended: int = importlib.import_module("app_server.receiver.cli").main(words)
-        return ended
     parser = make_parser()
     options = parser.parse_args(_without_program_words(words))
     logging.basicConfig(

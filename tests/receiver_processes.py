@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 from websockets.asyncio.client import connect
@@ -60,7 +61,7 @@ class BridgeProcess:
 
     @property
     def ledger(self) -> Path:
-        return self.home / "receiver" / f"{self.session}.sqlite3"
+        return self.home / "receiver" / f"{quote(self.session)}.sqlite3"
 
     async def request(self, method: str, params: Any) -> Any:
         """Make a request of MCP and return its result."""

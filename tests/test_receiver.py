@@ -32,6 +32,7 @@ from tests.receiver_peer import (
     context,
     envelope,
     ledger_at,
+    limit_pages,
     parts,
     signal,
 )
@@ -592,6 +593,32 @@ async def test_a_signal_waits_with_the_router_until_the_ledger_has_room(tmp_path
 
         with anyio.fail_after(5):
             await taken.wait()
+
+
+async def test_a_disk_that_is_full_leaves_signals_with_the_router_until_it_is_not(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url))
+        taken = anyio.Event()
+
+        async def take() -> None:
+            await made.bridge.take(signal("s1", payload="x" * 50_000), b"")
+            taken.set()
+
+        await limit_pages(made.ledger, 12)
+        made.tasks.start_soon(take)
+        made.tasks.start_soon(made.bridge.carry)
+        await anyio.wait_all_tasks_blocked()
+        assert not taken.is_set()
+        await limit_pages(made.ledger, 1_000_000)
+        await made.bridge.ack([])
+        with anyio.fail_after(5):
+            await taken.wait()
+
+        await _until_settled(made, "s1")
+        assert server.ids() == ["s1"]
 
 
 async def test_the_bridge_carries_what_it_finds_and_what_comes(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import os
 import signal as signals
 import subprocess
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,23 +170,46 @@ async def test_a_bridge_killed_at_any_step_leaves_one_item_in_the_thread(tmp_pat
         router_process(tmp_path) as (router, _),
     ):
         for step in BRIDGE_STEPS:
-            folder = tmp_path / step
-            folder.mkdir()
-            thread = await start_thread(server, folder)
-            async with bridge(
-                tmp_path, step, router=router, server=server, cwd=folder, kill_at=step
-            ) as dying:
-                await post(router, signal("s1", to=step))
-                assert await dying.ended() == -signals.SIGKILL
-            async with bridge(tmp_path, step, router=router, server=server, cwd=folder) as texi:
-                await post(router, signal("s2", to=step))
-                await until(lambda: states(texi.ledger) == dict.fromkeys(["s1", "s2"], "injected"))
-                await texi.initialize()
-                await until(partial(_router_is_done, tmp_path, step))
-                assert (await texi.call("prism_signals_pending"))["signals"] == []
+            await _kill_at(tmp_path, server, router, step)
 
-            counts = [times_in_log(thread["path"], one) for one in ("s1", "s2")]
-            assert (step, counts) == (step, [1, 1])
+
+TWICE: list[tuple[Step, Step]] = [
+    ("taken", "begun"),
+    ("begun", "sent"),
+    ("begun", "answered"),
+    ("acked", "sent"),
+    ("taken", "recorded"),
+]
+"""A step that leaves the signal out of the thread, and one of the next life that may not."""
+
+
+async def test_a_bridge_killed_twice_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
+    async with (
+        server_process(tmp_path) as (server, _),
+        router_process(tmp_path) as (router, _),
+    ):
+        for steps in TWICE:
+            await _kill_at(tmp_path, server, router, *steps)
+
+
+async def _kill_at(home: Path, server: str, router: str, *steps: Step) -> None:
+    name = " then ".join(steps)
+    folder = home / name
+    folder.mkdir()
+    thread = await start_thread(server, folder)
+    here = {"router": router, "server": server, "cwd": folder}
+    await post(router, signal("s1", to=name))
+    for step in steps:
+        async with bridge(home, name, kill_at=step, **here) as dying:  # type: ignore[arg-type]
+            assert await dying.ended() == -signals.SIGKILL
+    async with bridge(home, name, **here) as texi:  # type: ignore[arg-type]
+        await post(router, signal("s2", to=name))
+        await until(lambda: states(texi.ledger) == dict.fromkeys(["s1", "s2"], "injected"))
+        await until(lambda: left_with_router(home, name) == [])
+        await texi.initialize()
+        assert (await texi.call("prism_signals_pending"))["signals"] == []
+    counts = [times_in_log(thread["path"], one) for one in ("s1", "s2")]
+    assert (name, counts) == (name, [1, 1])
 
 
 async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_not_inject_it(
@@ -248,10 +270,6 @@ async def test_a_router_killed_at_any_step_leaves_one_item_in_the_thread(
     assert [times_in_log(thread["path"], one) for one in ("s1", "s2")] == [1, 1]
 
 
-def _router_is_done(home: Path, session: str) -> bool:
-    return left_with_router(home, session) == []
-
-
 async def _end_of(process: Any) -> int:
     status: int = await process.wait()
     return status
@@ -292,6 +310,8 @@ async def test_a_second_bridge_of_a_session_shows_signals_and_takes_over_when_th
 async def test_calls_that_make_no_sense_are_answered_with_what_is_wrong(tmp_path: Path) -> None:
     async with bridge(tmp_path) as texi:
         await texi.initialize()
+        assert texi.process.stdin is not None
+        texi.process.stdin.write(b'no json\n{"jsonrpc":"2.0"}\n')
         answers = [
             await texi.call("nonsense"),
             await texi.call("prism_signals_pending", ack="s1"),

@@ -448,6 +448,7 @@ async def test_frames_that_mean_nothing_are_passed_over(tmp_path: Path) -> None:
         with anyio.fail_after(WAIT_S):
             assert [await acks.get(), await acks.get()] == ["c1", "c2"]
 
+    assert box.signals[:3] == [None, None, None]
     assert box.ids() == ["s1", "no cursor", "s2"]
 
 

@@ -6,22 +6,26 @@ Source: docs/receiver.md.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import anyio
 
 from app_server.receiver.backoff import Backoff
 from app_server.receiver.envelope import BadEnvelope, Mode, parse_envelope
-from app_server.receiver.ledger import Entry, Ledger, LedgerFull, Shown
+from app_server.receiver.ledger import Entry, Ledger, LedgerBroken, LedgerFull, Shown
 from app_server.receiver.strategies import AppServerInjectStrategy, settle
 from app_server.receiver.surface import CodexSurface
 from protocol.model import Json
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 MAX_SHOWN = 50
-MAX_SHOWN_BYTES = 512 * 1024
+MAX_SHOWN_BYTES = 64 * 1024
 """Bodies of signals in one tool result; the first is there whatever its size."""
 
 
@@ -60,36 +64,45 @@ class Bridge:
         except BadEnvelope as exc:
             # Its content may be anything; it is in the dead letters, for people alone.
             logger.warning("a signal makes no sense: %s", exc)
-            await self._ledger.bury(str(exc), raw, self._now())
+            await self._when_possible(partial(self._ledger.bury, str(exc), raw, self._now()))
             return
-        room = Backoff()
+        if await self._when_possible(partial(self._ledger.take, envelope)):
+            self._news.set()
+
+    async def _when_possible(self, write: Callable[[], Awaitable[Result]]) -> Result:
+        """Write as soon as the ledger lets us."""
+        backoff = Backoff(chance=lambda: 0.0)
         while True:
             self._room = anyio.Event()
             try:
-                is_new = await self._ledger.take(envelope)
-                break
+                return await write()
             except LedgerFull:
                 logger.warning("the ledger is full: signals stay with the router")
-                # Another process with this ledger may make room, too.
-                with anyio.move_on_after(room.next_delay_s()):
-                    await self._room.wait()
-        if is_new:
-            self._news.set()
+            except LedgerBroken as exc:
+                logger.error("signals stay with the router: %s", exc)
+            # Another process with this ledger may make room, too.
+            with anyio.move_on_after(backoff.next_delay_s()):
+                await self._room.wait()
 
     async def cursor(self) -> str | None:
         """Return how far the router was answered."""
-        return await self._ledger.cursor()
+        return await self._when_possible(self._ledger.cursor)
 
     async def move_cursor(self, cursor: str) -> None:
         """Note how far the router was answered."""
-        await self._ledger.move_cursor(cursor)
+        await self._when_possible(partial(self._ledger.move_cursor, cursor))
 
     async def carry(self) -> None:
         """Inject what is in the ledger and what comes into it, until cancelled."""
-        await self._ledger.recover()
+        await self._when_possible(self._ledger.recover)
         while True:
             self._news = anyio.Event()
-            if await self.drain():
+            try:
+                is_done = await self.drain()
+            except LedgerBroken as exc:
+                logger.error("nothing is injected: %s", exc)
+                is_done = False
+            if is_done:
                 self._backoff.reset()
                 await self._news.wait()
             else:

@@ -2,25 +2,20 @@
 
 import argparse
 import asyncio
+import importlib
 import logging
 import os
 import secrets
-import signal
-import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-
-import anyio
 
 from app_server.home import resolve_home
 from app_server.private import StoreFailed, read_private, write_private
 from app_server.receiver.bridge import BridgeSettings
-from app_server.receiver.demo_router import DemoRouter
 from app_server.receiver.envelope import Mode
 from app_server.receiver.ledger import LedgerBroken, open_ledger
-from app_server.receiver.router_store import open_store
 from app_server.receiver.router_wire import (
     KEY_VARIABLE,
     MAX_KEY_BYTES,
@@ -77,6 +72,9 @@ def main(arguments: Sequence[str]) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    for name in ("mcp", "websockets"):
+        # Below that they write headers and whole URLs.
+        logging.getLogger(name).setLevel(logging.WARNING)
     home = resolve_home(options.home)
     try:
         if options.demo_router:
@@ -86,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         return _bridge(home, options)
     except (ValueError, BadKey) as exc:
         parser.error(str(exc))
-    except (OSError, StoreFailed, LedgerBroken, sqlite3.Error) as exc:
+    except (OSError, StoreFailed, LedgerBroken) as exc:
         print(f"app-server: {exc}", file=sys.stderr)
         return 1
 
@@ -181,16 +179,17 @@ def _route(home: Path, options: argparse.Namespace) -> int:
         if read_private(key_file, MAX_KEY_BYTES) is None:
             write_private(key_file, secrets.token_urlsafe(32).encode())
     key = _key(key_file)
-    with open_store(folder / "demo-router.sqlite3") as store:
-        asyncio.run(_listen(DemoRouter(store, key), options.port, key_file))
+    # Imported late: a bridge has no use for it.
+    router = importlib.import_module("app_server.receiver.demo_router")
+    listen = router.run(folder / "demo-router.sqlite3", key, options.port, _print_to(key_file))
+    asyncio.run(listen)
     return 0
 
 
-async def _listen(router: DemoRouter, port: int, key_file: Path | None) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with router.listen(port) as url:
-            if key_file is not None:
-                print(f"key file: {key_file}", file=sys.stderr, flush=True)
-            print(f"listening on: {url}", file=sys.stderr, flush=True)
-            async for _ in signals:
-                break
+def _print_to(key_file: Path | None) -> Callable[[str], None]:
+    def print_url(url: str) -> None:
+        if key_file is not None:
+            print(f"key file: {key_file}", file=sys.stderr)
+        print(f"listening on: {url}", file=sys.stderr, flush=True)
+
+    return print_url

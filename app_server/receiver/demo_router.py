@@ -7,9 +7,12 @@ Source: docs/receiver.md, "The demo router".
 import hmac
 import http
 import logging
-from collections.abc import AsyncIterator
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import anyio
@@ -21,8 +24,13 @@ from websockets.http11 import Request, Response
 
 from app_server.receiver.envelope import BadEnvelope, parse_envelope
 from app_server.receiver.faults import reached
-from app_server.receiver.router_store import QueueFull, RouterStore
-from app_server.receiver.router_wire import MAX_FRAME_BYTES, REPLACED, parse_frame, render_frame
+from app_server.receiver.router_store import QueueFull, RouterStore, open_store
+from app_server.receiver.router_wire import (
+    MAX_SENT_FRAME_BYTES,
+    REPLACED,
+    parse_frame,
+    render_frame,
+)
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
@@ -62,7 +70,7 @@ class DemoRouter:
             "127.0.0.1",
             port,
             process_request=self._before_upgrade,
-            max_size=MAX_FRAME_BYTES,
+            max_size=MAX_SENT_FRAME_BYTES,
             compression=None,
             server_header=None,
         )
@@ -145,11 +153,11 @@ class DemoRouter:
             await anyio.to_thread.run_sync(self._store.acknowledge, session, cursor)
             reached("router:forgotten")
 
-    async def _route(self, sender: str, signal: Json) -> str:
+    async def _route(self, sender: str, value: Json) -> str:
         """Keep a signal for whom it is to; returns the answer to the sender."""
-        signal_id = signal.get("signal_id") if isinstance(signal, dict) else None
+        signal_id = value.get("signal_id") if isinstance(value, dict) else None
         try:
-            envelope = parse_envelope(signal)
+            envelope = parse_envelope(value)
             if envelope.to is None:
                 raise BadEnvelope("`to` is missing")
             # Who sends is not for the sender to say.
@@ -164,6 +172,23 @@ class DemoRouter:
         if waiting is not None:
             waiting.news.set()
         return render_frame("accepted", signal_id=envelope.id)
+
+
+async def run(path: Path, key: str, port: int, when_ready: Callable[[str], None]) -> None:
+    """Run a router with a store until SIGTERM or SIGINT; `when_ready` is told its URL.
+
+    Raises:
+        OSError: the port cannot be bound, or the store cannot be used.
+    """
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        try:
+            with open_store(path) as store:
+                async with DemoRouter(store, key).listen(port) as url:
+                    when_ready(url)
+                    async for _ in signals:
+                        break
+        except sqlite3.Error as exc:
+            raise OSError(f"{path}: {exc}") from exc
 
 
 def _session(path: str) -> str | None:

@@ -72,7 +72,7 @@ class LedgerFull(Exception):
 
 
 class LedgerBroken(Exception):
-    """The file is no ledger of this version, or cannot be used."""
+    """The file is no ledger of this version, or cannot be used; every use of it may raise this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +285,12 @@ class Ledger:
         return await anyio.to_thread.run_sync(self._work, work)
 
     def _work(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        with self._lock, _transaction(self._connection):
-            return work(self._connection)
+        try:
+            with self._lock, _transaction(self._connection):
+                return work(self._connection)
+        except sqlite3.Error as exc:
+            # The text may be of a statement, and holds no values.
+            raise LedgerBroken(f"the ledger cannot be used: {exc}") from exc
 
     async def _change(
         self, assignments: str, values: tuple[object, ...], signal_id: str, states: str

@@ -11,7 +11,12 @@ from pydantic_core import from_json, to_json
 
 from protocol.model import Json, JsonObject
 
-MAX_FRAME_BYTES = 1024 * 1024
+MAX_SENT_FRAME_BYTES = 1024 * 1024
+"""Of a bridge to the router."""
+
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+"""Of the router to a bridge: what is too large for a signal has to be read to be refused."""
+
 MAX_KEY_BYTES = 4096
 
 KEY_VARIABLE = "PRISM_API_KEY"

@@ -153,7 +153,11 @@ class SessionStream:
 
     async def _take(self, text: str | bytes, socket: ClientConnection) -> None:
         raw = text if isinstance(text, bytes) else text.encode()
-        frame = parse_frame(text) or {}
+        frame = parse_frame(text)
+        if frame is None:
+            # Without a cursor it cannot be acknowledged; the next signal's says as much.
+            await self._inbox.take(None, raw)
+            return
         match frame.get("type"):
             case "signal":
                 await self._take_signal(frame, raw, socket)

@@ -4,6 +4,7 @@ Source: docs/receiver.md, "Tools".
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import anyio
@@ -17,7 +18,7 @@ from app_server.mcp_wire.messages import NoMessage, parse_message
 from app_server.receiver.bridge import Bridge
 from app_server.receiver.envelope import BadEnvelope, parse_envelope
 from app_server.receiver.faults import reached
-from app_server.receiver.ledger import Entry
+from app_server.receiver.ledger import Entry, LedgerBroken
 from app_server.receiver.session_stream import NotSent
 from app_server.receiver.station import Station
 from protocol.model import Json, JsonObject
@@ -128,9 +129,11 @@ class Tools:
         try:
             if tool is None:
                 raise BadArguments(f"Unknown tool '{params.name}'")
-            result = await tool(params.arguments or {})
-        except (BadArguments, BadEnvelope, NotSent) as exc:
-            result = {"error": str(exc), "pending_signals": await self._bridge.pending()}
+            result: JsonObject = await tool(params.arguments or {})
+        except (BadArguments, BadEnvelope, NotSent, LedgerBroken) as exc:
+            result = {"error": str(exc)}
+            with suppress(LedgerBroken):
+                result["pending_signals"] = await self._bridge.pending()
         content = types.TextContent(type="text", text=to_json(result).decode())
         return types.CallToolResult(
             content=[content], structured_content=result, is_error="error" in result
