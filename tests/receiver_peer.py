@@ -83,6 +83,8 @@ class FakeAppServer:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with every `thread/inject_items` and `signal/deliver`."""
     connections: int = 0
+    kept: list[str] = field(default_factory=list)
+    """Signals that were delivered before the connection broke."""
 
     def add_thread(self, thread_id: str = "t1", **members: Any) -> FakeThread:
         """Add a loaded thread with an empty log."""
@@ -155,8 +157,13 @@ class FakeAppServer:
                 return {"data": [], "nextCursor": None}
             case "signal/deliver" if self.receipts is not None:
                 self.asked.set()
+                if self.inject == "keep and close":
+                    self.kept.append(params["signal"]["id"])
+                    await socket.close()
                 stage = self.receipts.get(params["signal"]["id"], "inHistory")
                 return {"receipt": {"stage": stage}}
+            case "signal/read" if params["id"] in self.kept:
+                return {"receipt": {"stage": "accepted"}}
         raise FakeError(-32601, f"Method not found: {method}")
 
     async def _inject(self, socket: ServerConnection, params: Any) -> None:

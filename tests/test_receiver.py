@@ -23,7 +23,7 @@ from app_server.receiver.history import Presence, find_in_log
 from app_server.receiver.item import FIRST_LINE, line_holds, render_item, render_text
 from app_server.receiver.ledger import LedgerBroken, LedgerFull
 from app_server.receiver.strategies import AppServerInjectStrategy, PiggybackStrategy
-from app_server.receiver.surface import THREAD_VARIABLE
+from app_server.receiver.surface import SURFACE_VARIABLE, THREAD_VARIABLE
 from tests.harness import says, serve
 from tests.receiver_peer import (
     OFF,
@@ -508,6 +508,34 @@ async def test_a_server_that_takes_signals_is_given_them_whole(tmp_path: Path) -
                 "mode": "wake",
             },
         )
+
+
+async def test_a_server_that_takes_signals_is_asked_for_what_it_has_before_one_is_shown(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        server.receipts = {}
+        await made.surface.on_bootstrap(context(server.url))
+        for how, name in (("keep and close", "kept"), ("ok", "other")):
+            server.inject = how  # type: ignore[assignment]
+            await made.surface.refresh()
+            await made.surface.signal_strategy().deliver(envelope(name))
+        await made.bridge.take(signal("lost"), b"")
+        await made.ledger.begin("lost", "t1", None, log_was_there=False)
+        await made.ledger.doubt("lost")
+
+        shown = (await made.bridge.show()).entries
+        assert [(one.envelope.id, one.is_doubtful) for one in shown] == [("lost", True)]
+
+
+async def test_an_agent_that_is_not_codex_has_no_app_server(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url, **{SURFACE_VARIABLE: "claude"}))
+
+        assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
+        assert server.connections == 0
 
 
 async def test_a_signal_that_the_server_always_refuses_does_not_hold_up_the_others(

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from protocol.errors import RpcError
+from protocol.errors import INTERNAL_ERROR, RpcError
 from protocol.model import Json, JsonObject
 
 CLIENT_NAME = "app-server-receiver"
@@ -109,8 +109,11 @@ class AppConnection:
             del self._answers[call_id]
         error = message.get("error")
         if isinstance(error, dict):
+            code = error.get("code")
             raise RpcError(
-                int(error.get("code", 0)), str(error.get("message")), data=error.get("data")
+                code if isinstance(code, int) else INTERNAL_ERROR,
+                str(error.get("message")),
+                data=error.get("data"),
             )
         return message.get("result")
 

@@ -16,7 +16,7 @@ import anyio
 from app_server.receiver.backoff import Backoff
 from app_server.receiver.envelope import BadEnvelope, Mode, parse_envelope
 from app_server.receiver.ledger import Entry, Ledger, LedgerBroken, LedgerFull, Shown
-from app_server.receiver.strategies import AppServerInjectStrategy, settle
+from app_server.receiver.strategies import AppServerInjectStrategy
 from app_server.receiver.surface import CodexSurface
 from protocol.model import Json
 
@@ -128,7 +128,7 @@ class Bridge:
         """Return the waiting signals for a tool result, once it is clear what the thread has."""
         await self._ledger.expire(self._now())
         for entry in await self._ledger.uncertain():
-            await settle(self._ledger, entry)
+            await self._surface.settle(entry)
         return await self._ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
 
     async def ack(self, signal_ids: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ Source: docs/receiver.md, "The app-server".
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -14,13 +15,15 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.receiver.app_connection import ConnectionLost, check_url, connect_app
-from app_server.receiver.ledger import Ledger
+from app_server.receiver.history import Presence
+from app_server.receiver.ledger import Entry, Ledger
 from app_server.receiver.strategies import (
     DELIVER_S,
     AppServerInjectStrategy,
     PiggybackStrategy,
     Route,
     Strategy,
+    settle,
 )
 from app_server.receiver.thread_link import Recipient, ThreadLink
 from protocol.errors import RpcError
@@ -32,8 +35,14 @@ MODE_VARIABLE = "PRISM_CODEX_APP_SERVER_MODE"
 URL_VARIABLE = "PRISM_CODEX_APP_SERVER_URL"
 THREAD_VARIABLE = "PRISM_CODEX_THREAD_ID"
 
+SURFACE = "codex"
+"""What the first variable says where there may be an app-server."""
+
 CONNECT_S = 5.0
 """For the connection, the handshake and the search for the thread."""
+
+SETTLE_S = 2.0
+"""For a server to say whether it has a signal, while the agent waits for a tool result."""
 
 AppServerMode: TypeAlias = Literal["off", "local", "auto"]
 MODES: Mapping[str, AppServerMode] = {"off": "off", "local": "local", "auto": "auto"}
@@ -114,6 +123,14 @@ class CodexSurface:
         route = Route(self._link, self._recipient, self._let_go, self._deadline_s)
         return AppServerInjectStrategy(self._ledger, route)
 
+    async def settle(self, entry: Entry) -> None:
+        """Find out how an injection ended that nobody saw the end of, if that is possible."""
+        presence = await settle(self._ledger, entry)
+        if presence is Presence.UNKNOWN and self._link is not None:
+            with suppress(ConnectionLost), anyio.move_on_after(SETTLE_S):
+                if await self._link.holds(entry.envelope.id):
+                    await self._ledger.resolve(entry.envelope.id, is_in_thread=True)
+
     async def on_wrap(self, context: SurfaceContext) -> None:
         """End a session: close the connection, forget the thread. Twice is harmless.
 
@@ -146,6 +163,8 @@ class CodexSurface:
         if self._context is None:
             return None
         environ = self._context.environ
+        if environ.get(SURFACE_VARIABLE, SURFACE) != SURFACE:
+            return None
         mode = environ.get(MODE_VARIABLE) or "auto"
         if MODES.get(mode) is None:
             self._say(f"{MODE_VARIABLE} is none of {', '.join(MODES)}")

@@ -99,6 +99,21 @@ class ThreadLink:
         # Requests of one thread are answered in their order, whoever makes them.
         await self._read(thread_id)
 
+    async def holds(self, signal_id: str) -> bool:
+        """Whether a server that takes signals says that it has this one.
+
+        Raises:
+            ConnectionLost
+        """
+        if not self.takes_signals:
+            return False
+        try:
+            asked = {"source": SOURCE, "id": signal_id}
+            result = await self._connection.call("signal/read", asked)
+        except RpcError:
+            return False
+        return _member(_member(result, "receipt"), "stage") in ("accepted", *_IN_HISTORY)
+
     async def put(self, envelope: Envelope, thread_id: str, when_sent: Callable[[], None]) -> Stage:
         """Put a signal into a thread; one that is not loaded is resumed, once.
 
@@ -171,7 +186,7 @@ class ThreadLink:
         except RpcError:
             return None
         thread = _member(result, "thread")
-        return thread if isinstance(thread, dict) else None
+        return thread if isinstance(thread, dict) and isinstance(thread.get("id"), str) else None
 
 
 def _verdict(exc: RpcError) -> Refused | Unclear:
