@@ -1,7 +1,8 @@
 """An agent for tests of the launcher: writes down what it was given, then does as it is told.
 
-FAKE_CODEX is `OUT DO [ARGUMENT]`: the file to write, and `exit N`, `wait`, or `thread FOLDER`,
-which starts a thread at the server and waits.
+FAKE_CODEX is `OUT DO [ARGUMENT]`: the file to write, and `exit N`, `wait`, `count`, which writes
+down each SIGINT and ends with their number, or `thread FOLDER`, which starts a thread at the server
+and waits.
 """
 
 import json
@@ -30,11 +31,24 @@ def main() -> int:
     if do == "thread":
         assert url is not None
         return anyio.run(_work, url, arguments[0], Path(out), told)
+    if do == "count":
+        return _count(Path(out), told)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
     _write(Path(out), told)
     signal.pause()
     return 0
+
+
+def _count(out: Path, told: dict[str, object]) -> int:
+    numbers = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    count = 0
+    while True:
+        _write(out, told | {"count": count})
+        if signal.sigwait(numbers) == signal.SIGTERM:
+            return count
+        count += 1
 
 
 def _end(number: int, frame: FrameType | None) -> None:

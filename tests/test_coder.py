@@ -1,16 +1,20 @@
 """The launcher: plans, ports, and real processes with an agent that is not Codex."""
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
 import re
 import signal as signals
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +298,31 @@ async def test_a_signal_goes_to_the_agent_and_its_status_comes_back(
 
             assert await session.ended() == status
             await until_nobody_listens(session.url)
+
+
+async def test_ctrl_c_reaches_the_agent_once(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        str(CODER),
+        *("-codex-app-server", "off"),
+        env=environment(tmp_path, "count"),
+        stdin=inside,
+        start_new_session=True,
+        preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),
+    )
+    try:
+        await until(lambda: (tmp_path / "told.json").exists())
+        os.write(terminal, b"\x03")
+        await until(lambda: told(tmp_path)["count"] > 0)
+        os.kill(process.pid, signals.SIGTERM)
+        with anyio.fail_after(START_S):
+            assert await process.wait() == 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signals.SIGKILL)
+        await process.wait()
+        os.close(inside)
+        os.close(terminal)
 
 
 async def test_an_agent_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
