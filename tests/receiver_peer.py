@@ -27,7 +27,7 @@ from app_server.receiver.surface import (
 KEY = "key-of-the-router"
 NOW = 1_800_000_000
 
-Inject = Literal["ok", "refuse", "fail", "close", "hang", "keep and close"]
+Inject = Literal["ok", "refuse", "fail", "close", "hang", "keep and close", "keep and fail"]
 
 
 def signal(signal_id: str, **members: Any) -> dict[str, Any]:
@@ -172,9 +172,11 @@ class FakeAppServer:
             raise FakeError(-32600, "not this item")
         if self.inject == "fail":
             raise FakeError(-32603, "Internal error")
-        if self.inject in ("ok", "keep and close"):
+        if self.inject in ("ok", "keep and close", "keep and fail"):
             assert thread.path is not None
             _append(Path(thread.path), params["items"])
+        if self.inject == "keep and fail":
+            raise FakeError(-32603, "Internal error")
         if self.inject in ("close", "keep and close"):
             await socket.close()
             await socket.wait_closed()

@@ -404,7 +404,9 @@ async def test_a_failed_injection_leaves_the_signal_for_one_tool_result(
         assert server.texts() == []
 
 
-@pytest.mark.parametrize("how", ["refuse", "fail", "close", "hang", "keep and close"])
+@pytest.mark.parametrize(
+    "how", ["refuse", "fail", "close", "hang", "keep and close", "keep and fail"]
+)
 async def test_a_failed_injection_is_made_good_later_and_shown_nowhere_else(
     tmp_path: Path, how: str
 ) -> None:
