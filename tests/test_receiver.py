@@ -23,7 +23,8 @@ from app_server.receiver.history import Presence, find_in_log
 from app_server.receiver.item import FIRST_LINE, line_holds, render_item, render_text
 from app_server.receiver.ledger import LedgerBroken, LedgerFull
 from app_server.receiver.strategies import AppServerInjectStrategy, PiggybackStrategy
-from app_server.receiver.surface import SURFACE_VARIABLE, THREAD_VARIABLE
+from app_server.receiver.surface import SURFACE_VARIABLE, THREAD_VARIABLE, SurfaceContext
+from app_server.transport.address import UnixAddress
 from tests.harness import says, serve
 from tests.receiver_peer import (
     OFF,
@@ -340,6 +341,20 @@ async def test_without_a_url_signals_wait_for_tool_results(tmp_path: Path) -> No
         assert isinstance(strategy, PiggybackStrategy)
         assert not await strategy.deliver(envelope("s1"))
         assert await made.ledger.pending() == 1
+
+
+async def test_a_server_on_the_socket_in_the_home_folder_is_found_without_a_url(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    socket = UnixAddress(home / "app-server.sock")
+    async with serve(home, listen=[socket]) as served, served.client() as client:
+        thread_id = await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(SurfaceContext({}, Path("/work"), home))
+
+            assert made.surface.thread_id == thread_id
+            assert await made.surface.signal_strategy().deliver(envelope("s1"))
 
 
 async def test_off_means_that_a_server_is_not_even_asked(tmp_path: Path) -> None:
