@@ -21,7 +21,7 @@ from app_server.receiver.envelope import (
 )
 from app_server.receiver.history import Presence, find_in_log
 from app_server.receiver.item import FIRST_LINE, line_holds, render_item, render_text
-from app_server.receiver.ledger import LedgerBroken, LedgerFull
+from app_server.receiver.ledger import DUE, LedgerBroken, LedgerFull
 from app_server.receiver.strategies import AppServerInjectStrategy, PiggybackStrategy
 from app_server.receiver.surface import SURFACE_VARIABLE, THREAD_VARIABLE, SurfaceContext
 from app_server.transport.address import UnixAddress
@@ -553,6 +553,20 @@ async def test_an_agent_that_is_not_codex_has_no_app_server(tmp_path: Path) -> N
 
         assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
         assert server.connections == 0
+
+
+async def test_however_many_signals_wait_they_are_injected_at_once_and_in_their_order(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url))
+        names = [f"s{number}" for number in range(DUE + 1)]
+        for name in names:
+            await made.bridge.take(signal(name), b"")
+
+        assert await made.bridge.drain()
+        assert server.ids() == names
 
 
 async def test_a_signal_that_the_server_always_refuses_does_not_hold_up_the_others(

@@ -113,16 +113,19 @@ class Bridge:
         """Try to inject all that waits; False if some of it has to be tried again later."""
         await self._ledger.expire(self._now())
         due = await self._ledger.due()
-        if not due:
-            return True
-        await self._surface.refresh()
-        for entry in due:
-            strategy = self._surface.signal_strategy()
-            if not isinstance(strategy, AppServerInjectStrategy):
+        while due:
+            await self._surface.refresh()
+            for entry in due:
+                strategy = self._surface.signal_strategy()
+                if not isinstance(strategy, AppServerInjectStrategy):
+                    return False
+                await strategy.deliver(entry.envelope)
+                self._room.set()
+            tried = {entry.envelope.id for entry in due}
+            due = await self._ledger.due()
+            if any(entry.envelope.id in tried for entry in due):
                 return False
-            await strategy.deliver(entry.envelope)
-            self._room.set()
-        return not await self._ledger.due(1)
+        return True
 
     async def show(self) -> Shown:
         """Return the waiting signals for a tool result, once it is clear what the thread has."""

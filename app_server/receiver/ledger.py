@@ -24,6 +24,9 @@ BUSY_S = 5.0
 MAX_ATTEMPTS = 5
 """Refused injections of one signal; after them it is for `prism_signals_pending` alone."""
 
+DUE = 100
+"""Signals that are read at a time in order to inject them."""
+
 PRUNE_EVERY = 64
 """Signals settled between two looks at the bounds of what is settled."""
 
@@ -137,7 +140,7 @@ class Ledger:
         """Return a signal whose body is still there."""
         return await self._run(lambda sql: _one(sql, signal_id))
 
-    async def due(self, limit: int = 100) -> Sequence[Entry]:
+    async def due(self, limit: int = DUE) -> Sequence[Entry]:
         """Return signals that may be injected, the oldest first."""
         return await self._run(
             lambda sql: _entries(
