@@ -16,7 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from app_server.receiver.backoff import Backoff
 from app_server.receiver.bridge import Bridge, BridgeSettings
 from app_server.receiver.envelope import Envelope, parse_envelope
-from app_server.receiver.ledger import Ledger, LedgerLimits, open_ledger
+from app_server.receiver.ledger import Ledger, open_ledger
+from app_server.receiver.ledger_entries import LedgerLimits
 from app_server.receiver.surface import (
     MODE_VARIABLE,
     URL_VARIABLE,

@@ -21,7 +21,8 @@ from app_server.receiver.envelope import (
 )
 from app_server.receiver.history import Presence, find_in_log
 from app_server.receiver.item import FIRST_LINE, line_holds, render_item, render_text
-from app_server.receiver.ledger import DUE, LedgerBroken, LedgerFull
+from app_server.receiver.ledger import DUE
+from app_server.receiver.ledger_entries import LedgerBroken, LedgerFull
 from app_server.receiver.strategies import AppServerInjectStrategy, PiggybackStrategy
 from app_server.receiver.surface import SURFACE_VARIABLE, THREAD_VARIABLE, SurfaceContext
 from app_server.transport.address import UnixAddress

@@ -15,7 +15,8 @@ import anyio
 
 from app_server.receiver.backoff import Backoff
 from app_server.receiver.envelope import BadEnvelope, Mode, parse_envelope
-from app_server.receiver.ledger import Entry, Ledger, LedgerBroken, LedgerFull, Shown
+from app_server.receiver.ledger import Ledger
+from app_server.receiver.ledger_entries import Entry, LedgerBroken, LedgerFull, Shown
 from app_server.receiver.strategies import AppServerInjectStrategy
 from app_server.receiver.surface import CodexSurface
 from protocol.model import Json

@@ -15,7 +15,8 @@ from app_server.home import resolve_home
 from app_server.private import StoreFailed, read_private, write_private
 from app_server.receiver.bridge import BridgeSettings
 from app_server.receiver.envelope import Mode
-from app_server.receiver.ledger import LedgerBroken, open_ledger
+from app_server.receiver.ledger import open_ledger
+from app_server.receiver.ledger_entries import LedgerBroken
 from app_server.receiver.router_wire import (
     KEY_VARIABLE,
     MAX_KEY_BYTES,

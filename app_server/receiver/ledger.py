@@ -8,19 +8,23 @@ Source: docs/receiver.md, "The ledger".
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 
 from app_server.receiver.envelope import Envelope, parse_body, render_body
+from app_server.receiver.ledger_entries import (
+    Entry,
+    LedgerBroken,
+    LedgerFull,
+    LedgerLimits,
+    Shown,
+)
+from app_server.receiver.sqlite_file import open_file, read_number, transaction
 
 SCHEMA_VERSION = 1
-BUSY_S = 5.0
-"""For another process to finish its transaction."""
-
 MAX_ATTEMPTS = 5
 """Refused injections of one signal; after them it is for `prism_signals_pending` alone."""
 
@@ -29,16 +33,6 @@ DUE = 100
 
 PRUNE_EVERY = 64
 """Signals settled between two looks at the bounds of what is settled."""
-
-State: TypeAlias = Literal[
-    "waiting", "injecting", "uncertain", "shown", "injected", "acked", "expired"
-]
-"""The first four are open, the others are ends.
-
-`waiting`: nobody has seen it. `injecting`: a request that may put it into the thread is under way.
-`uncertain`: how that ended is not known. `shown`: a tool result has shown it, so it is never
-injected any more.
-"""
 
 Result = TypeVar("Result")
 
@@ -68,55 +62,6 @@ CREATE TABLE dead_letters (
 );
 CREATE TABLE cursor (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL);
 """
-
-
-class LedgerFull(Exception):
-    """As many signals wait as may; the router keeps this one."""
-
-
-class LedgerBroken(Exception):
-    """The file is no ledger of this version, or cannot be used; every use of it may raise this."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerLimits:
-    """Bounds of one ledger."""
-
-    max_open: int = 1000
-    """Signals that nobody has seen or acknowledged; the next one is not taken."""
-    max_open_bytes: int = 16 * 1024 * 1024
-    """The same, as bytes of their bodies."""
-    max_settled: int = 10_000
-    """Signals that are done with; the oldest are forgotten."""
-    max_settled_bytes: int = 16 * 1024 * 1024
-    """The same as bytes; beyond it the oldest lose their bodies and keep their ids."""
-    max_dead: int = 100
-    """Dead letters; the oldest are forgotten."""
-    max_dead_bytes: int = 16 * 1024
-    """Of one dead letter; it is cut there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One signal in the ledger."""
-
-    envelope: Envelope
-    state: State
-    is_doubtful: bool = False
-    """A tool result shows it although it may be in the thread already."""
-    log_path: str | None = None
-    """Where the last attempt would have put it, if it was by `thread/inject_items`."""
-    log_was_there: bool = False
-    thread_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What one look at the waiting signals gives."""
-
-    entries: Sequence[Entry]
-    more: int
-    """Signals that did not fit."""
 
 
 class Ledger:
@@ -239,7 +184,7 @@ class Ledger:
     async def pending(self) -> int:
         """Count the signals that `show` would return, however long that took."""
         return await self._run(
-            lambda sql: _number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
+            lambda sql: read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
         )
 
     async def bury(self, reason: str, content: bytes, now: int) -> None:
@@ -279,17 +224,12 @@ class Ledger:
         """Forget the oldest settled signals beyond the bounds."""
         await self._run(self._prune)
 
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
-
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         return await anyio.to_thread.run_sync(self._work, work)
 
     def _work(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         try:
-            with self._lock, _transaction(self._connection):
+            with self._lock, transaction(self._connection):
                 return work(self._connection)
         except sqlite3.Error as exc:
             # The text may be of a statement, and holds no values.
@@ -301,11 +241,13 @@ class Ledger:
         return await self._run(lambda sql: _update(sql, assignments, values, signal_id, states))
 
     def _take(self, sql: sqlite3.Connection, envelope: Envelope) -> bool:
-        if _number(sql, "SELECT count(*) FROM signals WHERE id = ?", envelope.id):
+        if read_number(sql, "SELECT count(*) FROM signals WHERE id = ?", envelope.id):
             return False
         body = render_body(envelope)
-        count = _number(sql, f"SELECT count(*) FROM signals WHERE state IN {_OPEN}")
-        size = _number(sql, f"SELECT coalesce(sum(bytes), 0) FROM signals WHERE state IN {_OPEN}")
+        count = read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_OPEN}")
+        size = read_number(
+            sql, f"SELECT coalesce(sum(bytes), 0) FROM signals WHERE state IN {_OPEN}"
+        )
         if count >= self._limits.max_open or size + len(body) > self._limits.max_open_bytes:
             raise LedgerFull
         sql.execute(
@@ -351,49 +293,24 @@ def open_ledger(path: Path, limits: LedgerLimits | None = None) -> Iterator[Ledg
     Raises:
         LedgerBroken: it cannot be used.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        connection = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
+    with ExitStack() as stack:
         try:
+            connection = stack.enter_context(open_file(path))
             _prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-    except (OSError, sqlite3.Error) as exc:
-        raise LedgerBroken(f"{path}: {exc}") from exc
-    ledger = Ledger(connection, limits or LedgerLimits())
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+        except (OSError, sqlite3.Error) as exc:
+            raise LedgerBroken(f"{path}: {exc}") from exc
+        yield Ledger(connection, limits or LedgerLimits())
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    # The router forgets what was acknowledged: that has to outlive the machine, too.
-    connection.execute("PRAGMA synchronous = FULL")
-    with _transaction(connection):
-        version = _number(connection, "PRAGMA user_version")
+    with transaction(connection):
+        version = read_number(connection, "PRAGMA user_version")
         if version == 0:
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise LedgerBroken(f"a ledger of version {version}, not {SCHEMA_VERSION}")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
 
 
 _COLUMNS = "body, state, doubtful, log_path, log_was_there, thread_id"
@@ -438,7 +355,3 @@ def _show(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
         _update(sql, "state = 'shown'", (), signal_id, _SHOWABLE)
     entries = [entry for signal_id in chosen if (entry := _one(sql, signal_id)) is not None]
     return Shown(entries, len(waiting) - len(chosen))
-
-
-def _number(sql: sqlite3.Connection, query: str, *values: object) -> int:
-    return int(sql.execute(query, values).fetchone()[0])

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from app_server.receiver.sqlite_file import open_file, transaction
+
 MAX_WAITING = 1000
 """Signals of one session that it has not acknowledged; the next one is refused."""
 
@@ -98,18 +100,13 @@ class RouterStore:
         """Return the cursor of a place."""
         return f"{self._epoch}.{place}"
 
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
-
     def _place(self, cursor: str) -> int | None:
         epoch, _, place = cursor.rpartition(".")
         return int(place) if epoch == self._epoch and place.isdecimal() else None
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _transaction(self._connection):
+        with self._lock, transaction(self._connection):
             yield self._connection
 
 
@@ -120,28 +117,9 @@ def open_store(path: Path) -> Iterator[RouterStore]:
     Raises:
         OSError, sqlite3.Error: it cannot be used.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
+    with open_file(path) as connection:
         connection.executescript(_SCHEMA)
-        with _transaction(connection):
+        with transaction(connection):
             connection.execute("INSERT OR IGNORE INTO epoch VALUES (1, ?)", (secrets.token_hex(8),))
             epoch = connection.execute("SELECT value FROM epoch").fetchone()[0]
-        store = RouterStore(connection, epoch)
-        yield store
-    finally:
-        connection.close()
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+        yield RouterStore(connection, epoch)

@@ -15,7 +15,8 @@ from app_server.receiver.app_connection import ConnectionLost
 from app_server.receiver.envelope import Envelope
 from app_server.receiver.faults import reached
 from app_server.receiver.history import Presence, find_in_log, log_exists
-from app_server.receiver.ledger import Entry, Ledger
+from app_server.receiver.ledger import Ledger
+from app_server.receiver.ledger_entries import Entry
 from app_server.receiver.thread_link import Recipient, Refused, ThreadLink, Unclear
 
 logger = logging.getLogger(__name__)

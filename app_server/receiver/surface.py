@@ -16,7 +16,8 @@ import anyio.to_thread
 
 from app_server.receiver.app_connection import ConnectionLost, check_url, connect_app
 from app_server.receiver.history import Presence
-from app_server.receiver.ledger import Entry, Ledger
+from app_server.receiver.ledger import Ledger
+from app_server.receiver.ledger_entries import Entry
 from app_server.receiver.strategies import (
     DELIVER_S,
     AppServerInjectStrategy,

@@ -18,7 +18,7 @@ from app_server.mcp_wire.messages import NoMessage, parse_message
 from app_server.receiver.bridge import Bridge
 from app_server.receiver.envelope import BadEnvelope, parse_envelope
 from app_server.receiver.faults import reached
-from app_server.receiver.ledger import Entry, LedgerBroken
+from app_server.receiver.ledger_entries import Entry, LedgerBroken
 from app_server.receiver.session_stream import NotSent
 from app_server.receiver.station import Station
 from protocol.model import Json, JsonObject
