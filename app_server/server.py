@@ -195,7 +195,9 @@ class AppServer:
                     await stack.enter_async_context(self._listen(address))
                     for address in self._settings.listen
                 ]
-                ready([listener.url for listener in listeners])
+                urls = [listener.url for listener in listeners]
+                self._store.address = next((url for url in urls if url != "stdio://"), None)
+                ready(urls)
                 self._background.start_soon(self._warm_up)
                 if self._late_apps is not None:
                     self._background.start_soon(self._serve_apps, self._late_apps)

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +21,8 @@ from app_server.config import Config
 from app_server.handlers.thread_view import MAX_TURNS_CHARS, turns_of_state
 from app_server.rpc.hub import Hub
 from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, ThreadRow
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
+from app_server.threads.locks import STARTED_AT, LockBusy, WriterLock
+from app_server.threads.rollout import RolloutWriter, read_rollout
 from app_server.threads.state import NotARollout, ThreadState, begin, replay
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadStore
 from app_server.turns.model import ModelRequest
@@ -285,9 +285,9 @@ def test_items_before_any_turn_belong_to_none() -> None:
 
 def test_one_writer_at_a_time_and_the_lock_names_it(tmp_path: Path) -> None:
     lock = WriterLock(tmp_path / "locks" / "a")
-    with pytest.raises(LogBusy) as caught:
+    with pytest.raises(LockBusy) as caught:
         WriterLock(tmp_path / "locks" / "a")
-    assert json.loads(caught.value.holder) == {"pid": os.getpid()}
+    assert caught.value.holder.pid == os.getpid()
     lock.release()
     assert not (tmp_path / "locks" / "a").exists()
     WriterLock(tmp_path / "locks" / "a").release()
@@ -813,8 +813,9 @@ async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path
         async with serve(tmp_path) as second, second.client() as late:
             error = await late.refusal("thread/resume", {"threadId": thread_id})
             assert error.code == -32600
-            assert error.data["code"] == "threadBusy"
-            assert json.loads(error.data["holder"]) == {"pid": os.getpid()}
+            assert error.message == f"thread {thread_id} already has an active writer"
+            holder = {"pid": os.getpid(), "startedAt": STARTED_AT, "address": served.urls[0]}
+            assert error.data == {"code": "threadBusy", "threadId": thread_id, "holder": holder}
             read = await late.call("thread/read", {"threadId": thread_id})
             assert read["thread"]["id"] == thread_id
 

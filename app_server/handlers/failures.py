@@ -13,7 +13,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
-from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
+from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadTooNew
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.required import SettingNotAllowed
 from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
@@ -33,11 +33,18 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
     except (NotLoaded, ThreadNotFound) as exc:
         raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
     except ThreadBusy as exc:
+        holder = exc.holder
         raise invalid_request(
-            f"thread {thread_id} has an active writer: {exc}",
+            f"thread {thread_id} already has an active writer",
             "threadBusy",
             threadId=thread_id,
-            holder=str(exc),
+            holder={"pid": holder.pid, "startedAt": holder.started_at, "address": holder.address},
+        ) from exc
+    except ThreadTooNew as exc:
+        raise invalid_request(
+            f"thread {thread_id} was written by a newer version of this server",
+            "threadTooNew",
+            threadId=thread_id,
         ) from exc
     except SessionClosed as exc:
         raise invalid_request(

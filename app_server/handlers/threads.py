@@ -206,7 +206,15 @@ class ThreadHandlers:
         thread = thread_of_state(state, session.status, self._path(session), turns=turns)
         context.after_answer(partial(self._announce_resume, context, session))
         context.after_answer(partial(self._warn, context, session, warnings))
+        context.after_answer(partial(self._tell_of_loading, context, session))
         return ThreadResumeResponse(**_members(session, thread))
+
+    def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
+        for text in session.thread.take_warnings():
+            self._hub.tell(
+                context.connection_id,
+                WarningNotification(thread_id=session.thread.id, message=text),
+            )
 
     def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
         state = session.thread.state
@@ -231,7 +239,7 @@ class ThreadHandlers:
             with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
                 state = await self._store.read(params.thread_id)
                 state.give_up_open_turn(state.updated_at_ms)
-                path: Path | None = self._store.path_of(params.thread_id)
+                path: Path | None = self._store.path_shown(params.thread_id)
             status: ThreadStatus = NotLoadedThreadStatus()
         else:
             state, status, path = session.thread.state, session.status, self._path(session)
@@ -277,7 +285,7 @@ class ThreadHandlers:
     def _row(self, row: ThreadRow) -> Thread:
         session = self._sessions.find(row.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_of(row.id))
+        return thread_of_row(row, status, self._store.path_shown(row.id))
 
     async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams
@@ -379,7 +387,8 @@ class ThreadHandlers:
             field = f"items[{index}]"
             raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
         with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            await self._sessions.get(params.thread_id).inject(params.items)
+            session = await self._sessions.writable(params.thread_id)
+            await session.inject(params.items)
         return ThreadInjectItemsResponse()
 
     def _thread(self, session: ThreadSession) -> Thread:

@@ -6,21 +6,28 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import base64
+import errno
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_json
 
+from app_server.threads.codex.threads import Seen
+from app_server.threads.locks import LockBusy, WriterLock, short_lock
 from app_server.threads.state import ThreadState
 
 SCHEMA_VERSION = 1
 
 SortKey: TypeAlias = Literal["created_at_ms", "updated_at_ms", "recency_at_ms"]
+
+
+class IndexUnusable(OSError):
+    """The index cannot be opened, read or written; the logs are as they were."""
 
 
 class InvalidCursor(Exception):
@@ -113,6 +120,8 @@ CREATE INDEX by_recency ON threads (archived, has_content, recency_at_ms, id);
 CREATE INDEX by_open ON threads (id) WHERE open;
 """
 
+_SEEN = f"CREATE TABLE IF NOT EXISTS seen ({', '.join(Seen._fields)}, PRIMARY KEY (thread_id))"
+
 _INSERT = f"INSERT INTO threads ({_NAMES}, open) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"
 _ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in [*_COLUMNS[1:], "open"])
 _UPSERT = f"{_INSERT} ON CONFLICT (id) DO UPDATE SET {_ASSIGNMENTS}"
@@ -125,20 +134,60 @@ class ThreadIndex:
     def __init__(self, path: Path) -> None:
         """Open the index, or make it.
 
-        One of another version, one that was never marked complete, and one that is no database are
-        thrown away; `is_new` then says that there may be threads it does not know.
+        One of another version and one that is no database are thrown away. `is_new` says that there
+        may be threads it does not know; one process at a time fills it, the others wait for that:
+        `is_made_elsewhere`.
 
         Raises:
-            OSError, sqlite3.Error: the file cannot be made.
+            IndexUnusable: the file cannot be made or opened.
+            OSError: the folder cannot be made.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = path
         self._lock = threading.Lock()
-        self._database, self.is_new = _open(path)
+        self._making: WriterLock | None = None
+        with _index_failures(path):
+            self._database, self.is_new = self._open()
+
+    @property
+    def is_made_elsewhere(self) -> bool:
+        """Whether another process fills it now."""
+        return self.is_new and self._making is None
+
+    def _open(self) -> tuple[sqlite3.Connection, bool]:
+        # Nobody replaces the file while somebody else looks what it is.
+        with short_lock(self._path.with_name("schema.lock")):
+            database = _open(self._path)
+            if _version(database) == SCHEMA_VERSION:
+                return database, False
+            with suppress(LockBusy):
+                self._making = WriterLock(self._path.with_name("rebuild.lock"))
+            return database, True
+
+    def _stop_making(self) -> None:
+        making, self._making = self._making, None
+        if making is not None:
+            making.release()
+
+    def look_again(self) -> bool:
+        """Whether what another process made is complete; take over if that one has died.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with _index_failures(self._path), self._lock:
+            if _version(self._database) != SCHEMA_VERSION:
+                self._database.close()
+                self._database, self.is_new = self._open()
+            else:
+                self.is_new = False
+            return not self.is_new
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._database.close()
+            self._stop_making()
 
     def put(self, rows: Iterable[ThreadRow], *, is_open: bool) -> None:
         """Insert or replace rows, all or none; `is_open` says that a writer holds their threads."""
@@ -154,17 +203,58 @@ class ThreadIndex:
         """Note that every thread is in the index."""
         with self._transaction() as database:
             database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.is_new = False
+        self._stop_making()
 
     def open_ids(self) -> list[str]:
         """Return the threads that a writer held when it last wrote here."""
-        with self._lock:
-            found = self._database.execute("SELECT id FROM threads WHERE open")
+        with self._reading() as database:
+            found = database.execute("SELECT id FROM threads WHERE open")
             return [thread_id for (thread_id,) in found]
+
+    def rows(self, thread_ids: Sequence[str]) -> dict[str, ThreadRow]:
+        """Return the rows that there are of some threads, at most 30,000."""
+        places = ", ".join("?" * len(thread_ids))
+        with self._reading() as database:
+            statement = f"SELECT {_NAMES} FROM threads WHERE id IN ({places})"
+            found = database.execute(statement, thread_ids).fetchall()
+        return {row.id: row for row in map(_row, found)}
+
+    def ids(self) -> list[str]:
+        """Return every thread that has a row."""
+        with self._reading() as database:
+            return [thread_id for (thread_id,) in database.execute("SELECT id FROM threads")]
 
     def forget(self, thread_id: str) -> None:
         """Remove one row."""
         with self._transaction() as database:
             database.execute("DELETE FROM threads WHERE id = ?", (thread_id,))
+
+    # Threads of another program, which are listed beside ours.
+
+    def seen(self) -> list[Seen]:
+        """Return the rollouts of Codex of which there are rows."""
+        with self._reading() as database:
+            found = database.execute(f"SELECT {', '.join(Seen._fields)} FROM seen")
+            return [Seen(*values) for values in found]
+
+    def put_seen(self, threads: list[tuple[ThreadState, Seen]]) -> None:
+        """Insert or replace rows of threads of Codex, all or none."""
+        with self._transaction() as database:
+            rows = (ThreadRow.of(state) for state, _ in threads)
+            database.executemany(_UPSERT, ((*astuple(row), False) for row in rows))
+            places = ", ".join("?" * len(Seen._fields))
+            database.executemany(
+                f"INSERT OR REPLACE INTO seen VALUES ({places})", [seen for _, seen in threads]
+            )
+
+    def forget_seen(self, thread_ids: list[str], *, rows_too: bool) -> None:
+        """Forget that threads are of Codex, `rows_too` with their rows."""
+        values = [(thread_id,) for thread_id in thread_ids]
+        with self._transaction() as database:
+            database.executemany("DELETE FROM seen WHERE thread_id = ?", values)
+            if rows_too:
+                database.executemany("DELETE FROM threads WHERE id = ?", values)
 
     def page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of threads that have content.
@@ -178,8 +268,8 @@ class ThreadIndex:
             f"SELECT {_NAMES} FROM threads WHERE {' AND '.join(where)} "
             f"ORDER BY {query.sort_key} {order}, id {order} LIMIT ?"
         )
-        with self._lock:
-            found = self._database.execute(statement, (*values, query.limit + 1)).fetchall()
+        with self._reading() as database:
+            found = database.execute(statement, (*values, query.limit + 1)).fetchall()
         rows = [_row(values) for values in found[: query.limit]]
         return ThreadPage(
             rows,
@@ -189,31 +279,61 @@ class ThreadIndex:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._database:
+        with _index_failures(self._path), self._lock, self._database:
+            yield self._database
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with _index_failures(self._path), self._lock:
             yield self._database
 
 
-def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
+def _open(path: Path) -> sqlite3.Connection:
+    """Open the file if it has tables of this version, complete or not; else begin it anew."""
     try:
         database = _connect(path)
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == SCHEMA_VERSION:
-            return database, False
+        if abs(_version(database)) == SCHEMA_VERSION:
+            database.execute(_SEEN)
+            return database
         database.close()
+    except sqlite3.OperationalError:
+        # Locked, full or read-only: nothing is wrong with what is in it.
+        raise
     except sqlite3.DatabaseError:
         pass
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     database = _connect(path)
-    database.executescript(_SCHEMA)
-    return database, True
+    database.executescript(f"BEGIN; {_SCHEMA} {_SEEN}; PRAGMA user_version = {-SCHEMA_VERSION};")
+    database.commit()
+    return database
+
+
+def _version(database: sqlite3.Connection) -> int:
+    """Return the version of the tables: SCHEMA_VERSION, less than 0 while they are filled."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        database.close()
+        raise
     return database
+
+
+@contextmanager
+def _index_failures(path: Path) -> Iterator[None]:
+    """Translate failures of SQLite into those of a disk."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        number = errno.ENOSPC if "full" in str(exc) else errno.EIO
+        raise IndexUnusable(number, str(exc), str(path)) from exc
 
 
 def _row(values: Sequence[Any]) -> ThreadRow:

@@ -18,11 +18,16 @@ class LiveThread:
         state: ThreadState,
         writer: RolloutWriter | None,
         changed: Callable[[ThreadState], None],
+        warnings: Sequence[str] = (),
     ) -> None:
-        """`writer` None keeps the thread in memory alone; `changed` hears of every append."""
+        """`writer` None keeps the thread in memory alone; `changed` hears of every append.
+
+        `warnings` say what could not be read when it was loaded.
+        """
         self.state = state
         self._writer = writer
         self._changed = changed
+        self._warnings = list(warnings)
         self._pen = anyio.Lock()
 
     @property
@@ -34,6 +39,11 @@ class LiveThread:
     def ephemeral(self) -> bool:
         """Whether the thread is in memory alone."""
         return self._writer is None
+
+    def take_warnings(self) -> list[str]:
+        """Return what nobody was told yet of how the thread was loaded."""
+        taken, self._warnings = self._warnings, []
+        return taken
 
     async def append(self, *records: Record, sync: bool = True) -> None:
         """Add records to the log, then to the state; in the order of the calls.

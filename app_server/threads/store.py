@@ -7,8 +7,10 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import logging
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,9 +18,13 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from app_server.threads.codex.threads import CodexThreads, NoCodexThread
+from app_server.threads.faults import LogFaults
+from app_server.threads.importing import import_thread
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
+from app_server.threads.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.rollout import LogTooNew, RolloutWriter, read_rollout
 from app_server.threads.state import NotARollout, ThreadState, begin, replay
 from protocol.rollout import Record, ThreadCreated
 
@@ -30,6 +36,12 @@ REBUILD_STEP = 200
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
 
+MEND_S = 5.0
+"""How long after the death of another process lists may show its threads as it last told."""
+
+WAIT_FOR_MAKER_S = 0.2
+"""Between looks at an index that another process makes."""
+
 
 class ThreadNotFound(Exception):
     """There is no such thread."""
@@ -40,7 +52,15 @@ class InvalidThreadId(Exception):
 
 
 class ThreadBusy(Exception):
-    """Another process writes the thread; the text names it."""
+    """Another process writes the thread; `holder` says which."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(str(holder))
+        self.holder = holder
+
+
+class ThreadTooNew(Exception):
+    """A newer version of this server wrote the thread."""
 
 
 class ThreadStore:
@@ -50,23 +70,30 @@ class ThreadStore:
         self._logs = home / "threads"
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
+        self._codex = CodexThreads(home, self._has_log)
+        self.address: str | None = None
+        """Where clients find this process; the locks of its threads say so."""
         self._index: ThreadIndex | None = None
         self._indexed = anyio.Event()
         self._behind: dict[str, ThreadState] = {}
+        self._closed: dict[str, ThreadState] = {}
+        """Threads put away of which the index could not be told yet."""
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
+        self._ours: set[str] = set()
+        """Threads whose pen this process has."""
 
     async def open(self) -> None:
         """Open the index and mend the rows that a crash left behind.
 
         Raises:
-            OSError, sqlite3.Error: the home directory cannot be used.
+            OSError: the home directory cannot be used.
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
         self._index = index
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
-        elif self._logs.exists():
+        elif index.is_made_elsewhere or self._logs.exists():
             return
         else:
             await anyio.to_thread.run_sync(index.mark_complete)
@@ -75,13 +102,31 @@ class ThreadStore:
     async def run(self) -> None:
         """Keep the index up to date until cancelled; make it first if it was missing."""
         if not self._indexed.is_set():
-            await anyio.to_thread.run_sync(self._rebuild, self._require_index())
+            await self._make_index(self._require_index())
             self._indexed.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_mended)
+            while True:
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                await anyio.sleep(FLUSH_S)
+                await self._flush()
+
+    async def _make_index(self, index: ThreadIndex) -> None:
+        while index.is_made_elsewhere:
+            await anyio.sleep(WAIT_FOR_MAKER_S)
+            await anyio.to_thread.run_sync(index.look_again)
+        if index.is_new:
+            await anyio.to_thread.run_sync(self._rebuild, index)
+
+    async def _keep_mended(self) -> None:
+        """Make rows of processes that died again, while this one lives."""
         while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            await anyio.sleep(FLUSH_S)
-            await self._flush()
+            await anyio.sleep(MEND_S)
+            try:
+                await anyio.to_thread.run_sync(self._mend, self._require_index())
+            except OSError as exc:
+                logger.warning("the index cannot be mended: %s", exc)
 
     async def aclose(self) -> None:
         """Write what is behind and close the index."""
@@ -107,30 +152,52 @@ class ThreadStore:
             writer.append([state.created], sync=True)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
+            # Nobody hears of it, so it does not exist.
+            self.path_of(state.id).unlink(missing_ok=True)
             writer.close()
             raise
+        self._ours.add(state.id)
         return LiveThread(state, writer, self._note_change)
 
     async def load(self, thread_id: str) -> LiveThread:
-        """Bring a stored thread into memory and take its pen.
+        """Bring a stored thread into memory and take its pen; one of Codex's is imported first.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
         """
         return await anyio.to_thread.run_sync(self._load, thread_id)
 
     def _load(self, thread_id: str) -> LiveThread:
-        path = self.path_of(thread_id)
+        path, faults = self.path_of(thread_id), LogFaults()
+        warnings: list[str] = []
         if not path.exists():
-            raise ThreadNotFound(thread_id)
+            warnings = self._import(thread_id, path)
         writer = self._open_writer(thread_id)
         try:
-            state = _read(path, thread_id)
+            state = _read(path, thread_id, faults)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
             raise
-        return LiveThread(state, writer, self._note_change)
+        faults.torn_bytes = writer.torn_bytes
+        self._ours.add(thread_id)
+        warnings += faults.texts(path)
+        for text in warnings:
+            logger.warning("%s", text)
+        return LiveThread(state, writer, self._note_change, warnings)
+
+    def _import(self, thread_id: str, path: Path) -> list[str]:
+        """Copy a thread of Codex into a log of ours; returns what could not be read of it."""
+        faults = LogFaults()
+        try:
+            source = self._codex.find(thread_id)
+            with self._locked(thread_id):
+                if not path.exists():
+                    import_thread(source, path, faults)
+        except NoCodexThread:
+            raise ThreadNotFound(thread_id) from None
+        self._codex.imported(thread_id, self._require_index())
+        return faults.texts(source.file.path)
 
     async def unload(self, thread: LiveThread) -> None:
         """Put a thread's pen down and its final row into the index."""
@@ -140,22 +207,45 @@ class ThreadStore:
         with anyio.CancelScope(shield=True):
             async with self._flushing:
                 self._behind.pop(thread.id, None)
-                await self._put([ThreadRow.of(thread.state)], is_open=False)
+                self._ours.discard(thread.id)
+                self._closed[thread.id] = thread.state
+                await self._put_behind()
 
     async def read(self, thread_id: str) -> ThreadState:
-        """Read a thread without loading it.
+        """Read a thread without loading it, one of ours or of Codex's.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, OSError
+            InvalidThreadId, ThreadNotFound, ThreadTooNew, OSError
         """
         path = self.path_of(thread_id)
-        return await anyio.to_thread.run_sync(_read, path, thread_id)
+        return await anyio.to_thread.run_sync(self._read, path, thread_id)
+
+    def _read(self, path: Path, thread_id: str) -> ThreadState:
+        try:
+            return _read(path, thread_id)
+        except ThreadNotFound:
+            if path.exists():
+                raise
+        try:
+            return self._codex.read(thread_id)
+        except NoCodexThread:
+            raise ThreadNotFound(thread_id) from None
+
+    async def require_free(self, thread_id: str) -> None:
+        """Look whether another process writes a thread that is not loaded here.
+
+        Raises:
+            ThreadBusy
+        """
+        holder = await anyio.to_thread.run_sync(_holder, self._locks / f"{thread_id}.lock")
+        if holder is not None:
+            raise ThreadBusy(holder)
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
         """
         thread = await self.load(thread_id)
         try:
@@ -172,7 +262,23 @@ class ThreadStore:
         """
         await self._indexed.wait()
         await self._flush()
-        return await anyio.to_thread.run_sync(self._require_index().page, query)
+        return await anyio.to_thread.run_sync(self._page, query)
+
+    def _page(self, query: ThreadQuery) -> ThreadPage:
+        index = self._require_index()
+        try:
+            self._codex.look(index)
+        except OSError as exc:
+            logger.warning("threads of Codex are listed as they were: %s", exc)
+        return index.page(query)
+
+    def path_shown(self, thread_id: str) -> Path:
+        """Return the log of a thread that a list gave, which may be one of Codex's; no I/O.
+
+        Raises:
+            InvalidThreadId: see `path_of`.
+        """
+        return self._codex.path_of(thread_id) or self.path_of(thread_id)
 
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
@@ -191,12 +297,29 @@ class ThreadStore:
         born = datetime.fromtimestamp((parsed.int >> 80) / 1000, UTC)
         return self._logs / f"{born:%Y/%m/%d}" / f"{thread_id}.jsonl"
 
+    def _has_log(self, thread_id: str) -> bool:
+        try:
+            return self.path_of(thread_id).exists()
+        except InvalidThreadId:
+            return False
+
+    def _take_lock(self, thread_id: str) -> WriterLock:
+        try:
+            return WriterLock(self._locks / f"{thread_id}.lock", self.address)
+        except LockBusy as exc:
+            raise ThreadBusy(exc.holder) from exc
+
+    @contextmanager
+    def _locked(self, thread_id: str) -> Iterator[None]:
+        lock = self._take_lock(thread_id)
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _open_writer(self, thread_id: str) -> RolloutWriter:
         path = self.path_of(thread_id)
-        try:
-            lock = WriterLock(self._locks / f"{thread_id}.lock")
-        except LogBusy as exc:
-            raise ThreadBusy(exc.holder) from exc
+        lock = self._take_lock(thread_id)
         try:
             return RolloutWriter(path, lock)
         except BaseException:
@@ -209,14 +332,26 @@ class ThreadStore:
 
     async def _flush(self) -> None:
         async with self._flushing:
-            behind, self._behind = self._behind, {}
-            rows = [ThreadRow.of(state) for state in behind.values()]
-            if rows:
-                await self._put(rows, is_open=True)
+            await self._put_behind()
 
-    async def _put(self, rows: Sequence[ThreadRow], *, is_open: bool) -> None:
-        put = partial(self._require_index().put, rows, is_open=is_open)
-        await anyio.to_thread.run_sync(put)
+    async def _put_behind(self) -> None:
+        """Tell the index what it does not know yet; what it cannot take now is tried again."""
+        behind, self._behind = self._behind, {}
+        closed, self._closed = self._closed, {}
+        try:
+            await self._put(behind, is_open=True)
+            await self._put(closed, is_open=False)
+        except OSError as exc:
+            logger.warning("the index is behind: %s", exc)
+            self._behind = {**behind, **self._behind}
+            self._closed = {**closed, **self._closed}
+            self._changed.set()
+
+    async def _put(self, states: Mapping[str, ThreadState], *, is_open: bool) -> None:
+        if states:
+            rows = [ThreadRow.of(state) for state in states.values()]
+            put = partial(self._require_index().put, rows, is_open=is_open)
+            await anyio.to_thread.run_sync(put)
 
     def _require_index(self) -> ThreadIndex:
         assert self._index is not None, "open() comes first"
@@ -224,37 +359,67 @@ class ThreadStore:
 
     def _mend(self, index: ThreadIndex) -> None:
         for thread_id in index.open_ids():
+            if thread_id in self._ours:
+                continue
             try:
-                lock = WriterLock(self._locks / f"{thread_id}.lock")
-            except LogBusy:
+                lock = WriterLock(self._locks / f"{thread_id}.lock", self.address)
+            except LockBusy:
                 continue
             try:
                 state = _read(self.path_of(thread_id), thread_id)
                 index.put([ThreadRow.of(state)], is_open=False)
-            except (ThreadNotFound, OSError):
+            except (ThreadNotFound, ThreadTooNew):
                 index.forget(thread_id)
             finally:
                 lock.release()
 
     def _rebuild(self, index: ThreadIndex) -> None:
-        rows: list[ThreadRow] = []
-        count = 0
-        for path in self._logs.rglob("*.jsonl"):
-            try:
-                rows.append(ThreadRow.of(_read(path, path.stem)))
-            except (ThreadNotFound, OSError):
-                logger.warning("%s is not a thread", path)
-            if len(rows) == REBUILD_STEP:
-                index.add(rows)
-                count += len(rows)
-                logger.info("index: %d threads", count)
-                rows.clear()
-        index.add(rows)
-        index.mark_complete()
+        logger.info("the index is made from the logs; lists wait for it")
+        began = time.monotonic()
+        count = rebuild(index, self._logs)
+        logger.info("index: %d threads in %.1f s", count, time.monotonic() - began)
+        self._mend(index)
 
 
-def _read(path: Path, thread_id: str) -> ThreadState:
+def rebuild(
+    index: ThreadIndex, logs: Path, progress: Callable[[int], None] = lambda count: None
+) -> int:
+    """Fill an index from the logs below a folder; returns how many threads it found.
+
+    Threads that are in it stay as they are. `progress` hears of every REBUILD_STEP threads.
+
+    Raises:
+        OSError: the index cannot be written. Logs that cannot be read are left out.
+    """
+    rows: list[ThreadRow] = []
+    count = 0
+    for path in logs.rglob("*.jsonl"):
+        try:
+            rows.append(ThreadRow.of(_read(path, path.stem)))
+        except (ThreadNotFound, ThreadTooNew, OSError) as exc:
+            logger.warning("%s is not listed: %s", path, type(exc).__name__)
+        if len(rows) == REBUILD_STEP:
+            index.add(rows)
+            count += len(rows)
+            logger.info("index: %d threads", count)
+            progress(count)
+            rows.clear()
+    index.add(rows)
+    index.mark_complete()
+    return count + len(rows)
+
+
+def _holder(path: Path) -> Holder | None:
     try:
-        return replay(read_rollout(path))
+        return holder_of(path)
+    except OSError:
+        return None
+
+
+def _read(path: Path, thread_id: str, faults: LogFaults | None = None) -> ThreadState:
+    try:
+        return replay(read_rollout(path, faults))
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None
+    except LogTooNew:
+        raise ThreadTooNew(thread_id) from None

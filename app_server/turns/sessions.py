@@ -77,6 +77,17 @@ class Sessions:
             raise NotLoaded(thread_id)
         return session
 
+    async def writable(self, thread_id: str) -> ThreadSession:
+        """Return a loaded thread, for a request that writes to it.
+
+        Raises:
+            ThreadBusy: another process has loaded it.
+            NotLoaded: nobody has.
+        """
+        if thread_id not in self._sessions:
+            await self._ports.store.require_free(thread_id)
+        return self.get(thread_id)
+
     async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
         """Create a thread and load it.
 

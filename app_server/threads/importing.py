@@ -1,0 +1,51 @@
+"""A thread of Codex becomes a log of ours. Everything here blocks.
+
+The log is written beside its place and renamed into it, so that it is there as a whole or not at
+all. The rollout of Codex is only read.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from app_server.threads.codex.threads import CodexSource, records_to_import
+from app_server.threads.faults import LogFaults
+from protocol.rollout import Record, render_record
+
+STEP = 256
+"""Records that are in memory at once."""
+
+
+def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
+    """Write a thread of Codex to `path`; when this returns it is on disk.
+
+    The caller holds the thread's lock. `faults` counts what could not be read.
+
+    Raises:
+        OSError: the source cannot be read, or the disk refused; then nothing is left behind.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_suffix(".importing")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
+            for records in _steps(records_to_import(source, faults)):
+                file.write(b"".join(map(render_record, records)))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _steps(records: Iterable[Record]) -> Iterator[list[Record]]:
+    remaining = iter(records)
+    while step := list(islice(remaining, STEP)):
+        yield step
