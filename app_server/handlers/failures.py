@@ -13,7 +13,13 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
-from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadTooNew
+from app_server.threads.store import (
+    InvalidThreadId,
+    ThreadArchived,
+    ThreadBusy,
+    ThreadNotFound,
+    ThreadTooNew,
+)
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.required import SettingNotAllowed
 from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
@@ -39,6 +45,13 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             "threadBusy",
             threadId=thread_id,
             holder={"pid": holder.pid, "startedAt": holder.started_at, "address": holder.address},
+        ) from exc
+    except ThreadArchived as exc:
+        raise invalid_request(
+            f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
+            "unarchive it first.",
+            "threadArchived",
+            threadId=thread_id,
         ) from exc
     except ThreadTooNew as exc:
         raise invalid_request(

@@ -21,7 +21,7 @@ from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.threads.index import SortKey, ThreadQuery, ThreadRow
 from app_server.threads.state import ThreadState
-from app_server.threads.store import ThreadNotFound, ThreadStore
+from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore
 from app_server.turns.required import with_required
 from app_server.turns.response_items import first_problem
 from app_server.turns.session import ThreadSession
@@ -182,12 +182,7 @@ class ThreadHandlers:
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
-                raise invalid_request(
-                    f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
-                    "unarchive it first.",
-                    "threadArchived",
-                    threadId=thread_id,
-                )
+                raise ThreadArchived(thread_id)
             config = await self._configuration.read(params.config)
             cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
             settings = with_overrides(state.settings, _overrides(params, cwd), config.view())

@@ -59,6 +59,10 @@ class ThreadBusy(Exception):
         self.holder = holder
 
 
+class ThreadArchived(Exception):
+    """The thread must be brought back from the archive before it is loaded."""
+
+
 class ThreadTooNew(Exception):
     """A newer version of this server wrote the thread."""
 
@@ -164,14 +168,16 @@ class ThreadStore:
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            ThreadArchived: Codex has archived it, and it is not imported.
         """
-        return await anyio.to_thread.run_sync(self._load, thread_id)
+        load = partial(self._load, thread_id, archived_too=False)
+        return await anyio.to_thread.run_sync(load)
 
-    def _load(self, thread_id: str) -> LiveThread:
+    def _load(self, thread_id: str, *, archived_too: bool) -> LiveThread:
         path, faults = self.path_of(thread_id), LogFaults()
         warnings: list[str] = []
         if not path.exists():
-            warnings = self._import(thread_id, path)
+            warnings = self._import(thread_id, path, archived_too=archived_too)
         writer = self._open_writer(thread_id)
         try:
             state = _read(path, thread_id, faults)
@@ -186,11 +192,13 @@ class ThreadStore:
             logger.warning("%s", text)
         return LiveThread(state, writer, self._note_change, warnings)
 
-    def _import(self, thread_id: str, path: Path) -> list[str]:
+    def _import(self, thread_id: str, path: Path, *, archived_too: bool) -> list[str]:
         """Copy a thread of Codex into a log of ours; returns what could not be read of it."""
         faults = LogFaults()
         try:
             source = self._codex.find(thread_id)
+            if source.file.archived and not archived_too:
+                raise ThreadArchived(thread_id)
             with self._locked(thread_id):
                 if not path.exists():
                     import_thread(source, path, faults)
@@ -242,12 +250,13 @@ class ThreadStore:
             raise ThreadBusy(holder)
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
-        """Add records to a thread that is not loaded.
+        """Add records to a thread that is not loaded; one of Codex's is imported first.
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
         """
-        thread = await self.load(thread_id)
+        load = partial(self._load, thread_id, archived_too=True)
+        thread = await anyio.to_thread.run_sync(load)
         try:
             await thread.append(*records)
         finally:

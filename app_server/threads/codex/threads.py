@@ -87,6 +87,7 @@ class CodexThreads:
         self._lock = threading.Lock()
         self._files: Mapping[str, CodexFile] = {}
         self._seen: dict[str, Seen] | None = None
+        self._shown: dict[str, Path] = {}
         self._unreadable: set[Seen] = set()
         self._looked_at = float("-inf")
         self.compressed = 0
@@ -103,6 +104,7 @@ class CodexThreads:
     def _look(self, shelf: Shelf) -> None:
         if self._seen is None:
             self._seen = {seen.thread_id: seen for seen in shelf.seen()}
+            self._shown.update((seen.thread_id, Path(seen.path)) for seen in self._seen.values())
         folder = find_files(self._home)
         names = self._names.read()
         if folder.compressed > self.compressed:
@@ -114,6 +116,7 @@ class CodexThreads:
             shelf.forget_seen(theirs, rows_too=True)
             for thread_id in gone:
                 del self._seen[thread_id]
+                self._shown.pop(thread_id, None)
         changed: list[tuple[ThreadState, Seen]] = []
         for file in folder.files.values():
             seen = Seen.of(file, names.get(file.thread_id))
@@ -134,6 +137,7 @@ class CodexThreads:
         if changed:
             shelf.put_seen(changed)
             self._seen.update((seen.thread_id, seen) for _, seen in changed)
+            self._shown.update((seen.thread_id, Path(seen.path)) for _, seen in changed)
 
     def _summarize(self, file: CodexFile, seen: Seen) -> ThreadState | None:
         try:
@@ -144,9 +148,8 @@ class CodexThreads:
             return None
 
     def path_of(self, thread_id: str) -> Path | None:
-        """Return the rollout of a thread that lists show; None when it is not one of Codex's."""
-        seen = None if self._seen is None else self._seen.get(thread_id)
-        return None if seen is None else Path(seen.path)
+        """Return the rollout of a thread that was listed or read; None when it is not Codex's."""
+        return self._shown.get(thread_id)
 
     def find(self, thread_id: str) -> CodexSource:
         """Find a thread, looking again, whenever the last look was.
@@ -174,11 +177,13 @@ class CodexThreads:
         source = self.find(thread_id)
         state = replay(records_of(source.segments, LogFaults()))
         _finish(state, source)
+        self._shown[thread_id] = source.file.path
         return state
 
     def imported(self, thread_id: str, shelf: Shelf) -> None:
         """Note that a thread has a log of ours from now on."""
         with self._lock:
+            self._shown.pop(thread_id, None)
             if self._seen is not None and self._seen.pop(thread_id, None) is not None:
                 shelf.forget_seen([thread_id], rows_too=False)
 
