@@ -21,6 +21,7 @@ from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
 EXEC_SERVER = "exec-server"
+DOCTOR = "doctor"
 MCP_SERVER = "mcp-server"
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
@@ -36,6 +37,7 @@ examples:
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
+  app-server doctor                                 check stored threads, locks and the index
   app-server exec-server --help                     run processes here for a server elsewhere
   app-server generate-json-schema --out DIR         the wire for client authors: one file a type
   app-server generate-ts --out DIR                  the same for TypeScript
@@ -54,6 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command in words:
             words.remove(command)
             return generate.main(command, [word for word in words if word != "app-server"])
+    if DOCTOR in words:
+        words.remove(DOCTOR)
+        # Imported late, as the next one.
+        found: int = importlib.import_module("app_server.doctor_cli").main(
+            [word for word in words if word != "app-server"], resolve_home
+        )
+        return found
     if EXEC_SERVER in words:
         words.remove(EXEC_SERVER)
         quiet_libraries()

@@ -1,4 +1,4 @@
-"""threads.codex: rollouts of Codex 0.169.0 (recorded in tests/recordings), and of older versions."""
+"""threads.codex: rollouts of Codex 0.169.0, as recorded, and of older versions."""
 
 import json
 import os

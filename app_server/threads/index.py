@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import from_json, to_json
 
 from app_server.threads.codex.threads import Seen
-from app_server.threads.locks import LockBusy, WriterLock, short_lock
+from app_server.threads.locks import LockBusy, SharedLock, WriterLock, short_lock
 from app_server.threads.state import ThreadState
 
 SCHEMA_VERSION = 1
@@ -109,11 +109,11 @@ class ThreadPage:
     backwards_cursor: str | None
 
 
-_COLUMNS = [column.name for column in fields(ThreadRow)]
-_NAMES = ", ".join(_COLUMNS)
+COLUMNS = [column.name for column in fields(ThreadRow)]
+_NAMES = ", ".join(COLUMNS)
 
 _SCHEMA = f"""
-CREATE TABLE threads ({", ".join(_COLUMNS)}, open INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id));
+CREATE TABLE threads ({", ".join(COLUMNS)}, open INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id));
 CREATE INDEX by_created ON threads (archived, has_content, created_at_ms, id);
 CREATE INDEX by_updated ON threads (archived, has_content, updated_at_ms, id);
 CREATE INDEX by_recency ON threads (archived, has_content, recency_at_ms, id);
@@ -122,8 +122,8 @@ CREATE INDEX by_open ON threads (id) WHERE open;
 
 _SEEN = f"CREATE TABLE IF NOT EXISTS seen ({', '.join(Seen._fields)}, PRIMARY KEY (thread_id))"
 
-_INSERT = f"INSERT INTO threads ({_NAMES}, open) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"
-_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in [*_COLUMNS[1:], "open"])
+_INSERT = f"INSERT INTO threads ({_NAMES}, open) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"
+_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in [*COLUMNS[1:], "open"])
 _UPSERT = f"{_INSERT} ON CONFLICT (id) DO UPDATE SET {_ASSIGNMENTS}"
 _ADD = f"{_INSERT} ON CONFLICT (id) DO NOTHING"
 
@@ -134,7 +134,8 @@ class ThreadIndex:
     def __init__(self, path: Path) -> None:
         """Open the index, or make it.
 
-        One of another version and one that is no database are thrown away. `is_new` says that there
+        One of another version and one that is no database are thrown away, unless another process
+        uses it. `is_new` says that there
         may be threads it does not know; one process at a time fills it, the others wait for that:
         `is_made_elsewhere`.
 
@@ -146,8 +147,13 @@ class ThreadIndex:
         self._path = path
         self._lock = threading.Lock()
         self._making: WriterLock | None = None
-        with _index_failures(path):
-            self._database, self.is_new = self._open()
+        self._use = SharedLock(path.with_name("users.lock"))
+        try:
+            with _index_failures(path):
+                self._database, self.is_new = self._open()
+        except BaseException:
+            self._use.release()
+            raise
 
     @property
     def is_made_elsewhere(self) -> bool:
@@ -157,7 +163,7 @@ class ThreadIndex:
     def _open(self) -> tuple[sqlite3.Connection, bool]:
         # Nobody replaces the file while somebody else looks what it is.
         with short_lock(self._path.with_name("schema.lock")):
-            database = _open(self._path)
+            database = _open(self._path, self._use)
             if _version(database) == SCHEMA_VERSION:
                 return database, False
             with suppress(LockBusy):
@@ -188,6 +194,7 @@ class ThreadIndex:
         with self._lock:
             self._database.close()
             self._stop_making()
+            self._use.release()
 
     def put(self, rows: Iterable[ThreadRow], *, is_open: bool) -> None:
         """Insert or replace rows, all or none; `is_open` says that a writer holds their threads."""
@@ -212,18 +219,13 @@ class ThreadIndex:
             found = database.execute("SELECT id FROM threads WHERE open")
             return [thread_id for (thread_id,) in found]
 
-    def rows(self, thread_ids: Sequence[str]) -> dict[str, ThreadRow]:
-        """Return the rows that there are of some threads, at most 30,000."""
-        places = ", ".join("?" * len(thread_ids))
+    def own_ids(self) -> list[str]:
+        """Return the threads that have a row and should have a log of ours."""
         with self._reading() as database:
-            statement = f"SELECT {_NAMES} FROM threads WHERE id IN ({places})"
-            found = database.execute(statement, thread_ids).fetchall()
-        return {row.id: row for row in map(_row, found)}
-
-    def ids(self) -> list[str]:
-        """Return every thread that has a row."""
-        with self._reading() as database:
-            return [thread_id for (thread_id,) in database.execute("SELECT id FROM threads")]
+            found = database.execute(
+                "SELECT id FROM threads WHERE id NOT IN (SELECT thread_id FROM seen)"
+            )
+            return [thread_id for (thread_id,) in found]
 
     def forget(self, thread_id: str) -> None:
         """Remove one row."""
@@ -270,7 +272,7 @@ class ThreadIndex:
         )
         with self._reading() as database:
             found = database.execute(statement, (*values, query.limit + 1)).fetchall()
-        rows = [_row(values) for values in found[: query.limit]]
+        rows = [row_of(values) for values in found[: query.limit]]
         return ThreadPage(
             rows,
             next_cursor=_cursor(query.sort_key, rows[-1]) if len(found) > query.limit else None,
@@ -288,7 +290,7 @@ class ThreadIndex:
             yield self._database
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, use: SharedLock) -> sqlite3.Connection:
     """Open the file if it has tables of this version, complete or not; else begin it anew."""
     try:
         database = _connect(path)
@@ -301,6 +303,9 @@ def _open(path: Path) -> sqlite3.Connection:
         raise
     except sqlite3.DatabaseError:
         pass
+    if not use.is_only_one():
+        problem = "another process uses it, of another version; stop that, or use another home"
+        raise IndexUnusable(errno.EBUSY, problem, str(path))
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     database = _connect(path)
@@ -336,8 +341,9 @@ def _index_failures(path: Path) -> Iterator[None]:
         raise IndexUnusable(number, str(exc), str(path)) from exc
 
 
-def _row(values: Sequence[Any]) -> ThreadRow:
-    named = dict(zip(_COLUMNS, values, strict=True))
+def row_of(values: Sequence[Any]) -> ThreadRow:
+    """Return the row that the values of COLUMNS are."""
+    named = dict(zip(COLUMNS, values, strict=True))
     named |= {"archived": bool(named["archived"]), "has_content": bool(named["has_content"])}
     return ThreadRow(**named)
 

@@ -108,6 +108,34 @@ class WriterLock:
         os.close(self._file)
 
 
+class SharedLock:
+    """A lock that any number of processes hold: it tells whether one is alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Take part; the file stays when everybody has gone.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def is_only_one(self) -> bool:
+        """Whether nobody else holds it; true only for as long as nobody else may come."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            # A change that is refused gives the lock up; nobody keeps it alone.
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+        return True
+
+    def release(self) -> None:
+        """Take part no more."""
+        os.close(self._file)
+
+
 @contextmanager
 def short_lock(path: Path) -> Iterator[None]:
     """Hold a lock for a few operations on files, waiting up to SHORT_S for whoever does too.

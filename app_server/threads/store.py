@@ -263,13 +263,17 @@ class ThreadStore:
             await self.unload(thread)
         return thread.state
 
+    async def indexed(self) -> None:
+        """Wait until every thread is in the index."""
+        await self._indexed.wait()
+
     async def list_page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of the index, with every change made before the call.
 
         Raises:
             InvalidCursor: see ThreadIndex.page.
         """
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
         return await anyio.to_thread.run_sync(self._page, query)
 
@@ -416,6 +420,40 @@ def rebuild(
     index.add(rows)
     index.mark_complete()
     return count + len(rows)
+
+
+def refresh_index(
+    index: ThreadIndex, home: Path, progress: Callable[[int], None]
+) -> tuple[int, int]:
+    """Make the rows of a complete index again, without a moment in which there are none.
+
+    Returns how many rows it made, and how many it left to the processes that hold their threads.
+
+    Raises:
+        OSError: the index cannot be written. Logs that cannot be read are left out.
+    """
+    count = left_alone = 0
+    gone = set(index.own_ids())
+    for path in (home / "threads").rglob("*.jsonl"):
+        thread_id = path.stem
+        gone.discard(thread_id)
+        try:
+            lock = WriterLock(home / "locks" / f"{thread_id}.lock")
+        except LockBusy:
+            left_alone += 1
+            continue
+        try:
+            index.put([ThreadRow.of(_read(path, thread_id))], is_open=False)
+            count += 1
+        except (ThreadNotFound, ThreadTooNew):
+            index.forget(thread_id)
+        finally:
+            lock.release()
+        if count % REBUILD_STEP == 0:
+            progress(count)
+    for thread_id in gone:
+        index.forget(thread_id)
+    return count, left_alone
 
 
 def _holder(path: Path) -> Holder | None:
