@@ -87,6 +87,14 @@ class Settings:
     websocket: WebSocketLimits = field(default_factory=WebSocketLimits)
 
 
+class HomeUnusable(OSError):
+    """The home folder cannot be read or written; the text says why and what to do."""
+
+    def __str__(self) -> str:
+        """Say it without a number."""
+        return str(self.strerror)
+
+
 class AppServer:
     """One server process."""
 
@@ -154,8 +162,7 @@ class AppServer:
         Raises:
             OSError: an address cannot be bound, or the home directory cannot be used.
         """
-        self._settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._store.open()
+        await self._open_home()
         try:
             async with anyio.create_task_group() as self._background:
                 self._background.start_soon(self._store.run)
@@ -170,6 +177,18 @@ class AppServer:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                 await self._lazy_model.aclose()
                 await self._store.aclose()
+
+    async def _open_home(self) -> None:
+        home = self._settings.home
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await self._store.open()
+        except OSError as exc:
+            raise HomeUnusable(
+                exc.errno,
+                f"the home folder cannot be used: {exc.strerror} ({exc.filename}); "
+                f"app-server doctor --home {home} says more",
+            ) from exc
 
     async def _serve(
         self, work: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]

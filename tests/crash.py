@@ -200,7 +200,7 @@ async def work_until_killed(
     try:
         async with server.client() as client:
             await Worker(ledger, client, countdown).work(thread_id)
-    except* (anyio.EndOfStream, OSError, EOFError) as group:
+    except* (anyio.EndOfStream, ConnectionError, EOFError) as group:
         del group
     except* Exception as group:
         broken = group.subgroup(lambda exc: type(exc).__module__.startswith("websockets"))

@@ -1,5 +1,6 @@
 """Domain failures to wire errors, each translated once."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,9 +67,27 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             threadId=thread_id,
         ) from exc
     except OSError as exc:
-        raise internal_error(
-            f"the thread cannot be stored: {exc.strerror}", "storageFailed", threadId=thread_id
-        ) from exc
+        raise _storage_failure(exc, thread_id) from exc
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _storage_failure(error: OSError, thread_id: str) -> RpcError:
+    if error.errno in _FULL:
+        reason, todo = "diskFull", "make room on the disk of the home folder, then try again"
+    elif error.errno in _NOT_WRITABLE:
+        reason, todo = "notWritable", "let the server write to its home folder, then try again"
+    else:
+        reason, todo = "ioError", "app-server doctor says what is wrong with the home folder"
+    return internal_error(
+        f"the thread cannot be stored: {error.strerror}; {todo}",
+        "storageFailed",
+        threadId=thread_id,
+        reason=reason,
+        detail=str(error.strerror),
+    )
 
 
 @contextmanager

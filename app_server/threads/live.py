@@ -1,5 +1,6 @@
 """A thread in memory, with the only pen that writes its log."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -8,6 +9,8 @@ import anyio.to_thread
 from app_server.threads.rollout import RolloutWriter
 from app_server.threads.state import ThreadState
 from protocol.rollout import Record
+
+logger = logging.getLogger(__name__)
 
 
 class LiveThread:
@@ -28,6 +31,7 @@ class LiveThread:
         self._writer = writer
         self._changed = changed
         self._warnings = list(warnings)
+        self._owed: list[Record] = []
         self._pen = anyio.Lock()
 
     @property
@@ -56,18 +60,29 @@ class LiveThread:
         """
         async with self._pen:
             with anyio.CancelScope(shield=True):
+                due = (*self._owed, *records)
                 if self._writer is not None:
-                    await anyio.to_thread.run_sync(self._write, self._writer, records, sync)
-                for record in records:
+                    await anyio.to_thread.run_sync(self._write, self._writer, due, sync)
+                self._owed.clear()
+                for record in due:
                     self.state.apply(record)
         self._changed(self.state)
+
+    def owe(self, *records: Record) -> None:
+        """Put records that the disk refused before those of the next append."""
+        self._owed.extend(records)
 
     @staticmethod
     def _write(writer: RolloutWriter, records: Sequence[Record], sync: bool) -> None:
         writer.append(records, sync=sync)
 
     async def aclose(self) -> None:
-        """Put the pen down; closing twice is harmless."""
+        """Put the pen down, after what is owed; closing twice is harmless."""
+        if self._owed:
+            try:
+                await self.append()
+            except OSError as exc:
+                logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
         async with self._pen:
             writer, self._writer = self._writer, None
             if writer is not None:
