@@ -45,8 +45,8 @@ class Promise:
     acknowledged: list[str] = field(default_factory=list)
     """Texts whose request was answered, in the order of the requests."""
     asked: Counter[str] = field(default_factory=Counter)
-    names: list[str] = field(default_factory=list)
-    """Names since the last one that was acknowledged, that one first."""
+    names: list[str | None] = field(default_factory=lambda: [None])
+    """The last name that was acknowledged, and those that were asked for since."""
     items: list[Any] = field(default_factory=list)
     """Items that were announced as completed."""
     ended: dict[str, str] = field(default_factory=dict)
@@ -226,7 +226,7 @@ def _lost_of(promise: Promise, state: ThreadState) -> list[str]:
     if [text for text in ours if text in wanted] != promise.acknowledged:
         missing = [text for text in promise.acknowledged if text not in ours]
         problems.append(f"{missing} were acknowledged" if missing else "the order has changed")
-    if promise.names and state.name not in promise.names:
+    if state.name not in promise.names:
         problems.append(f"the name is {state.name!r}, not one of {promise.names}")
     shown = [
         json.dumps(item.model_dump(mode="json"), sort_keys=True)

@@ -331,13 +331,24 @@ def _connect(path: Path) -> sqlite3.Connection:
     return database
 
 
+_ERRNO = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+}
+
+
 @contextmanager
 def _index_failures(path: Path) -> Iterator[None]:
     """Translate failures of SQLite into those of a disk."""
     try:
         yield
     except sqlite3.Error as exc:
-        number = errno.ENOSPC if "full" in str(exc) else errno.EIO
+        # The low byte is the kind of failure, the others are details.
+        code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF
+        number = _ERRNO.get(code, errno.EIO)
         raise IndexUnusable(number, str(exc), str(path)) from exc
 
 

@@ -82,6 +82,7 @@ class ThreadStore:
         self._behind: dict[str, ThreadState] = {}
         self._closed: dict[str, ThreadState] = {}
         """Threads put away of which the index could not be told yet."""
+        self._index_fails = False
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
         self._ours: set[str] = set()
@@ -355,10 +356,14 @@ class ThreadStore:
             await self._put(behind, is_open=True)
             await self._put(closed, is_open=False)
         except OSError as exc:
-            logger.warning("the index is behind: %s", exc)
+            if not self._index_fails:
+                logger.warning("the index is behind until it can be written: %s", exc)
+            self._index_fails = True
             self._behind = {**behind, **self._behind}
             self._closed = {**closed, **self._closed}
             self._changed.set()
+        else:
+            self._index_fails = False
 
     async def _put(self, states: Mapping[str, ThreadState], *, is_open: bool) -> None:
         if states:
