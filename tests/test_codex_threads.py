@@ -2,23 +2,31 @@
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from app_server.handlers.thread_view import thread_of_row, thread_of_state, turns_of_state
 from app_server.threads.codex.files import CodexNames, find_files
 from app_server.threads.codex.reading import segments_of
 from app_server.threads.codex.records import records_of
+from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
 from app_server.threads.codex.values import settings_of
 from app_server.threads.faults import LogFaults
+from app_server.threads.index import ThreadIndex, ThreadQuery
 from app_server.threads.state import ThreadState, replay
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
+from protocol.rollout import parse_record, render_record
+from protocol.threads import NotLoadedThreadStatus
 from tests.harness import WireClient, claim, serve
 
 RECORDED = Path(__file__).parent / "recordings" / "codex_home"
@@ -286,13 +294,64 @@ def test_damaged_lines_and_unknown_items_are_left_out_and_counted(tmp_path: Path
     ],
 )
 def test_settings_that_are_not_known_become_the_safest(context: Any, sandbox: Any) -> None:
-    settings = settings_of({"sandbox_policy": context, "approval_policy": "sometimes"}, "p")
-    assert settings.sandbox_policy == sandbox
-    assert (settings.approval_policy, settings.model, settings.cwd) == (
-        "on-request",
-        "unknown",
-        "/",
-    )
+    chosen = settings_of({"sandbox_policy": context, "approval_policy": "sometimes"}, "p")
+    assert chosen.sandbox_policy == sandbox
+    assert (chosen.approval_policy, chosen.model) == ("on-request", "unknown")
+    assert chosen.cwd == "/"
+
+
+LINES = [
+    json.loads(line)
+    for path in sorted((RECORDED / "sessions").rglob("*.jsonl"))
+    for line in path.read_text().splitlines()
+]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+
+
+def harmed(value: Any, dice: random.Random, other: Any) -> Any:
+    """Put another value in the place of one that stands somewhere in this one."""
+    if isinstance(value, dict) and value and dice.random() < 0.9:
+        key = dice.choice(sorted(value))
+        return {**value, key: harmed(value[key], dice, other)}
+    if isinstance(value, list) and value and dice.random() < 0.9:
+        return [harmed(value[0], dice, other), *value[1:]]
+    return other
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.lists(values, min_size=8, max_size=8))
+def test_no_rollout_breaks_a_list_or_a_read(
+    tmp_path_factory: pytest.TempPathFactory, dice: random.Random, others: list[Any]
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    path = write_rollout(home, OLD)
+    meta = json.loads(path.read_text())
+    meta["payload"] |= {"forked_from_id": OLD, "forked_from_ordinal_exclusive": 3}
+    lines = [meta, *dice.sample(LINES, 12)]
+    for other in others:
+        at = dice.randrange(len(lines))
+        lines[at] = harmed(lines[at], dice, other)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    index = ThreadIndex(home / "index" / "threads")
+    threads = CodexThreads(home, lambda thread_id: False)
+    threads.look(index)
+    seen = index.page(ThreadQuery(limit=5)).rows
+    index.close()
+    shown = [thread_of_row(row, NotLoadedThreadStatus(), path) for row in seen]
+    try:
+        state = threads.read(OLD)
+    except NoCodexThread:
+        assert shown == []
+        return
+    turns = turns_of_state(state)
+    thread = thread_of_state(state, NotLoadedThreadStatus(), path, turns=turns)
+    assert thread.model_dump_json()
+    for record in records_to_import(threads.find(OLD), LogFaults()):
+        assert parse_record(render_record(record)) == record
 
 
 # Lists.

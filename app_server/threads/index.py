@@ -206,6 +206,11 @@ class ThreadIndex:
         with self._transaction() as database:
             database.executemany(_ADD, ((*astuple(row), False) for row in rows))
 
+    def mark_open(self, thread_id: str) -> None:
+        """Note that a row, if there is one, must be made again after a crash."""
+        with self._transaction() as database:
+            database.execute("UPDATE threads SET open = 1 WHERE id = ?", (thread_id,))
+
     def mark_complete(self) -> None:
         """Note that every thread is in the index."""
         with self._transaction() as database:

@@ -118,11 +118,16 @@ class ThreadStore:
                 await self._flush()
 
     async def _make_index(self, index: ThreadIndex) -> None:
-        while index.is_made_elsewhere:
-            await anyio.sleep(WAIT_FOR_MAKER_S)
-            await anyio.to_thread.run_sync(index.look_again)
-        if index.is_new:
-            await anyio.to_thread.run_sync(self._rebuild, index)
+        while index.is_new:
+            try:
+                if index.is_made_elsewhere:
+                    await anyio.sleep(WAIT_FOR_MAKER_S)
+                    await anyio.to_thread.run_sync(index.look_again)
+                else:
+                    await anyio.to_thread.run_sync(self._rebuild, index)
+            except OSError as exc:
+                logger.warning("the index cannot be made, and is tried again: %s", exc)
+                await anyio.sleep(MEND_S)
 
     async def _keep_mended(self) -> None:
         """Make rows of processes that died again, while this one lives."""
@@ -202,10 +207,12 @@ class ThreadStore:
                 raise ThreadArchived(thread_id)
             with self._locked(thread_id):
                 if not path.exists():
+                    # A crash from here on leaves a row that is made again, whoever's it is then.
+                    self._require_index().mark_open(thread_id)
+                    self._codex.imported(thread_id, self._require_index())
                     import_thread(source, path, faults)
         except NoCodexThread:
             raise ThreadNotFound(thread_id) from None
-        self._codex.imported(thread_id, self._require_index())
         return faults.texts(source.file.path)
 
     async def unload(self, thread: LiveThread) -> None:
@@ -382,6 +389,9 @@ class ThreadStore:
             try:
                 lock = WriterLock(self._locks / f"{thread_id}.lock", self.address)
             except LockBusy:
+                continue
+            except OSError as exc:
+                logger.info("the row of %s is not mended: %s", thread_id, exc)
                 continue
             try:
                 state = _read(self.path_of(thread_id), thread_id)

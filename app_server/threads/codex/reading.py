@@ -1,9 +1,7 @@
 """Lines of Codex's rollouts, with the threads that they continue. Everything here blocks."""
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pydantic_core import from_json
 
@@ -42,16 +40,17 @@ class CodexLine:
     """Where it stands among the lines of a thread and those that it continues."""
 
 
-def read_codex_lines(path: Path, faults: LogFaults) -> Iterator[CodexLine]:
+def read_codex_lines(rollout: CodexFile, faults: LogFaults) -> Iterator[CodexLine]:
     """Read a rollout of Codex; lines that make no sense, and a torn last one, are left out.
+
+    What Codex wrote after the look that found the rollout is left out too, so that reading it
+    twice gives the same lines.
 
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        # What is written from here on belongs to the next look.
-        end = os.fstat(file.fileno()).st_size
-        at = 0
+    with rollout.path.open("rb") as file:
+        at, end = 0, rollout.size
         for number, content, ended in read_lines(file, MAX_LINE_BYTES):
             at += len(content or b"")
             if not ended or at > end:
@@ -111,7 +110,7 @@ def read_head(file: CodexFile) -> CodexHead:
         NotACodexRollout, OSError
     """
     head: CodexHead | None = None
-    lines = read_codex_lines(file.path, LogFaults())
+    lines = read_codex_lines(file, LogFaults())
     for number, line in enumerate(lines):
         if head is None:
             if line.kind != "session_meta" or line.payload.get("id") != file.thread_id:
@@ -167,7 +166,7 @@ class Segment:
 
     def lines(self, faults: LogFaults) -> Iterator[CodexLine]:
         """Read its lines; see `read_codex_lines`."""
-        for line in read_codex_lines(self.file.path, faults):
+        for line in read_codex_lines(self.file, faults):
             if self.before is not None and line.ordinal is not None and line.ordinal >= self.before:
                 return
             yield line

@@ -30,7 +30,7 @@ def parse_time_ms(text: Json) -> int:
     """Read an RFC 3339 time as Unix milliseconds; 0 when it is none."""
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return 0
 
 
