@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from app_server.threads.codex.records import records_of
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
 from app_server.threads.codex.values import settings_of
 from app_server.threads.faults import LogFaults
+from app_server.threads.importing import import_thread
 from app_server.threads.index import ThreadIndex, ThreadQuery
 from app_server.threads.state import ThreadState, replay
 from protocol.policy import (
@@ -506,6 +508,19 @@ async def test_what_could_not_be_imported_is_told_once(home: Path) -> None:
         assert warning["params"]["message"] == (
             f"{path}: line {number} is damaged; skipped, and kept in the file"
         )
+
+
+@claim("codex:memory")
+def test_a_large_rollout_is_imported_in_bounded_memory(tmp_path: Path) -> None:
+    large = heard("x" * 100_000)
+    path = write_rollout(tmp_path, OLD, event("user_message", message="first"), *[large] * 200)
+    source = CodexThreads(tmp_path, lambda thread_id: False).find(OLD)
+    tracemalloc.start()
+    import_thread(source, tmp_path / "log", LogFaults())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / "log").stat().st_size > 200 * 100_000
+    assert peak < path.stat().st_size / 4
 
 
 async def test_an_import_that_the_disk_refuses_leaves_nothing_behind(

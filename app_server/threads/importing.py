@@ -5,16 +5,11 @@ all. The rollout of Codex is only read.
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.faults import LogFaults
-from protocol.rollout import Record, render_record
-
-STEP = 256
-"""Records that are in memory at once."""
+from protocol.rollout import render_record
 
 
 def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
@@ -30,8 +25,8 @@ def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
-            for records in _steps(records_to_import(source, faults)):
-                file.write(b"".join(map(render_record, records)))
+            for record in records_to_import(source, faults):
+                file.write(render_record(record))
             file.flush()
             os.fsync(file.fileno())
         beside.rename(path)
@@ -43,9 +38,3 @@ def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _steps(records: Iterable[Record]) -> Iterator[list[Record]]:
-    remaining = iter(records)
-    while step := list(islice(remaining, STEP)):
-        yield step
