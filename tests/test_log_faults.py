@@ -1,6 +1,7 @@
 """threads.rollout and its faults: logs that a crash, a disk or a newer version left behind."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from app_server.clock import SystemClock
 from app_server.threads.faults import LogFaults
 from app_server.threads.lines import Line, read_lines
-from app_server.threads.rollout import LogTooNew, read_rollout
+from app_server.threads.locks import WriterLock
+from app_server.threads.rollout import LogTooNew, RolloutWriter, read_rollout
 from app_server.threads.state import replay
 from protocol.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.harness import claim, serve
@@ -71,6 +73,24 @@ def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
             Line(3, b"abc\n", True),
             Line(4, None, False),
         ]
+
+
+def test_a_log_and_the_folders_above_it_are_on_the_disk_when_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    real = os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for name in ("first", "second"):
+        path = tmp_path / "threads" / "2026" / "11" / name
+        RolloutWriter(path, WriterLock(tmp_path / "lock")).close()
+    folder = tmp_path / "threads" / "2026"
+    assert synced == [tmp_path, folder.parent, folder, folder / "11", folder / "11"]
 
 
 async def stored_thread(home: Path, *extra: bytes) -> tuple[str, Path]:

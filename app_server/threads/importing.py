@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.faults import LogFaults
+from app_server.threads.folders import make_folder, sync_folder
 from protocol.rollout import render_record
 
 
@@ -20,7 +21,7 @@ def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
     Raises:
         OSError: the source cannot be read, or the disk refused; then nothing is left behind.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     beside = path.with_suffix(".importing")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -33,8 +34,4 @@ def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from app_server.threads.faults import LogFaults
+from app_server.threads.folders import make_folder, sync_folder
 from app_server.threads.lines import read_lines
 from app_server.threads.locks import WriterLock
 from protocol.rollout import Record, is_newer, parse_record, render_record
@@ -37,12 +38,12 @@ class RolloutWriter:
         self._lock = lock
         self.torn_bytes = 0
         """Of the torn last line that was cut off."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         is_new = not path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         if is_new:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         try:
             self._length = _whole_lines(self._file)
             self.torn_bytes = os.fstat(self._file).st_size - self._length
@@ -78,14 +79,6 @@ class RolloutWriter:
         """Close the file and free the lock."""
         os.close(self._file)
         self._lock.release()
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _whole_lines(file: int) -> int:
