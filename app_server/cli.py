@@ -5,23 +5,25 @@ import asyncio
 import importlib
 import importlib.util
 import logging
-import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from app_server import generate
 from app_server.config import ConfigError, parse_override
+from app_server.home import default_home, resolve_home
 from app_server.requirements import SYSTEM_REQUIREMENTS
 from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
-EXEC_SERVER = "exec-server"
-DOCTOR = "doctor"
+LATE_COMMANDS = {
+    "doctor": "app_server.doctor_cli",
+    "exec-server": "app_server.exec_cli",
+    "signal": "app_server.signal_cli",
+}
+"""Commands of their own, imported late: a server has no use for them."""
 MCP_SERVER = "mcp-server"
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
@@ -38,6 +40,7 @@ examples:
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
   app-server doctor                                 check stored threads, locks and the index
+  app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere
   app-server generate-json-schema --out DIR         the wire for client authors: one file a type
   app-server generate-ts --out DIR                  the same for TypeScript
@@ -56,19 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command in words:
             words.remove(command)
             return generate.main(command, [word for word in words if word != "app-server"])
-    if DOCTOR in words:
-        words.remove(DOCTOR)
-        # Imported late, as the next one.
-        found: int = importlib.import_module("app_server.doctor_cli").main(
-            [word for word in words if word != "app-server"], resolve_home
-        )
-        return found
-    if EXEC_SERVER in words:
-        words.remove(EXEC_SERVER)
-        quiet_libraries()
-        # Imported late: a server has no use for it.
-        status: int = importlib.import_module("app_server.exec_cli").main(words)
-        return status
+    for command, module in LATE_COMMANDS.items():
+        # Launchers put the name of the program in front.
+        if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
+            quiet_libraries()
+            status: int = importlib.import_module(module).main(words[words.index(command) + 1 :])
+            return status
     parser = make_parser()
     options = parser.parse_args(_without_program_words(words))
     logging.basicConfig(
@@ -110,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="app-server",
         description=DESCRIPTION,
-        epilog=EPILOG.format(home=_default_home(), requirements=SYSTEM_REQUIREMENTS),
+        epilog=EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -161,16 +157,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
     return parser
-
-
-def resolve_home(option: str | None) -> Path:
-    """Choose the home directory: the option, the environment, or the platform's state folder."""
-    chosen = option or os.environ.get("APP_SERVER_HOME") or os.environ.get("CODEX_HOME")
-    return Path(chosen).expanduser().absolute() if chosen else _default_home()
-
-
-def _default_home() -> Path:
-    return platformdirs.user_state_path("app-server")
 
 
 def _without_program_words(words: list[str]) -> list[str]:

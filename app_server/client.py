@@ -7,13 +7,13 @@ Knows: requests, answers, notifications. Does not know: what any method means.
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias
 
 import anyio
 from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
@@ -115,10 +115,17 @@ async def open_client(url: str, name: str, **capabilities: Any) -> AsyncIterator
     """Connect to `ws://` or `unix://` and shake hands; the connection lasts as long as the context.
 
     Raises:
-        OSError: nobody listens there.
+        ValueError: this is no such address.
+        OSError: nobody listens there, or it is no app-server.
         RpcError: the server refuses the handshake.
     """
-    async with _connect(url) as socket:
+    async with AsyncExitStack() as stack:
+        try:
+            socket = await stack.enter_async_context(_connect(url))
+        except InvalidURI as exc:
+            raise ValueError(str(exc)) from exc
+        except InvalidHandshake as exc:
+            raise ConnectionError(str(exc)) from exc
         client = Client(socket)
         await client.call(
             "initialize",

@@ -4,10 +4,10 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
+from app_server.home import resolve_home
 from app_server.threads.doctor import Check, check_home, examine, rebuild_index
 
 DESCRIPTION = """\
@@ -33,7 +33,7 @@ The report goes to stdout, progress to stderr. The exit status is 0 if all is we
 should be looked at, and 2 for a wrong call."""
 
 
-def main(arguments: Sequence[str], resolve_home: Callable[[str | None], Path]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for findings, 2 for a wrong call."""
     options = make_parser().parse_args(arguments)
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")

@@ -27,6 +27,7 @@ from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.app_views import AppServers
+from app_server.handlers.apps_account import AppsAccount
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -34,6 +35,7 @@ from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.signal_news import SignalNews, settings_as_stored
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.host.environments import Environments
@@ -43,6 +45,8 @@ from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.late_dispatch import LateDispatcher
+from app_server.signals.late import LateSignals
+from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
 from app_server.transport.stdio import open_stdio
@@ -149,6 +153,7 @@ class AppServer:
         self._requests: LateDispatcher | None = None
         self._account: LateHandlers | None = None
         self._environments: Environments | None = None
+        self._signals: LateSignals | None = None
 
     def stop(self) -> None:
         """Ask the server to stop: the first time running turns may end, the second time not."""
@@ -176,6 +181,8 @@ class AppServer:
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                 await self._lazy_model.aclose()
+                if self._signals is not None:
+                    await self._signals.aclose()
                 await self._store.aclose()
 
     async def _open_home(self) -> None:
@@ -203,10 +210,21 @@ class AppServer:
             LastingApprovals(self._file, self._extensions),
             environments,
             self._extensions,
+            self._log_grew,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
         environments.on_connection = partial(_tell_of_environment, sessions)
-        self._requests = self._make_dispatcher(sessions, environments)
+        news = SignalNews(self._hub)
+        self._signals = LateSignals(
+            self._settings.home,
+            self._background,
+            self._store,
+            sessions,
+            self._clock,
+            news.announce,
+            partial(settings_as_stored, self._configuration),
+        )
+        self._requests = self._make_dispatcher(sessions, environments, news)
         self._background.start_soon(sessions.run)
         try:
             async with AsyncExitStack() as stack:
@@ -282,7 +300,9 @@ class AppServer:
             self.stop()
             self.stop()
 
-    def _make_dispatcher(self, sessions: Sessions, environments: Environments) -> LateDispatcher:
+    def _make_dispatcher(
+        self, sessions: Sessions, environments: Environments, news: SignalNews
+    ) -> LateDispatcher:
         configuration = self._configuration
         assert self._background is not None
         self._account = self._make_account_area()
@@ -317,6 +337,13 @@ class AppServer:
                 environments,
             ),
             self._account,
+            LateHandlers(
+                "app_server.handlers.signals",
+                "SignalHandlers",
+                ("signal/deliver", "signal/list", "signal/read", "signal/recall"),
+                self._signals,
+                news,
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",
@@ -356,7 +383,7 @@ class AppServer:
         )
 
     async def _is_signed_in(self) -> bool:
-        return (await self._accounts.load()).credentials is not None
+        return (await self._accounts.look()).credentials is not None
 
     async def _unload_delay_s(self) -> float:
         try:
@@ -378,6 +405,8 @@ class AppServer:
         if self._account is not None:
             # From here on it tells clients of changes that nobody asked for.
             await self._account.load()
+        if self._signals is not None:
+            await self._signals.resume()
         try:
             await self._accounts.load()
             mcp = read_mcp_settings(await self._configuration.read())
@@ -389,6 +418,10 @@ class AppServer:
         # Modules and types live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()
+
+    def _log_grew(self, state: ThreadState) -> None:
+        if self._signals is not None:
+            self._signals.log_grew(state)
 
     def _instance_of(self, environment_id: str) -> str | None:
         assert self._environments is not None
@@ -417,7 +450,7 @@ class AppServer:
             logger.debug("there are no apps, as the configuration cannot be used")
             return
         if not is_demo:
-            await apps.run(self._accounts)
+            await apps.run(AppsAccount(self._accounts))
             return
         hosted = await anyio.to_thread.run_sync(
             importlib.import_module, "app_server.demo.hosted.endpoint"

@@ -75,11 +75,23 @@ class TurnStarted(RecordBase):
     turn_id: str
 
 
+class SignalMark(WireModel):
+    """Which signal an item of history is; with it the log knows what has been delivered."""
+
+    source: str
+    id: str
+    item_id: str
+    woke: bool = False
+    """Whether the item began a turn."""
+
+
 class HistoryAppended(RecordBase):
     """Raw Responses items that the model sees from the next request on."""
 
     type: Literal["historyAppended"] = "historyAppended"
     items: list[JsonObject]
+    signals: list[SignalMark] | None = absent_if_none()
+    """One for each item, where the items are signals."""
 
 
 class InputQueued(RecordBase):
@@ -91,12 +103,24 @@ class InputQueued(RecordBase):
     """Raw Responses items."""
     message: UserMessageThreadItem | None = None
     """The user message that it is, unless it was injected."""
+    signal: SignalMark | None = absent_if_none()
+    """The signal that it is."""
+    steers: bool | None = absent_if_none()
+    """Whether the running turn has to go on for it, as it does for a user's message."""
 
 
 class InputTaken(RecordBase):
     """A boundary: all queued input became visible to the model, in its order."""
 
     type: Literal["inputTaken"] = "inputTaken"
+
+
+class SignalRecalled(RecordBase):
+    """A signal that no model has seen is taken out of history, or out of the queued input."""
+
+    type: Literal["signalRecalled"] = "signalRecalled"
+    source: str
+    id: str
 
 
 class ItemCompleted(RecordBase):
@@ -145,6 +169,7 @@ Record: TypeAlias = Annotated[
     | HistoryAppended
     | InputQueued
     | InputTaken
+    | SignalRecalled
     | ItemCompleted
     | TokensUsed
     | TurnCompleted

@@ -10,6 +10,8 @@ from typing_extensions import TypeAliasType
 
 from protocol.model import Int64, Json, OpenEnum, UInt32, Variant, WireModel
 
+MAX_NAME_BYTES = 256
+"""Of `id`, `source`, `type` and `sender`, each."""
 MAX_SUMMARY_BYTES = 4 * 1024
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_WAITING_SIGNALS = 64
@@ -82,7 +84,7 @@ RecipientState = TypeAliasType(
 
 
 class SignalError(WireModel):
-    """Why a signal failed."""
+    """Why a signal failed, did not wake its thread, or got no answer from its turn."""
 
     code: str
     message: str

@@ -55,6 +55,9 @@ class Client:
         with contextlib.suppress(ConnectionClosed):
             async for text in self._socket:
                 self._take(json.loads(text))
+        for future in (*self._waiting.values(), *self._turns.values()):
+            if not future.done():
+                future.set_exception(ConnectionError("the connection ended"))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "method" not in message:

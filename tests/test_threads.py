@@ -40,6 +40,8 @@ from protocol.rollout import (
     Record,
     Settings,
     SettingsChanged,
+    SignalMark,
+    SignalRecalled,
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
@@ -93,7 +95,23 @@ USAGE = TokenUsageBreakdown(
 texts = st.text(max_size=20)
 items = st.dictionaries(texts, st.none() | st.integers() | texts, max_size=3)
 times = st.integers(0, 2**45)
+signal_ids = st.sampled_from(["a", "b"])
+marks = st.builds(SignalMark, source=st.just("s"), id=signal_ids, item_id=texts, woke=st.booleans())
 records: st.SearchStrategy[Record] = st.one_of(
+    st.builds(
+        HistoryAppended,
+        at_ms=times,
+        items=st.lists(items, min_size=1, max_size=1),
+        signals=st.lists(marks, min_size=1, max_size=1),
+    ),
+    st.builds(
+        InputQueued,
+        at_ms=times,
+        input_id=texts,
+        items=st.lists(items, min_size=1, max_size=1),
+        signal=marks,
+    ),
+    st.builds(SignalRecalled, at_ms=times, source=st.just("s"), id=signal_ids),
     st.builds(HistoryAppended, at_ms=times, items=st.lists(items, max_size=3)),
     st.builds(TurnStarted, at_ms=times, turn_id=texts),
     st.builds(

@@ -4,6 +4,7 @@ The rest of this room brings the MCP SDK and a web server; most processes never 
 Source: docs/apps.md, "The service".
 """
 
+import gc
 import importlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -98,6 +99,8 @@ class LateApps:
         """Wait until it is known whose apps they are, for at most LOAD_S."""
         with anyio.move_on_after(LOAD_S):
             await self._known.wait()
+            if self._auth is not None:
+                await self._auth.look()
 
     def give_up(self) -> None:
         """Let nobody wait any more: there will be no apps."""
@@ -209,6 +212,10 @@ def _load() -> Callable[..., tuple[Any, Any, Any]]:
     turn_hooks = importlib.import_module("app_server.apps.turn_hooks")
     local_files = importlib.import_module("app_server.apps.local_files")
     for_clients = importlib.import_module("app_server.apps.for_clients")
+    # What was imported stays: collections that a large inventory sets off need not look at it, each
+    # time with the event loop standing still. A full one now would do that itself.
+    gc.collect(1)
+    gc.freeze()
 
     def make(
         home: Path,

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.abc
 import anyio.to_thread
-from pydantic import SecretStr
 
 from app_server.apps.account import AuthPort, AuthState, Signed
+from app_server.apps.bearer import SIGN_IN_CHANGED, Bearer
 from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.connection import (
     Connection,
@@ -30,6 +30,7 @@ from app_server.apps.connection import (
 from app_server.apps.endpoint import UpstreamTarget, debug_token, upstream_target
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files import FilesPort, FileSupport
+from app_server.apps.generation import Generation
 from app_server.apps.inventory import Connector
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
@@ -45,6 +46,9 @@ ID = "codex_apps"
 
 MAX_CONNECTIONS = 8
 """Of one sign-in, for settings that differ; the one that was longest without use makes room."""
+
+MAX_SIGN_INS = 3
+"""That may follow each other while somebody waits for apps."""
 
 MAX_THREADS = 4096
 """Whose servers are remembered, for what their items show."""
@@ -101,16 +105,13 @@ class AppsService:
                     anyio.Lock(),
                     templates,
                     self._bump,
+                    served := set[Generation](),
                     self._now_s,
                     self._sleep,
                 )
                 task_status.started()
                 await self._ending.wait()
-                generations = [
-                    connection.published.generation
-                    for connection in self._connections.values()
-                    if connection.published is not None
-                ]
+                generations = tuple(served)
                 self._drop_connections()
                 with anyio.move_on_after(END_S, shield=True):
                     async with anyio.create_task_group() as closing:
@@ -184,9 +185,8 @@ class AppsService:
             AppsUnavailable, ConfigError
         """
         settings = AppsSettings.read(config)
-        connection = self._connection(settings) if settings.serves_mcp else None
-        if connection is not None:
-            await connection.first()
+        if settings.serves_mcp:
+            await self._answered(settings, Connection.first)
 
     async def known_connectors(self, config: Settings) -> Sequence[Connector]:
         """Return the connectors with a real tool, as published or kept on disk; asks nobody.
@@ -206,11 +206,23 @@ class AppsService:
         requirements: Settings,
         question: Callable[[Connection], Awaitable[Published]],
     ) -> Snapshot | None:
-        connection = self._connection(AppsSettings.read(config))
-        if connection is None:
-            return None
-        published = await question(connection)
-        return self._snapshot(connection, published, config, requirements)
+        answered = await self._answered(AppsSettings.read(config), question)
+        return None if answered is None else self._snapshot(*answered, config, requirements)
+
+    async def _answered(
+        self, settings: AppsSettings, question: Callable[[Connection], Awaitable[Published]]
+    ) -> tuple[Connection, Published] | None:
+        """Ask a connection, and the next one if the sign-in changes; None without apps."""
+        for _ in range(MAX_SIGN_INS):
+            connection = self._connection(settings)
+            if connection is None:
+                return None
+            try:
+                return connection, await question(connection)
+            except AppsUnavailable:
+                if self._connections.get(connection.key) is connection:
+                    raise
+        raise AppsUnavailable(SIGN_IN_CHANGED)
 
     def _snapshot(
         self,
@@ -286,7 +298,7 @@ class AppsService:
             return None
         target = upstream_target(
             self._base_url or settings.base_url,
-            self._debug_token or SecretStr(who.token),
+            self._debug_token or Bearer(self._auth, state.revision),
             account_id=who.account_id,
             sku=settings.sku,
             elicitation=settings.auth_elicitation,
@@ -318,7 +330,7 @@ class AppsService:
         if self._files is None:
             return None
         api = (self._base_url or settings.base_url).rstrip("/")
-        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers)))
+        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers, target.tokens)))
 
 
 def _origin(url: str) -> str:

@@ -160,6 +160,16 @@ class RuntimeMetadata(_Closed):
         """Return what is said of a tool, by raw name; nothing is the default."""
         return self.tools.get(name, _NOTHING)
 
+    def of_named_tool(self, name: str) -> ToolMetadata:
+        """Return what is said of a tool that a server names itself.
+
+        That is its raw name, or an alias that no other tool has; nothing is the default.
+        """
+        if name in self.tools:
+            return self.tools[name]
+        found = [tool for tool in self.tools.values() if name in tool.search_aliases]
+        return found[0] if len(found) == 1 else _NOTHING
+
 
 _NOTHING = ToolMetadata.model_construct()
 NO_METADATA = RuntimeMetadata.model_construct()

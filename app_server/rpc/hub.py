@@ -111,6 +111,10 @@ class Hub:
             del self._listeners[thread_id]
         return True
 
+    def listens(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
+        """Whether a connection hears of a thread."""
+        return connection_id in self._listeners.get(thread_id, ())
+
     def has_listeners(self, thread_id: ThreadId) -> bool:
         """Whether any connection listens to the thread."""
         return thread_id in self._listeners

@@ -98,6 +98,8 @@ class ThreadQuery:
     excluded: Sequence[str] = ()
     search: str | None = None
     """Part of the name or the preview, whatever its case."""
+    name: str | None = None
+    """The whole name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,13 @@ class ThreadIndex:
             if rows_too:
                 database.executemany("DELETE FROM threads WHERE id = ?", values)
 
+    def find(self, thread_id: str) -> ThreadRow | None:
+        """Return one row, or None."""
+        with self._reading() as database:
+            statement = f"SELECT {_NAMES} FROM threads WHERE id = ?"
+            found = database.execute(statement, (thread_id,)).fetchone()
+        return None if found is None else row_of(found)
+
     def page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of threads that have content.
 
@@ -382,6 +391,9 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
     if query.search:
         where.append("(instr(lower(coalesce(name, '')), ?) OR instr(lower(preview), ?))")
         values.extend([query.search.lower()] * 2)
+    if query.name is not None:
+        where.append("name = ?")
+        values.append(query.name)
     if query.cursor is not None:
         where.append(f"({query.sort_key}, id) {'>' if query.ascending else '<'} (?, ?)")
         values.extend(_parse_cursor(query.sort_key, query.cursor))

@@ -32,6 +32,7 @@ class LiveThread:
         self._changed = changed
         self._warnings = list(warnings)
         self._owed: list[Record] = []
+        self._watch: Callable[[ThreadState], None] = lambda _: None
         self._pen = anyio.Lock()
 
     @property
@@ -48,6 +49,10 @@ class LiveThread:
         """Return what nobody was told yet of how the thread was loaded."""
         taken, self._warnings = self._warnings, []
         return taken
+
+    def watch(self, changed: Callable[[ThreadState], None]) -> None:
+        """Let somebody else hear of every append; never waits."""
+        self._watch = changed
 
     async def append(self, *records: Record, sync: bool = True) -> None:
         """Add records to the log, then to the state; in the order of the calls.
@@ -67,6 +72,7 @@ class LiveThread:
                 for record in due:
                     self.state.apply(record)
         self._changed(self.state)
+        self._watch(self.state)
 
     def owe(self, *records: Record) -> None:
         """Put records that the disk refused before those of the next append."""

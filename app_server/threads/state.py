@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.signals import SignalBook
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
@@ -19,6 +20,7 @@ from protocol.rollout import (
     Record,
     Settings,
     SettingsChanged,
+    SignalRecalled,
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
@@ -63,6 +65,7 @@ class ThreadState:
     queued: list[InputQueued] = field(default_factory=list)
     turns: list[TurnState] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
+    signals: SignalBook = field(default_factory=SignalBook)
 
     @property
     def id(self) -> str:
@@ -92,10 +95,16 @@ class ThreadState:
                 self.recency_at_ms = record.at_ms
             case HistoryAppended():
                 self.history.extend(record.items)
+                turn = self.open_turn
+                self.signals.history_grew(record, None if turn is None else turn.id)
             case InputQueued():
                 self.queued.append(record)
+                if record.signal is not None:
+                    self.signals.queued(record.signal, record.items[0])
             case InputTaken():
                 self._take_input()
+            case SignalRecalled():
+                self._recall(record)
             case ItemCompleted():
                 self._complete(record.item)
             case TokensUsed():
@@ -113,6 +122,7 @@ class ThreadState:
     def give_up_open_turn(self, at_ms: int) -> None:
         """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
         if (turn := self.open_turn) is not None:
+            self.signals.turn_ended(turn.id, "interrupted")
             self._take_input()
             turn.status, turn.completed_at_ms = "interrupted", at_ms
 
@@ -122,6 +132,12 @@ class ThreadState:
             if queued.message is not None:
                 self._complete(queued.message)
         self.queued.clear()
+        self.signals.input_taken()
+
+    def _recall(self, record: SignalRecalled) -> None:
+        item = self.signals.recall(record.source, record.id)
+        self.history = [kept for kept in self.history if kept is not item]
+        self.queued = [entry for entry in self.queued if entry.items[:1] != [item]]
 
     def _complete(self, item: ThreadItem) -> None:
         if isinstance(item, UserMessageThreadItem) and not self.preview:
@@ -133,6 +149,7 @@ class ThreadState:
         turn = self.open_turn
         if turn is None or turn.id != record.turn_id:
             return
+        self.signals.turn_ended(record.turn_id, record.status)
         turn.status = record.status
         turn.error = record.error
         turn.completed_at_ms = record.at_ms

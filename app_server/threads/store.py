@@ -275,6 +275,19 @@ class ThreadStore:
         """Wait until every thread is in the index."""
         await self._indexed.wait()
 
+    async def find(self, thread_id: str) -> ThreadRow:
+        """Return a thread's row without opening its log.
+
+        Raises:
+            ThreadNotFound
+        """
+        await self.indexed()
+        await self._flush()
+        row = await anyio.to_thread.run_sync(self._find, thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return row
+
     async def list_page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of the index, with every change made before the call.
 
@@ -285,13 +298,21 @@ class ThreadStore:
         await self._flush()
         return await anyio.to_thread.run_sync(self._page, query)
 
+    def _find(self, thread_id: str) -> ThreadRow | None:
+        index = self._require_index()
+        self._look_at_codex(index)
+        return index.find(thread_id)
+
     def _page(self, query: ThreadQuery) -> ThreadPage:
         index = self._require_index()
+        self._look_at_codex(index)
+        return index.page(query)
+
+    def _look_at_codex(self, index: ThreadIndex) -> None:
         try:
             self._codex.look(index)
         except OSError as exc:
             logger.warning("threads of Codex are listed as they were: %s", exc)
-        return index.page(query)
 
     def path_shown(self, thread_id: str) -> Path:
         """Return the log of a thread that a list gave, which may be one of Codex's; no I/O.

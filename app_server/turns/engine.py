@@ -101,6 +101,8 @@ class TurnRun:
         self.last_message: AgentMessageThreadItem | None = None
         self.user_was_asked = False
         """Whether a question was put to the user in this turn."""
+        self.is_asking = False
+        """Whether a model is being asked at this moment."""
         self._host = host
         self._recorder = recorder
         self._model = model
@@ -129,7 +131,11 @@ class TurnRun:
         for _ in range(MAX_REQUESTS):
             await self._host.wait_for_servers()
             await self._host.take_queued()
-            reader = await self._respond()
+            self.is_asking = True
+            try:
+                reader = await self._respond()
+            finally:
+                self.is_asking = False
             self.last_message = reader.last_message or self.last_message
             await self._account(reader.usage)
             calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]

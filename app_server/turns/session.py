@@ -20,12 +20,14 @@ from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.processes import Processes
 from app_server.threads.live import LiveThread
+from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.announcer import Announcer, TurnEnd
 from app_server.turns.approvals import ApprovalGate
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
+from app_server.turns.outside import OutsideMessage, Reception, without_own_turn
 from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
@@ -43,6 +45,8 @@ from protocol.rollout import (
     Record,
     Settings,
     SettingsChanged,
+    SignalMark,
+    SignalRecalled,
     TurnCompleted,
     TurnStarted,
 )
@@ -88,6 +92,12 @@ class TurnInput:
     content: Sequence[UserInput]
     items: Sequence[JsonObject]
     client_id: str | None = None
+    signals: Sequence[SignalMark] = ()
+    """One for each item, where the input is signals and no user's."""
+
+
+def _unheard(state: ThreadState) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,8 @@ class SessionPorts:
     approvals: ApprovalRecords
     processes: Processes
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
+    log_grew: Callable[[ThreadState], None] = _unheard
+    """Hears of every append to a loaded thread's log; never waits."""
 
 
 class ThreadSession:
@@ -117,6 +129,7 @@ class ThreadSession:
     ) -> None:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
         self.thread = thread
+        thread.watch(ports.log_grew)
         self.announcer = Announcer(thread, ports.clients, ports.clock)
         self._hooks = ports.extensions.hooks
         reviewer = Reviewer(
@@ -238,7 +251,10 @@ class ThreadSession:
         if user_message is not None:
             records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
         if user_input.items:
-            records.append(HistoryAppended(at_ms=at_ms, items=list(user_input.items)))
+            marks = list(user_input.signals) or None
+            records.append(
+                HistoryAppended(at_ms=at_ms, items=list(user_input.items), signals=marks)
+            )
         await self.thread.append(*records)
         run = self._run = self._make_run(turn_id, options)
         self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
@@ -334,6 +350,74 @@ class ThreadSession:
                 record = InputQueued(at_ms=at_ms, input_id=self._clock.new_id(), items=list(items))
             await self.thread.append(record)
 
+    async def receive(self, messages: Sequence[OutsideMessage]) -> Reception:
+        """Take in messages from outside, as far as that is possible now.
+
+        An idle thread takes all, and begins one turn if any of them wakes. A running turn takes
+        those that need no turn of their own, but never one ahead of another of its sender. When
+        this returns, what was taken is on disk.
+
+        Raises:
+            SessionClosed: nothing was taken.
+            OSError: the disk refused; nothing was taken.
+        """
+        async with self._accepting:
+            self._require_open()
+            if self._run is not None:
+                return await self._receive_in_turn(messages)
+            items = [message.item for message in messages]
+            if not any(message.wakes for message in messages):
+                marks = [message.mark for message in messages]
+                record = HistoryAppended(at_ms=self._clock.now_ms(), items=items, signals=marks)
+                await self.thread.append(record)
+                return Reception(messages)
+            if self._draining:
+                raise SessionClosed
+            woken = TurnInput(
+                (),
+                items,
+                signals=[
+                    message.mark.model_copy(update={"woke": message.wakes}) for message in messages
+                ],
+            )
+            turn_id, begin = await self._accept(woken, self.thread.state.settings, TurnOptions())
+            return Reception(messages, turn_id, begin)
+
+    async def _receive_in_turn(self, messages: Sequence[OutsideMessage]) -> Reception:
+        taken = without_own_turn(messages)
+        at_ms = self._clock.now_ms()
+        await self.thread.append(
+            *(
+                InputQueued(
+                    at_ms=at_ms,
+                    input_id=message.mark.item_id,
+                    items=[message.item],
+                    signal=message.mark,
+                    steers=message.steers or None,
+                )
+                for message in taken
+            )
+        )
+        return Reception(taken)
+
+    async def withdraw(self, source: str, signal_id: str) -> bool:
+        """Take a signal back; False when a model has seen it, or is being asked with it.
+
+        Raises:
+            SessionClosed
+            OSError: the disk refused; the signal is still there.
+        """
+        async with self._accepting:
+            self._require_open()
+            place = self.thread.state.signals.find((source, signal_id))
+            if place is None or place.stage not in ("queued", "visible"):
+                return False
+            if place.stage == "visible" and self._run is not None and self._run.is_asking:
+                return False
+            at_ms = self._clock.now_ms()
+            await self.thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
+            return True
+
     def require_active(self, turn_id: str) -> TurnRun:
         """Return the running turn if it is the one that is meant; "" means any.
 
@@ -375,9 +459,10 @@ class ThreadSession:
                 self.announcer.user_message(self._run.id, entry.message)
 
     async def finish_if_idle(self, run: TurnRun) -> bool:
-        """Complete the turn unless a user's input is queued."""
+        """Complete the turn unless input is queued that it has to go on for."""
         async with self._accepting:
-            if any(entry.message is not None for entry in self.thread.state.queued):
+            queued = self.thread.state.queued
+            if any(entry.message is not None or entry.steers for entry in queued):
                 return False
             await self._end_turn(run, "completed", None)
             return True

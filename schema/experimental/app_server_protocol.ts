@@ -5317,7 +5317,7 @@ export type SignalDeliverResponse = {
   receipt: SignalReceipt;
 };
 
-/** Why a signal failed. */
+/** Why a signal failed, did not wake its thread, or got no answer from its turn. */
 export type SignalError = {
   code: string;
   message: string;

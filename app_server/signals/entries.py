@@ -1,0 +1,121 @@
+"""The steps of entries: each is in the ledger before anybody hears of it.
+
+Source: docs/signals.md, "Stages".
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from app_server.clock import Clock
+from app_server.signals.ledger import Entry, Ledger
+from app_server.signals.open_entries import OpenEntries
+from app_server.signals.pen import LedgerPen
+from app_server.threads.signals import SignalPlace
+from app_server.threads.state import ThreadState
+from protocol.signals import SignalReceipt
+
+Announce: TypeAlias = Callable[[SignalReceipt], None]
+Effects: TypeAlias = list[Callable[[], None]]
+"""What follows when the caller has been answered."""
+
+
+class Entries:
+    """All entries: those that are open in memory too."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, announce: Announce) -> None:
+        self.open = OpenEntries()
+        self._ledger = ledger
+        self._pen = LedgerPen(ledger)
+        self._clock = clock
+        self._announce = announce
+
+    async def load(self) -> None:
+        """Take in what is open after a start."""
+        for entry in await anyio.to_thread.run_sync(self._ledger.open_entries):
+            self.open.put(entry)
+
+    async def find(self, key: tuple[str, str]) -> Entry | None:
+        """Return an entry by source and id."""
+        found = self.open.find(key)
+        if found is None:
+            found = await anyio.to_thread.run_sync(self._ledger.find, *key)
+        return found
+
+    async def write(self, entries: list[Entry], effects: Effects) -> None:
+        """Write entries down; telling of them is added to the effects.
+
+        Raises:
+            OSError: the disk refused; nothing has changed.
+        """
+        if not entries:
+            return
+        with anyio.CancelScope(shield=True):
+            await self._pen.write(*entries)
+        for entry in entries:
+            self.open.put(entry)
+            effects.append(partial(self._announce, entry.receipt()))
+
+    async def follow(self, state: ThreadState, effects: Effects) -> None:
+        """Move a thread's entries to where its log has their signals."""
+        moved = []
+        for entry in self.open.of(state.id):
+            place = state.signals.find(entry.key)
+            if place is not None:
+                changed = self._changed(entry, _as_logged(entry, place, self._clock.now_ms()))
+                if changed != entry:
+                    moved.append(changed)
+        await self.write(moved, effects)
+
+    async def expire(self, thread_id: str, effects: Effects) -> int | None:
+        """End what has waited too long; return when the next one will have, Unix milliseconds."""
+        now_ms = self._clock.now_ms()
+        limited = [
+            (entry, entry.expires_at_ms)
+            for entry in self.open.waiting(thread_id)
+            if entry.expires_at_ms is not None
+        ]
+        over = [entry for entry, end_ms in limited if end_ms <= now_ms]
+        await self.write(
+            [self._changed(entry, {"stage": "expired", "item": ""}) for entry in over], effects
+        )
+        return min((end_ms for _, end_ms in limited if end_ms > now_ms), default=None)
+
+    async def fail(self, thread_id: str, code: str, text: str, effects: Effects) -> None:
+        """End everything that is open in a thread."""
+        changes = {"stage": "failed", "item": "", "error_code": code, "error_message": text}
+        failed = [self._changed(entry, changes) for entry in self.open.of(thread_id)]
+        await self.write(failed, effects)
+
+    async def recall(self, entry: Entry, effects: Effects) -> Entry:
+        """End an entry that its sender took back."""
+        recalled = self._changed(entry, {"stage": "recalled", "item": ""})
+        await self.write([recalled], effects)
+        return recalled
+
+    def _changed(self, entry: Entry, changes: Mapping[str, Any]) -> Entry:
+        changed = replace(entry, **changes)
+        if changed.stage != entry.stage:
+            changed = replace(changed, at_ms=self._clock.now_ms())
+        return changed
+
+
+def _as_logged(entry: Entry, place: SignalPlace, now_ms: int) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "stage": "inHistory" if place.stage in ("queued", "visible") else place.stage,
+        "item": "",
+        "item_id": place.item_id,
+        "turn_id": place.turn_id,
+    }
+    if place.woke and entry.woken_at_ms is None:
+        changes["woken_at_ms"] = now_ms
+    if place.trouble is not None:
+        text = "the turn that had the signal did not complete"
+        changes |= {"error_code": place.trouble, "error_message": text}
+    elif entry.error_code in ("turnFailed", "turnInterrupted"):
+        changes |= {"error_code": None, "error_message": None}
+    return changes

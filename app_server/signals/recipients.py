@@ -1,0 +1,99 @@
+"""Whom a signal is for: a thread by its id, by its working directory or by its name."""
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal, TypeAlias
+
+from app_server.threads.index import ThreadQuery
+from app_server.threads.store import ThreadNotFound, ThreadStore
+from app_server.turns.sessions import Sessions
+from protocol.signals import (
+    DirectorySignalTarget,
+    NameSignalTarget,
+    SignalTarget,
+    ThreadSignalTarget,
+)
+
+RecipientState: TypeAlias = Literal["idle", "active", "notLoaded"]
+
+
+class NoRecipient(Exception):
+    """Nobody can take the signal."""
+
+    def __init__(self, code: str, state: Literal["archived", "unknown"], text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """A thread that can be given a signal."""
+
+    thread_id: str
+    state: RecipientState
+
+
+class Recipients:
+    """All threads, loaded or not."""
+
+    def __init__(self, store: ThreadStore, sessions: Sessions) -> None:
+        self._store = store
+        self._sessions = sessions
+
+    async def find(self, target: SignalTarget) -> Recipient:
+        """Find the thread that is meant.
+
+        Raises:
+            NoRecipient
+            OSError: the disk refused.
+        """
+        match target:
+            case ThreadSignalTarget():
+                return await self._by_id(target.thread_id)
+            case DirectorySignalTarget():
+                return await self._by_cwd(target.cwd)
+            case NameSignalTarget():
+                return await self._by_name(target.name)
+
+    async def _by_id(self, thread_id: str) -> Recipient:
+        if (loaded := self._loaded(thread_id)) is not None:
+            return loaded
+        try:
+            archived = (await self._store.find(thread_id)).archived
+        except ThreadNotFound:
+            raise NoRecipient(
+                "threadNotFound", "unknown", f"thread not found: {thread_id}"
+            ) from None
+        if archived:
+            text = f"thread {thread_id} is archived; unarchive it first"
+            raise NoRecipient("threadArchived", "archived", text)
+        return Recipient(thread_id, "notLoaded")
+
+    async def _by_cwd(self, cwd: str) -> Recipient:
+        cwd = str(PurePath(cwd))
+        threads = [session.thread for session in self._sessions]
+        at_work = [thread for thread in threads if thread.state.settings.cwd == cwd]
+        if at_work:
+            newest = max(at_work, key=lambda thread: thread.state.recency_at_ms)
+            return self._loaded(newest.id) or Recipient(newest.id, "notLoaded")
+        query = ThreadQuery(limit=1, sort_key="recency_at_ms", cwds=[cwd])
+        rows = (await self._store.list_page(query)).rows
+        if not rows:
+            raise NoRecipient("threadNotFound", "unknown", f"no thread works in {cwd}")
+        return Recipient(rows[0].id, "notLoaded")
+
+    async def _by_name(self, name: str) -> Recipient:
+        rows = (await self._store.list_page(ThreadQuery(limit=2, name=name))).rows
+        if not rows:
+            raise NoRecipient("threadNotFound", "unknown", f"no thread has the name {name!r}")
+        if len(rows) > 1:
+            text = f"several threads have the name {name!r}; give threadId"
+            raise NoRecipient("ambiguousTarget", "unknown", text)
+        return self._loaded(rows[0].id) or Recipient(rows[0].id, "notLoaded")
+
+    def _loaded(self, thread_id: str) -> Recipient | None:
+        session = self._sessions.find(thread_id)
+        if session is None or session.closed:
+            return None
+        return Recipient(thread_id, "idle" if session.active_turn_id is None else "active")
