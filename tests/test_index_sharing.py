@@ -14,7 +14,7 @@ import pytest
 
 from app_server.threads import locks, store
 from app_server.threads.index import IndexUnusable, ThreadIndex
-from app_server.threads.locks import SharedLock, short_lock
+from app_server.threads.locks import SharedLock, WriterLock, short_lock
 from app_server.threads.rollout import RolloutWriter
 from protocol.rollout import NameChanged, Record, TurnCompleted, TurnStarted
 from tests.harness import claim
@@ -247,5 +247,9 @@ async def test_a_lock_says_where_its_process_can_be_reached(tmp_path: Path) -> N
                 await second.require_free(thread.id)
             assert caught.value.holder.pid == os.getpid()
             await second.require_free(created().thread_id)
+            # What is no id is no path either.
+            taken = WriterLock(tmp_path / "elsewhere.lock")
+            await second.require_free("../elsewhere")
+            taken.release()
         await first.unload(thread)
         await first.require_free(thread.id)

@@ -137,7 +137,7 @@ async def test_a_thread_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path
     thread_id, path = await stored_thread(tmp_path)
     first, rest = path.read_bytes().split(b"\n", 1)
     members: dict[str, Any] = json.loads(first)
-    path.write_bytes(json.dumps(members | {"v": 2}).encode() + b"\n" + rest)
+    path.write_bytes(json.dumps(members | {"v": 2}).encode() + b"\n" + rest + b"torn")
     before = path.read_bytes()
     for file in (tmp_path / "index").iterdir():
         file.unlink()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -184,6 +185,7 @@ class ThreadStore:
         warnings: list[str] = []
         if not path.exists():
             warnings = self._import(thread_id, path, archived_too=archived_too)
+        _require_known(path, thread_id)
         writer = self._open_writer(thread_id)
         try:
             state = _read(path, thread_id, faults)
@@ -253,6 +255,10 @@ class ThreadStore:
         Raises:
             ThreadBusy
         """
+        try:
+            self.path_of(thread_id)
+        except InvalidThreadId:
+            return
         holder = await anyio.to_thread.run_sync(_holder, self._locks / f"{thread_id}.lock")
         if holder is not None:
             raise ThreadBusy(holder)
@@ -499,10 +505,22 @@ def _holder(path: Path) -> Holder | None:
         return None
 
 
-def _read(path: Path, thread_id: str, faults: LogFaults | None = None) -> ThreadState:
+def _require_known(path: Path, thread_id: str) -> None:
+    """Read the first line alone: a log that is not known is not mended either."""
+    with _log_failures(thread_id):
+        replay(islice(read_rollout(path), 1))
+
+
+@contextmanager
+def _log_failures(thread_id: str) -> Iterator[None]:
     try:
-        return replay(read_rollout(path, faults))
+        yield
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None
     except LogTooNew:
         raise ThreadTooNew(thread_id) from None
+
+
+def _read(path: Path, thread_id: str, faults: LogFaults | None = None) -> ThreadState:
+    with _log_failures(thread_id):
+        return replay(read_rollout(path, faults))
