@@ -29,10 +29,16 @@ class CodexFile:
     """A rollout as the folder shows it."""
 
     thread_id: str
-    path: Path
+    place: str
+    """Its path; a text, since thousands are listed for each that is opened."""
     archived: bool
     size: int
     mtime_ns: int
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self.place)
 
     @property
     def updated_at_ms(self) -> int:
@@ -55,7 +61,7 @@ def find_files(home: Path) -> CodexFolder:
     files: dict[str, CodexFile] = {}
     compressed = 0
     for folder, archived in (("sessions", False), ("archived_sessions", True)):
-        for entry in _walk(home / folder, MAX_DEPTH):
+        for entry in _walk(str(home / folder), MAX_DEPTH):
             found = _FILE.fullmatch(entry.name)
             if found is None:
                 continue
@@ -67,16 +73,14 @@ def find_files(home: Path) -> CodexFolder:
             except OSError:
                 # It was moved in this moment, to where the next look finds it.
                 continue
-            file = CodexFile(
-                found[1], Path(entry.path), archived, status.st_size, status.st_mtime_ns
-            )
+            file = CodexFile(found[1], entry.path, archived, status.st_size, status.st_mtime_ns)
             known = files.get(file.thread_id)
             if known is None or known.mtime_ns <= file.mtime_ns:
                 files[file.thread_id] = file
     return CodexFolder(files, compressed)
 
 
-def _walk(folder: Path | str, depth: int) -> Iterator["os.DirEntry[str]"]:
+def _walk(folder: str, depth: int) -> Iterator["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as entries:
             found = list(entries)

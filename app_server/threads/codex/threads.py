@@ -47,7 +47,7 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, file: CodexFile, name: str | None) -> "Seen":
         """Note what tells whether a rollout must be read again."""
-        return cls(file.thread_id, str(file.path), file.size, file.mtime_ns, name)
+        return cls(file.thread_id, file.place, file.size, file.mtime_ns, name)
 
 
 class Shelf(Protocol):
