@@ -24,12 +24,12 @@ from typing import Any
 
 import anyio
 
+from app_server.threads.checking import check_logs
 from app_server.threads.doctor import index_path
 from app_server.threads.rollout import read_rollout
 from app_server.threads.snapshot import read_index
 from app_server.threads.state import ThreadState, replay
 from app_server.threads.store import ThreadStore
-from app_server.threads.verify import check_logs
 from tests.harness import ScriptedModel, WireClient, WireError, says, write_config
 from tests.test_process import EXECUTABLE, Running, running
 

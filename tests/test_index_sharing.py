@@ -193,6 +193,24 @@ async def test_a_row_that_cannot_be_mended_stops_nobody(tmp_path: Path) -> None:
         assert await listed(again) == [(thread.id, "")]
 
 
+async def test_a_log_that_cannot_be_read_for_now_keeps_its_row(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as kept:
+        thread = await kept.create(created())
+        await thread.append(NameChanged(at_ms=6, name="n"))
+        await listed(kept)
+        await thread.aclose()
+        path = kept.path_of(thread.id)
+    path.rename(path.with_suffix(".away"))
+    path.mkdir()
+    async with open_store(tmp_path) as again:
+        assert await listed(again) == [(thread.id, "")]
+        assert again._index is not None
+        assert again._index.open_ids() == [thread.id]
+    path.rmdir()
+    async with open_store(tmp_path) as again:
+        assert await listed(again) == []
+
+
 async def test_what_the_disk_refused_is_written_before_the_next_record_or_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -510,7 +510,7 @@ async def test_a_row_whose_thread_another_process_holds_is_left_alone(tmp_path: 
 async def test_an_index_that_is_missing_is_made_from_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.store.REBUILD_STEP", 2)
+    monkeypatch.setattr("app_server.threads.making.REBUILD_STEP", 2)
     async with open_store(tmp_path) as store:
         kept = []
         for number in range(5):

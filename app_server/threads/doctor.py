@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from app_server.threads.checking import LogCheck, check_logs
 from app_server.threads.codex.files import find_files
 from app_server.threads.index import ThreadIndex
+from app_server.threads.making import rebuild, refresh
 from app_server.threads.snapshot import NoIndex, read_index
-from app_server.threads.store import rebuild, refresh_index
-from app_server.threads.verify import LogCheck, check_locks, check_logs, differences
+from app_server.threads.verify import check_locks, differences
 
 LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 NO_SPACE_BYTES = 16 * 1024 * 1024
@@ -193,9 +194,9 @@ def rebuild_index(home: Path, progress: Progress) -> Check:
             progress(f"{count} threads, {count / (time.monotonic() - began):.0f}/s")
 
         if index.is_new:
-            count, left_alone = rebuild(index, home / "threads", note), 0
+            count, left_alone = rebuild(index, home, note), 0
         else:
-            count, left_alone = refresh_index(index, home, note)
+            count, left_alone = refresh(index, home, note)
     finally:
         index.close()
     seconds = time.monotonic() - began

@@ -9,7 +9,7 @@ Source: docs/architecture.md, "Threads on disk".
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -25,14 +25,12 @@ from app_server.threads.importing import import_thread
 from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
 from app_server.threads.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.making import mend, rebuild
 from app_server.threads.rollout import LogTooNew, RolloutWriter, read_rollout
 from app_server.threads.state import NotARollout, ThreadState, begin, replay
 from protocol.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
-
-REBUILD_STEP = 200
-"""Rows a transaction while the index is made anew."""
 
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
@@ -72,6 +70,7 @@ class ThreadStore:
     """All threads below one home directory."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self._logs = home / "threads"
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
@@ -410,92 +409,14 @@ class ThreadStore:
         return self._index
 
     def _mend(self, index: ThreadIndex) -> None:
-        for thread_id in index.open_ids():
-            if thread_id in self._ours:
-                continue
-            try:
-                lock = WriterLock(self._locks / f"{thread_id}.lock", self.address)
-            except LockBusy:
-                continue
-            except OSError as exc:
-                logger.info("the row of %s is not mended: %s", thread_id, exc)
-                continue
-            try:
-                state = _read(self.path_of(thread_id), thread_id)
-                index.put([ThreadRow.of(state)], is_open=False)
-            except (ThreadNotFound, ThreadTooNew):
-                index.forget(thread_id)
-            finally:
-                lock.release()
+        mend(index, self._locks, self.path_of, self._ours)
 
     def _rebuild(self, index: ThreadIndex) -> None:
         logger.info("the index is made from the logs; lists wait for it")
         began = time.monotonic()
-        count = rebuild(index, self._logs)
+        count = rebuild(index, self._home)
         logger.info("index: %d threads in %.1f s", count, time.monotonic() - began)
         self._mend(index)
-
-
-def rebuild(
-    index: ThreadIndex, logs: Path, progress: Callable[[int], None] = lambda count: None
-) -> int:
-    """Fill an index from the logs below a folder; returns how many threads it found.
-
-    Threads that are in it stay as they are. `progress` hears of every REBUILD_STEP threads.
-
-    Raises:
-        OSError: the index cannot be written. Logs that cannot be read are left out.
-    """
-    rows: list[ThreadRow] = []
-    count = 0
-    for path in logs.rglob("*.jsonl"):
-        try:
-            rows.append(ThreadRow.of(_read(path, path.stem)))
-        except (ThreadNotFound, ThreadTooNew, OSError) as exc:
-            logger.warning("%s is not listed: %s", path, type(exc).__name__)
-        if len(rows) == REBUILD_STEP:
-            index.add(rows)
-            count += len(rows)
-            logger.info("index: %d threads", count)
-            progress(count)
-            rows.clear()
-    index.add(rows)
-    index.mark_complete()
-    return count + len(rows)
-
-
-def refresh_index(
-    index: ThreadIndex, home: Path, progress: Callable[[int], None]
-) -> tuple[int, int]:
-    """Make the rows of a complete index again, without a moment in which there are none.
-
-    Returns how many rows it made, and how many it left to the processes that hold their threads.
-
-    Raises:
-        OSError: the index cannot be written. Logs that cannot be read are left out.
-    """
-    count = left_alone = 0
-    gone = set(index.own_ids())
-    for path in (home / "threads").rglob("*.jsonl"):
-        thread_id = path.stem
-        gone.discard(thread_id)
-        try:
-            lock = WriterLock(home / "locks" / f"{thread_id}.lock")
-        except LockBusy:
-            left_alone += 1
-            continue
-        try:
-            index.put([ThreadRow.of(_read(path, thread_id))], is_open=False)
-            count += 1
-        except (ThreadNotFound, ThreadTooNew):
-            index.forget(thread_id)
-        finally:
-            lock.release()
-        if count % REBUILD_STEP == 0:
-            progress(count)
-    for thread_id in gone:
-        index.forget(thread_id)
-    return count, left_alone
 
 
 def _holder(path: Path) -> Holder | None:

@@ -1,36 +1,19 @@
-"""Whether a home's logs, locks and index are whole and agree. It only reads; everything blocks.
+"""Whether a home's locks are held, and its index agrees with its logs. Everything here blocks.
 
 Beside a running server a look may meet a change half-way: what differs is looked at once more.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app_server.threads.faults import LogFaults
+from app_server.threads.checking import LogCheck, check_log
 from app_server.threads.index import ThreadRow
 from app_server.threads.locks import Holder, holder_of
-from app_server.threads.rollout import LogTooNew, read_rollout
 from app_server.threads.snapshot import IndexSnapshot, read_index
-from app_server.threads.state import NotARollout, replay
 
 SECOND_LOOK_S = 1.0
 """Before what differs is looked at again: longer than an index is behind a running server."""
-
-
-@dataclass(slots=True)
-class LogCheck:
-    """One log."""
-
-    thread_id: str
-    path: Path
-    size: int
-    faults: LogFaults = field(default_factory=LogFaults)
-    row: ThreadRow | None = None
-    """What the index should say; None when it is no log of a thread that this version reads."""
-    problem: str | None = None
-    """Why there is no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +31,6 @@ class Difference:
 
     thread_id: str
     text: str
-
-
-def check_logs(home: Path, progress: Callable[[int], None]) -> Iterator[LogCheck]:
-    """Read every log of a home, in the order of their ids; `progress` hears of each one's size."""
-    for path in sorted((home / "threads").rglob("*.jsonl")):
-        check = check_log(path)
-        progress(check.size)
-        yield check
-
-
-def check_log(path: Path) -> LogCheck:
-    """Read one log; what cannot be read is said in the result."""
-    check = LogCheck(path.stem, path, 0)
-    try:
-        check.size = path.stat().st_size
-        check.row = ThreadRow.of(replay(read_rollout(path, check.faults)))
-    except LogTooNew:
-        check.problem = "was written by a newer version of this server"
-    except NotARollout:
-        check.problem = "does not begin as the log of a thread"
-    except OSError as exc:
-        check.problem = f"cannot be read: {exc.strerror}"
-    return check
 
 
 def check_locks(home: Path) -> list[LockCheck]:
