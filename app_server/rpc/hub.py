@@ -217,7 +217,8 @@ class Hub:
             None if stream is None else stream.next_seq(),
         )
         listeners = self._listeners.get(thread_id, ()) if thread_id is not None else ()
-        held = self._held.get(thread_id, ()) if thread_id is not None else ()
+        # Without a stream nothing is kept for those who are held.
+        held = self._held.get(thread_id, ()) if stream is not None and thread_id is not None else ()
         for connection_id in connection_ids:
             peer = self._peers.get(connection_id)
             if peer is not None and connection_id not in held:
