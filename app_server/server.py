@@ -27,6 +27,7 @@ from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.app_views import AppServers
+from app_server.handlers.apps_account import AppsAccount
 from app_server.handlers.config_file import ConfigFile
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
@@ -40,6 +41,8 @@ from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.host.environments import Environments
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_sdk
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.store import PluginStore
 from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
 from app_server.rpc.connection import ConnectionLimits, MessageStream, RpcConnection
 from app_server.rpc.hub import Hub
@@ -117,11 +120,14 @@ class AppServer:
         self._lazy_model = LazyModel(self._offline_url, self._accounts)
         self._model = model or self._lazy_model
         self._file = ConfigFile(settings.home)
+        self._plugins = Plugins(PluginStore(settings.home), self._is_available)
         self._late_apps: LateApps | None = None
         if extensions is None:
-            self._late_apps = LateApps(settings.home, self._instance_of)
+            self._late_apps = LateApps(settings.home, self._instance_of, self._plugins)
             extensions = ExtensionRegistry(
-                [self._late_apps], {APPROVALS_OF_APPS: self._approve_app}, [self._late_apps]
+                [self._plugins, self._late_apps],
+                {APPROVALS_OF_APPS: self._approve_app},
+                [self._late_apps],
             )
         self._extensions = extensions
         self._apps = self._late_apps or apps
@@ -160,6 +166,7 @@ class AppServer:
         """
         self._settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._store.open()
+        await self._plugins.load()
         try:
             async with anyio.create_task_group() as self._background:
                 self._background.start_soon(self._store.run)
@@ -193,7 +200,7 @@ class AppServer:
             self._log_grew,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
-        environments.on_connection = partial(_tell_of_environment, sessions)
+        environments.on_connection = partial(_tell_of_environment, sessions, self._plugins)
         news = SignalNews(self._hub)
         self._signals = LateSignals(
             self._settings.home,
@@ -284,7 +291,9 @@ class AppServer:
         configuration = self._configuration
         assert self._background is not None
         self._account = self._make_account_area()
-        threads = ThreadPorts(self._store, sessions, self._hub, configuration, self._clock)
+        threads = ThreadPorts(
+            self._store, sessions, self._hub, configuration, self._clock, self._plugins
+        )
         areas = (
             LifecycleHandlers(self._settings.home, VERSION),
             ThreadHandlers(threads),
@@ -346,6 +355,7 @@ class AppServer:
                 self._signals,
                 news,
             ),
+            self._make_plugin_area(sessions),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",
@@ -368,6 +378,29 @@ class AppServer:
             {method: handler for area in areas for method, handler in area.routes.items()}
         )
 
+    def _make_plugin_area(self, sessions: Sessions) -> LateHandlers:
+        return LateHandlers(
+            "app_server.handlers.plugin_areas",
+            "PluginAreas",
+            (
+                "marketplace/add",
+                "marketplace/remove",
+                "marketplace/upgrade",
+                "plugin/install",
+                "plugin/installed",
+                "plugin/list",
+                "plugin/read",
+                "plugin/uninstall",
+            ),
+            self._plugins,
+            sessions,
+            self._configuration,
+            self._file,
+            self._hub,
+            self._background,
+            self._apps,
+        )
+
     def _make_account_area(self) -> LateHandlers:
         assert self._background is not None
         return LateHandlers(
@@ -385,7 +418,7 @@ class AppServer:
         )
 
     async def _is_signed_in(self) -> bool:
-        return (await self._accounts.load()).credentials is not None
+        return (await self._accounts.look()).credentials is not None
 
     async def _unload_delay_s(self) -> float:
         try:
@@ -429,6 +462,9 @@ class AppServer:
         assert self._environments is not None
         return self._environments.instance_of(environment_id)
 
+    def _is_available(self, environment_id: str) -> bool:
+        return self._instance_of(environment_id) is not None
+
     async def _approve_app(self, path: Sequence[str]) -> None:
         await self._file.write(path, "approve")
 
@@ -452,7 +488,7 @@ class AppServer:
             logger.debug("there are no apps, as the configuration cannot be used")
             return
         if not is_demo:
-            await apps.run(self._accounts)
+            await apps.run(AppsAccount(self._accounts))
             return
         hosted = await anyio.to_thread.run_sync(
             importlib.import_module, "app_server.demo.hosted.endpoint"
@@ -485,7 +521,10 @@ def _start_signed_in(sessions: Sessions, name: str) -> None:
         session.servers.signed_in(name)
 
 
-def _tell_of_environment(sessions: Sessions, environment_id: str, connected: bool) -> None:
+def _tell_of_environment(
+    sessions: Sessions, plugins: Plugins, environment_id: str, connected: bool
+) -> None:
+    plugins.environment_changed()
     for session in sessions:
         session.mcp.environment_changed(environment_id, connected)
 

@@ -58,6 +58,8 @@ class ThreadCreated(RecordBase):
     ephemeral: bool = False
     forked_from_id: str | None = None
     """The thread whose records follow, up to the first one of this thread's own."""
+    selected_capability_roots: list[JsonObject] | None = absent_if_none()
+    """Folders that were chosen for the thread, as `thread/start` had them."""
 
 
 class SettingsChanged(RecordBase):

@@ -148,6 +148,9 @@ class Guard:
         self.asked += 1
         return self.held
 
+    async def settle(self) -> None:
+        pass
+
 
 @dataclass
 class Served:

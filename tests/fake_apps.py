@@ -40,6 +40,10 @@ class Snapshot:
     is_live: bool = True
     shares: int = 0
 
+    @property
+    def all_connectors(self) -> Sequence[Connector]:
+        return self.apps
+
     def release(self) -> None:
         """Count one less."""
         assert self.shares > 0, "released more often than taken"

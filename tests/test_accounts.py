@@ -23,7 +23,7 @@ import pytest
 # Imported here so that no test waits for them.
 import app_server.handlers.account
 import app_server.handlers.login_flows  # noqa: F401
-from app_server.accounts.accounts import Accounts
+from app_server.accounts.accounts import LOOK_MS, Accounts
 from app_server.accounts.claims import InvalidToken, plan_name, read_claims
 from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.device_code import DeviceCode, await_tokens
@@ -765,6 +765,29 @@ async def test_signing_in_makes_openai_the_default_and_chatgpt_goes_to_its_own_p
         assert await client.call("account/read", {}) == read
 
 
+@claim("account:other-process")
+async def test_what_another_process_signed_in_is_used_at_once_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.accounts.accounts.LOOK_MS", 0)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with server(tmp_path, monkeypatch) as (issuer, served, client):
+        (tmp_path / "config.toml").write_text(f'chatgpt_base_url = "{served.model.url}/"')
+        assert (await client.call("account/read", {}))["account"] is None
+        shown = await client.call("config/read", {})
+        assert shown["config"]["model_provider"] == "offline"
+        keep(tmp_path, issuer)
+        shown = await client.call("config/read", {})
+        assert shown["config"]["model_provider"] == "openai"
+        told = await client.wait_for("account/updated")
+        assert told["params"]["authMode"] == "chatgpt"
+        assert (await client.call("account/read", {}))["account"]["type"] == "chatgpt"
+        (tmp_path / "auth.json").unlink()
+        assert (await client.call("account/read", {}))["account"] is None
+        told = await client.wait_for("account/updated")
+        assert told["params"]["authMode"] is None
+
+
 @claim("account:secrets")
 async def test_no_token_leaves_but_to_its_issuer_its_model_and_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -875,6 +898,79 @@ async def test_every_change_of_the_credentials_and_nothing_else_grows_the_revisi
         stop()
         await mine.sign_in_with_key("sk-3")
         assert len(told) == 7
+
+
+@claim("account:sign-ins")
+async def test_another_token_of_an_account_is_no_other_sign_in(tmp_path: Path) -> None:
+    async with IssuerPeer().serve() as issuer:
+        keep(tmp_path, issuer)
+        mine = accounts(tmp_path)
+        seen: list[tuple[int, int]] = []
+        mine.subscribe(lambda state: seen.append((state.revision, state.sign_in)))
+        await mine.load()
+        await mine.refresh()
+        given, was = issuer.give(), Issuer(issuer.url, "client-1")
+        await mine.sign_in_with_tokens(Tokens(**given), was)
+        issuer.account = "acct-2"
+        await mine.sign_in_with_tokens(Tokens(**issuer.give()), was)
+        await mine.sign_out()
+        assert seen == [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4)]
+
+
+@claim("account:other-process")
+async def test_what_another_process_stored_is_taken_over_when_the_account_is_used(
+    tmp_path: Path,
+) -> None:
+    now_ms = [NOW_MS]
+    file = tmp_path / "auth.json"
+
+    async with IssuerPeer().serve() as issuer:
+        mine, other = (accounts(tmp_path, now_ms=lambda: now_ms[0]) for _ in range(2))
+
+        async def seen() -> tuple[str | None, str | None, int, int]:
+            now_ms[0] += LOOK_MS
+            state = await mine.fresh()
+            assert state is mine.current()
+            who = state.credentials
+            known = (None, None) if who is None else (who.kind, who.account_id)
+            return *known, state.revision, state.sign_in
+
+        assert await seen() == (None, None, 0, 0)
+        keep(tmp_path, issuer)
+        assert await seen() == ("chatgpt", "acct-1", 1, 1)
+        await other.refresh()
+        assert await seen() == ("chatgpt", "acct-1", 2, 1)
+        assert mine.current().credentials == other.current().credentials
+        # What this process has written itself is nothing new.
+        await mine.refresh()
+        assert await seen() == ("chatgpt", "acct-1", 3, 1)
+        issuer.account = "acct-2"
+        await other.sign_in_with_tokens(Tokens(**issuer.give()), Issuer(issuer.url, "client-1"))
+        # Nobody else's token is taken for the one that was worn out.
+        with pytest.raises(RefreshFailed, match=f"^{OTHER_ACCOUNT}$"):
+            await mine.refresh()
+        # Not at once: the file is looked at once in a while.
+        assert (await mine.fresh()).revision == 3
+        assert await seen() == ("chatgpt", "acct-2", 4, 2)
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-9])
+        assert await seen() == ("chatgpt", "acct-2", 4, 2)
+        file.write_bytes(b"")
+        assert await seen() == ("chatgpt", "acct-2", 4, 2)
+        file.write_bytes(whole)
+        assert await seen() == ("chatgpt", "acct-2", 4, 2)
+        await other.sign_in_with_key("sk-1")
+        assert await seen() == ("apikey", None, 5, 3)
+        await other.sign_out()
+        assert await seen() == (None, None, 6, 4)
+
+        async def supply(previous: str | None) -> Credentials:
+            raise AssertionError("nobody refused the token")
+
+        supplied = external_credentials(make_jwt(n=1), "acct-9", "pro")
+        await mine.use_supplied(supplied, supply)
+        keep(tmp_path, issuer)
+        assert await seen() == ("chatgptAuthTokens", "acct-9", 7, 5)
 
 
 @claim("account:early")

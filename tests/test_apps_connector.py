@@ -431,6 +431,9 @@ class Steps:
         self.seen += 1
         return self.seen < self.at
 
+    async def settle(self) -> None:
+        pass
+
 
 @claim("apps:r4")
 @pytest.mark.parametrize("steps", [2, 3, 4, 5])

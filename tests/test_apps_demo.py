@@ -97,6 +97,28 @@ async def test_mail_of_the_demo_wants_a_sign_in_first(tmp_path: Path) -> None:
         assert item["params"]["item"]["status"] == "completed"
 
 
+@claim("apps:t-31")
+async def test_a_form_of_any_schema_goes_from_the_endpoint_to_the_client_and_back(
+    tmp_path: Path,
+) -> None:
+    able: dict[str, Any] = {"extensions": {"openai/form": {}}}
+    async with (
+        serve(tmp_path, config=DEMO, with_apps=True) as served,
+        served.client(**able) as client,
+    ):
+        thread_id = await thread_with_apps(client)
+        call = {
+            "namespace": "mcp__codex_apps__survey",
+            "name": "_ask_by_openai_form",
+            "arguments": {},
+        }
+        answer = {"action": "accept", "content": {"colour": "red"}}
+        question, item = await asked(served, client, thread_id, call, answer)
+        assert (question["mode"], question["serverName"]) == ("openai/form", "codex_apps__survey")
+        assert item["status"] == "completed"
+        assert "red" in str(item["result"])
+
+
 async def test_without_apps_there_are_none(tmp_path: Path) -> None:
     async with serve(tmp_path, with_apps=True) as served, served.client() as client:
         assert await client.call("app/list", {}) == {"data": [], "nextCursor": None}

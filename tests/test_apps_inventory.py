@@ -301,6 +301,8 @@ def routes(*tools: dict[str, Any]) -> dict[str, list[str]]:
         ([listed("gmail", "gmail", "Gmail")], {"codex_apps__gmail": ["gmail"]}),
         ([listed("g1_send", "g1", "Gmail")], {"codex_apps__gmail": ["_send"]}),
         ([listed("日本", "j", "日本")], {"codex_apps__app": ["app"]}),
+        # A name without a letter or digit is nothing that a tool's name could begin with.
+        ([listed("append_row", "日", "日本")], {"codex_apps__app": ["append_row"]}),
     ],
 )
 def test_names_are_those_of_the_reference(

@@ -1,5 +1,6 @@
 """The apps before there is a reason to have them, when one comes, and when they cannot be had."""
 
+import gc
 import importlib
 import logging
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from app_server.apps import late
@@ -154,3 +156,9 @@ async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) ->
             assert found == []
             apps.give_up()
     assert found == [None]
+
+
+async def test_what_was_imported_is_no_business_of_garbage_collections_any_more() -> None:
+    imported = [late]
+    await anyio.to_thread.run_sync(late._load)
+    assert not any(found is imported for found in gc.get_objects())

@@ -1,4 +1,4 @@
-"""Files of this machine as the apps may read them: all of them, or none."""
+"""Files of this machine as the apps may read them, where all may be read or none."""
 
 import os
 import sys
@@ -9,8 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.apps.confined import CONFINED
 from app_server.apps.files import FileMetadata, FileRefused, PinnedFiles, SandboxState
-from app_server.apps.local_files import CHUNK_BYTES, CONFINED, LocalFiles, reads_everything
+from app_server.apps.local_files import CHUNK_BYTES, LocalFiles
+from app_server.apps.readable import reads_everything
 from protocol.model import Json
 from tests.harness import WAIT_S, claim
 

@@ -1,7 +1,10 @@
 """app/read and app/installed over the wire."""
 
+import logging
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from app_server.apps.details import parse_details
 from app_server.apps.inventory import build_inventory
@@ -48,8 +51,11 @@ RECORDS = parse_details(
 )
 
 
-@claim("apps:t-57")
-async def test_apps_are_read_in_the_order_of_their_first_ids(tmp_path: Path) -> None:
+@claim("apps:t-57", "apps:measured")
+async def test_apps_are_read_in_the_order_of_their_first_ids(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "app_server.apps.measured")
     backend = FakeBackend(records=RECORDS)
     apps = FakeApps(backend=backend, plugins={"b": ["Q", "P", "Q"]})
     async with open_desk(tmp_path, apps) as desk:
@@ -71,6 +77,9 @@ async def test_apps_are_read_in_the_order_of_their_first_ids(tmp_path: Path) -> 
             ("details", ["a", "b"], True),
         ]
         assert apps.asked == []
+        [first, _] = [one.getMessage() for one in caplog.records if "codex." in one.getMessage()]
+        assert first.startswith("codex.apps.read.duration_ms=")
+        assert first.endswith(" outcome=done apps=4 found=2")
 
 
 @claim("apps:t-57")

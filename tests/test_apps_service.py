@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from starlette.responses import Response
 from app_server.apps.account import AuthState
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.generation import Generation, open_generation
+from app_server.apps.plugins import PluginPort
 from app_server.apps.service import AppsService
+from app_server.apps.snapshot import Snapshot
 from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
 from app_server.demo.hosted.tool import Call, Run
 from app_server.extension.registration import ContributionContext
@@ -52,6 +55,10 @@ class Auth:
 
     state: State
     listeners: list[Callable[[AuthState], None]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Tokens for those that are refused."""
+    refused: list[str] = field(default_factory=list)
+    on_fresh: list[Callable[[], None]] = field(default_factory=list)
 
     def current(self) -> State:
         return self.state
@@ -59,6 +66,28 @@ class Auth:
     def subscribe(self, listener: Callable[[AuthState], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
+
+    async def look(self) -> State:
+        return self.state
+
+    async def fresh(self) -> State:
+        """Do what was put on the list for such an occasion."""
+        if self.on_fresh:
+            self.on_fresh.pop(0)()
+        return self.state
+
+    async def renewed(self, refused: str) -> State:
+        self.refused.append(refused)
+        if self.others and self.state.credentials is not None:
+            self.renew(self.others.pop(0))
+        return self.state
+
+    def renew(self, token: str) -> None:
+        """Have another token of the same account."""
+        assert self.state.credentials is not None
+        self.state = State(replace(self.state.credentials, token=token), self.state.revision)
+        for listener in self.listeners:
+            listener(self.state)
 
     def change(self, credentials: Who | None) -> None:
         """Sign in or out."""
@@ -129,7 +158,9 @@ def runs(*names: str) -> list[tuple[str, Run]]:
 
 
 @asynccontextmanager
-async def open_apps(home: Path, served: Hosted | None = None) -> AsyncIterator[Apps]:
+async def open_apps(
+    home: Path, served: Hosted | None = None, plugins: PluginPort | None = None
+) -> AsyncIterator[Apps]:
     async with AsyncExitStack() as stack:
         one = connector(*runs("look"), id_="cal")
         if served is None:
@@ -137,7 +168,14 @@ async def open_apps(home: Path, served: Hosted | None = None) -> AsyncIterator[A
         hosted = served
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
         clock = Clock()
-        service = AppsService(home, auth, environ={}, now_s=lambda: clock.now_s, sleep=clock.sleep)
+        service = AppsService(
+            home,
+            auth,
+            plugins=plugins,
+            environ={},
+            now_s=lambda: clock.now_s,
+            sleep=clock.sleep,
+        )
         async with anyio.create_task_group() as tasks:
             await tasks.start(service.run)
             try:
@@ -163,6 +201,42 @@ async def test_discovery_is_in_the_background_and_current_starts_nothing(tmp_pat
         assert apps.fetches() == 1
         assert apps.contribute() == BOTH
         assert apps.fetches() == 1
+
+
+@claim("apps:measured")
+async def test_what_takes_time_is_measured_under_the_names_of_codex(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "app_server.apps.measured")
+
+    def measured() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return [re.sub(r"=\d+\.\d\d ", " ", text) for text in texts if "codex." in text]
+
+    fetch = "codex.mcp.tools.fetch_uncached.duration_ms outcome="
+    listed = "codex.mcp.tools.list.duration_ms outcome="
+    written = "codex.mcp.tools.cache_write.duration_ms outcome=done"
+    async with open_apps(tmp_path) as apps:
+        hosted = apps.hosted
+        (await served(apps)).release()
+        assert measured() == [f"{fetch}done", written, f"{listed}done cache=miss"]
+        hosted.script.answers[LIST] = [Response(status_code=500) for _ in range(2)]
+        with pytest.raises(AppsUnavailable):
+            await apps.service.refresh_snapshot(apps.config, {})
+        assert measured() == [f"{fetch}failed", f"{fetch}failed", f"{listed}failed cache=miss"]
+        again = AppsService(tmp_path, apps.auth, environ={})
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(again.run)
+            await again.prepare_mcp_servers(apps.config)
+            assert measured()[:1] == [f"{listed}done cache=hit"]
+            again.begin_shutdown()
+
+
+async def served(apps: Apps) -> Snapshot:
+    snapshot = await apps.service.refresh_snapshot(apps.config, {})
+    assert snapshot is not None
+    return snapshot
 
 
 @claim("apps:b2")
@@ -372,8 +446,7 @@ async def test_a_sign_out_while_a_generation_opens_leaves_nothing_behind(
 
     monkeypatch.setattr("app_server.apps.connection.open_generation", open_and_sign_out)
     async with open_apps(tmp_path) as apps:
-        with pytest.raises(AppsUnavailable, match="the sign-in has changed"):
-            await apps.service.snapshot(apps.config, {})
+        assert await apps.service.snapshot(apps.config, {}) is None
         with anyio.fail_after(WAIT_S):
             await opened[0].ended()
         assert opened[0].leases == 0

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app_server.apps.generation import Generation
+from app_server.apps.plugins import PluginPort
 from app_server.apps.turn_hooks import AppsHooks
 from app_server.demo.hosted.tool import (
     READS,
@@ -122,7 +123,10 @@ class Desk:
 
 @asynccontextmanager
 async def open_desk(
-    tmp_path: Path, *connectors: HostedConnector, config: str = ""
+    tmp_path: Path,
+    *connectors: HostedConnector,
+    config: str = "",
+    plugins: PluginPort | None = None,
 ) -> AsyncIterator[Desk]:
     approved: list[Sequence[str]] = []
 
@@ -132,7 +136,7 @@ async def open_desk(
     shelf = Shelf()
     async with (
         serve_hosted(connectors or [connector(*runs("look"), id_="cal")]) as hosted,
-        open_apps(tmp_path / "apps", hosted) as apps,
+        open_apps(tmp_path / "apps", hosted, plugins) as apps,
     ):
         registry = ExtensionRegistry(
             [apps.service, shelf], {"apps": persist}, [AppsHooks(apps.service)]

@@ -32,6 +32,7 @@ def test_metadata_is_a_closed_list() -> None:
     assert set(RuntimeMetadata.model_fields) == {
         "telemetry",
         "plugin_display_names",
+        "plugin_id",
         "client_meta_names",
         "trusts_effective_input",
         "trusts_approval_context",

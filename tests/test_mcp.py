@@ -52,6 +52,7 @@ from app_server.turns.prompt import ABORTED_OUTPUT, outputs_for_open_calls
 from app_server.turns.sandbox_state import sandbox_state
 from app_server.turns.scheduling import run_calls
 from protocol import rollout
+from protocol.mcp import RESERVED_META
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
@@ -437,6 +438,7 @@ def test_metadata_of_a_client_cannot_take_our_place() -> None:
         "mine": {"nested": None},
         "codexx": 1,
         "callId": "call",
+        "codex/toolCallId": "call",
         "x-codex-turn-metadata": {"turn_id": "u"},
         "threadId": "t",
         "sessionId": "t",
@@ -801,7 +803,13 @@ async def test_calls_become_items_and_outputs(tmp_path: Path) -> None:
         assert sorted(stored, key=lambda item: item["id"]) == items
 
 
-@claim("meta:for-its-server", "meta:not-the-next-turn", "meta:steer", "meta:not-in-the-log")
+@claim(
+    "meta:direct",
+    "meta:for-its-server",
+    "meta:not-the-next-turn",
+    "meta:steer",
+    "meta:not-in-the-log",
+)
 async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: Path) -> None:
     config = stdio_server("raw") + stdio_server("other")
     async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -827,6 +835,7 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
         assert mine == {
             "place": {"x": None},
             "callId": "call_1",
+            "codex/toolCallId": "call_1",
             "x-codex-turn-metadata": {
                 "session_id": thread_id,
                 "thread_id": thread_id,
@@ -877,11 +886,20 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
         mine, others = seen(sorted(made, key=lambda item: item["id"]))
         assert (mine.get("a"), mine["b"], others["c"]) == (None, 2, 3)
 
+        given: dict[str, Any] = {"mine": {"x": None}, "codex/sandbox-state-meta": {"a": "evil"}}
+        reserved = dict.fromkeys(RESERVED_META, "evil")
         direct = await client.call(
-            "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "meta"}
+            "mcpServer/tool/call",
+            {
+                "threadId": thread_id,
+                "server": "raw",
+                "tool": "meta",
+                "_meta": {**given, **reserved},
+            },
         )
         direct_meta = json.loads(direct["content"][0]["text"])
         assert direct_meta == {
+            "mine": {"x": None},
             "threadId": thread_id,
             "progressToken": direct_meta["progressToken"],
         }
@@ -1114,7 +1132,7 @@ async def test_an_interrupt_withdraws_the_question(tmp_path: Path) -> None:
         heard = [json.loads(line) for line in log.read_text().splitlines()]
         assert [line["params"]["capabilities"] for line in heard if "protocolVersion" in str(line)][
             :1
-        ] == [{"elicitation": {"form": {}, "url": {}}}]
+        ] == [{"elicitation": {"form": {}, "url": {}}, "extensions": {"openai/form": {}}}]
         assert {"action": "cancel"} in [line.get("result") for line in heard]
         assert "notifications/cancelled" in [line.get("method") for line in heard]
 
@@ -1157,24 +1175,35 @@ async def test_questions_that_cannot_be_asked_are_refused_with_the_reason(tmp_pa
         assert answers[4] == {"result": {}}
 
 
+EXTENDED = {"message": "Say", "requestedSchema": {"any": ["thing"]}}
+
+
 @claim("elicitation:extended-form")
-async def test_an_extended_form_goes_to_clients_that_declared_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "extended",
+    [asking({**EXTENDED, "mode": "openai/form"}), asking(EXTENDED, "openai/form")],
+    ids=["mode", "method"],
+)
+async def test_an_extended_form_goes_to_clients_that_declared_it(
+    tmp_path: Path, extended: Any
+) -> None:
     config = stdio_server("raw")
-    extended = {**FORM, "mode": "openai/form", "requestedSchema": {"any": ["thing"]}}
     async with (
         serve(tmp_path, config=config) as served,
         served.client() as plain,
         served.client(extensions={"openai/form": {}}) as able,
     ):
         thread_id = await plain.start_thread()
-        await start_asking(served, plain, thread_id, asking(extended))
+        await start_asking(served, plain, thread_id, extended)
         await plain.wait_for("turn/completed")
         refusal = answer_of(outputs_of(served)[0])["error"]
         assert refusal["message"] == "Unsupported elicitation mode: openai/form"
         await able.call("thread/resume", {"threadId": thread_id})
-        await start_asking(served, plain, thread_id, asking(extended))
+        await start_asking(served, plain, thread_id, extended)
         question = await able.wait_for("mcpServer/elicitation/request")
-        assert question["params"]["requestedSchema"] == {"any": ["thing"]}
+        asked = question["params"]
+        assert (asked["mode"], asked["message"]) == ("openai/form", "Say")
+        assert asked["requestedSchema"] == {"any": ["thing"]}
         await able.send({"id": question["id"], "result": {"action": "accept", "content": [1]}})
         told = await plain.until("turn/completed")
         assert "mcpServer/elicitation/request" not in [m["method"] for m in told]
@@ -1823,7 +1852,8 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 
         read = {"server": "raw", "uri": "mem://a"}
         trial = await client.call(
-            "mcpServer/resource/read", {**read, "originCallId": "o", "_meta": {"k": 1}}
+            "mcpServer/resource/read",
+            {**read, "originCallId": "o", "_meta": {"k": 1, "codex/x": 2}},
         )
         assert trial["originCallId"] == "o"
         (content,) = trial["contents"]

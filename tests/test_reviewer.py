@@ -21,6 +21,7 @@ from app_server.mcp.config import HttpTransport, ServerConfig
 from app_server.mcp.connections import Tool
 from app_server.mcp.naming import RawName, VisibleName
 from app_server.turns import reviewer
+from app_server.turns.approval_forms import planned_by_server
 from app_server.turns.prompt import INTERRUPTED, STOPPED_BY_REVIEWER
 from app_server.turns.review_evidence import (
     MAX_ARGUMENTS_BYTES,
@@ -42,6 +43,7 @@ from app_server.turns.review_verdict import (
     parse_assessment,
 )
 from app_server.turns.reviewer import ADVICE, ADVICE_UNDECIDED, TIMED_OUT
+from protocol.elicitation import FormElicitation
 from tests.harness import (
     BREAK,
     Gate,
@@ -743,6 +745,44 @@ async def with_registered(
 
 
 LOOK = {"namespace": "mcp__web", "name": "look", "arguments": {"at": "it"}}
+
+
+@claim("review:registration")
+@pytest.mark.parametrize(
+    ("named", "source"),
+    [
+        ("look", ("app-1", "Notes")),
+        ("notes.look", ("app-1", "Notes")),
+        ("Notes", ("c1", "Post")),
+        ("send", ("c1", "Post")),
+    ],
+)
+def test_whose_call_a_server_holds_back_is_what_its_registration_says(
+    named: str, source: tuple[str, str]
+) -> None:
+    said = ApprovalSource(id="app-1", name="Notes")
+    metadata = RuntimeMetadata(
+        tools={
+            "look": ToolMetadata(approval_source=said, search_aliases=("Notes", "notes.look")),
+            "write": ToolMetadata(approval_source=said, search_aliases=("Notes", "notes.write")),
+        }
+    )
+    form = FormElicitation.model_validate(
+        {
+            "threadId": "t",
+            "turnId": "u",
+            "serverName": "web",
+            "_meta": {**MAY_I, "tool_name": named, "connector_description": "of the server"},
+            "message": "May I?",
+            "requestedSchema": {"type": "object", "properties": {}},
+        }
+    )
+    planned = planned_by_server("u", form, metadata)
+    assert planned is not None
+    evidence = planned.evidence
+    assert (evidence["connector_id"], evidence["connector_name"]) == source
+    assert ("connector_description" in evidence) == (source == ("c1", "Post"))
+    assert (planned.action.connector_id, planned.action.connector_name) == source
 
 
 @claim("review:registration", "apps:b4")

@@ -47,6 +47,9 @@ HEAR_OUT_S = 20.0
 PAUSE_MS = 60_000
 """How long a token that still may be good is left alone after an issuer did not answer."""
 
+LOOK_MS = 1_000
+"""How long it may go unnoticed that another process signed in or out."""
+
 REVOKE_S = 10.0
 
 Listener = Callable[[AuthState], None]
@@ -74,6 +77,7 @@ class Accounts:
         self._supplier: Supplier | None = None
         self._refused: str | None = None
         self._paused_until_ms = 0
+        self._look_from_ms = 0
         self._listeners: list[Listener] = []
         self._changing = anyio.Lock()
 
@@ -88,6 +92,11 @@ class Accounts:
         """Call `listener` after every change, until what is returned is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether what was stored at the start is known."""
+        return self._store is not None
 
     @property
     def refusal(self) -> str | None:
@@ -105,13 +114,52 @@ class Accounts:
                 await self._open()
         return self._state
 
-    async def fresh(self) -> AuthState:
-        """Return the account, with a token that is good for a while if that can be had.
+    async def look(self) -> AuthState:
+        """Return the account, after taking over what another process has stored.
+
+        The file is looked at once in LOOK_MS, and read when it is another one, unless a change of
+        the account is under way here. One that cannot be read, or makes no sense, may be half
+        written: it changes nothing. An account of a client stays.
 
         Raises:
             ConfigError: see `load`.
         """
         state = await self.load()
+        now_ms = self._now_ms()
+        if self._supplier is not None or now_ms < self._look_from_ms:
+            return state
+        assert self._store is not None
+        self._look_from_ms = now_ms + LOOK_MS
+        if await self._store.has_changed() and not self._changing.locked():
+            async with self._changing:
+                await self._take_over(self._store)
+        return self._state
+
+    async def _take_over(self, store: AuthStore) -> None:
+        if self._supplier is not None or not await store.has_changed():
+            # Whoever held the lock has done it.
+            return
+        try:
+            record = await store.take_note()
+            if record is None and await store.is_there():
+                return
+        except AccountError as exc:
+            logger.warning("stored credentials cannot be read: %s", exc)
+            return
+        if record is not None and self._usable(record) is None:
+            logger.warning("stored credentials cannot be used here")
+            record = None
+        self._adopt(record, is_renewal=True)
+
+    async def fresh(self) -> AuthState:
+        """Return the account, with a token that is good for a while if that can be had.
+
+        What another process has stored is taken over; see `look`.
+
+        Raises:
+            ConfigError: see `load`.
+        """
+        state = await self.look()
         if state.credentials is None or not self._wears_out():
             return state
         try:
@@ -184,7 +232,7 @@ class Accounts:
         await self.load()
         async with self._changing:
             self._supplier = supplier
-            self._set(credentials, None)
+            self._set(credentials, None, is_renewal=False)
 
     async def sign_out(self) -> None:
         """Forget the credentials, also those that a client supplied, and give tokens back.
@@ -214,7 +262,7 @@ class Accounts:
         self._settings = await self._read_settings()
         store = AuthStore(self._home, self._settings.store)
         try:
-            record = await store.load()
+            record = await store.take_note()
         except AccountError as exc:
             logger.warning("stored credentials cannot be read: %s", exc)
             record = None
@@ -230,17 +278,28 @@ class Accounts:
         permitted = credentials is not None and self._settings.permits(credentials)
         return credentials if permitted else None
 
-    def _adopt(self, record: AuthRecord | None) -> None:
+    def _adopt(self, record: AuthRecord | None, *, is_renewal: bool = False) -> None:
         self._supplier = None
-        self._set(None if record is None else record.credentials(), record)
+        credentials = None if record is None else record.credentials()
+        self._set(credentials, record, is_renewal=is_renewal)
 
-    def _set(self, credentials: Credentials | None, record: AuthRecord | None) -> None:
+    def _set(
+        self, credentials: Credentials | None, record: AuthRecord | None, *, is_renewal: bool
+    ) -> None:
         self._record = record
-        if credentials == self._state.credentials:
+        before = self._state
+        if credentials == before.credentials:
             return
         self._refused = None
+        is_same = (
+            is_renewal
+            and credentials is not None
+            and before.credentials is not None
+            and credentials.is_same_account(before.credentials)
+        )
+        sign_in = before.sign_in if is_same else before.sign_in + 1
         # One assignment: who reads finds credentials and revision that belong together.
-        self._state = AuthState(credentials, self._state.revision + 1)
+        self._state = AuthState(credentials, before.revision + 1, sign_in)
         for listener in list(self._listeners):
             try:
                 listener(self._state)
@@ -281,7 +340,7 @@ class Accounts:
 
     async def _ask_supplier(self, worn: Credentials) -> None:
         assert self._supplier is not None
-        self._set(await self._supplier(worn.account_id), None)
+        self._set(await self._supplier(worn.account_id), None, is_renewal=True)
 
     async def _renew(self, store: AuthStore, worn: Credentials, reason: RefreshReason) -> None:
         record = await store.load()
@@ -289,7 +348,7 @@ class Accounts:
         if record is None or stored is None or stored.account_id != worn.account_id:
             raise RefreshFailed(OTHER_ACCOUNT)
         if stored.token != worn.token:
-            self._adopt(record)
+            self._adopt(record, is_renewal=True)
             return
         if record.refresh_token is None:
             self._refused = REFUSED
@@ -302,7 +361,7 @@ class Accounts:
                     answer = await issuer.renew(record, reason)
                 renewed = record.renewed(answer, self._now_ms())
                 await store.save(renewed)
-                self._adopt(renewed)
+                self._adopt(renewed, is_renewal=True)
         except RefreshFailed as exc:
             self._refused = str(exc)
             raise

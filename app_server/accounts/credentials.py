@@ -38,6 +38,10 @@ class Credentials:
         """Whether the account is one of ChatGPT's."""
         return self.kind != "apikey"
 
+    def is_same_account(self, other: "Credentials") -> bool:
+        """Whether the same user of the same account is signed in, in the same way."""
+        return _identity(self) == _identity(other)
+
     def headers(self) -> dict[str, str]:
         """Make the headers of a request on behalf of the account."""
         headers = {"authorization": f"Bearer {self.token}"}
@@ -56,3 +60,15 @@ class AuthState:
     """None: nobody is signed in."""
     revision: int = 0
     """Grows with every change of the credentials: sign-in, sign-out, another account or token."""
+    sign_in: int = 0
+    """Grows with every change but another token of the account."""
+
+
+def _identity(credentials: Credentials) -> tuple[object, ...]:
+    return (
+        credentials.kind,
+        credentials.account_id,
+        credentials.chatgpt_user_id,
+        credentials.is_workspace,
+        credentials.is_fedramp,
+    )

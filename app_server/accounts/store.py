@@ -40,6 +40,10 @@ LOCK_WAIT_S = 45.0
 StoreKind: TypeAlias = Literal["file", "keyring", "auto", "ephemeral"]
 
 
+Stamp: TypeAlias = tuple[int, ...] | None
+"""What tells two states of the file apart; None without one."""
+
+
 class AuthStore:
     """The credentials of one home directory."""
 
@@ -49,6 +53,7 @@ class AuthStore:
         self._kind = kind
         self._file = home / FILE_NAME
         self._kept: AuthRecord | None = None
+        self._seen: Stamp = None
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -77,6 +82,27 @@ class AuthStore:
             AccountError: the store cannot be read.
         """
         return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+
+    async def take_note(self) -> AuthRecord | None:
+        """Load, and count what was found as seen; see `has_changed`.
+
+        Raises:
+            AccountError: the store cannot be read.
+        """
+        # Before it is read: what is written meanwhile is a change that is still to be seen.
+        self._seen = await anyio.to_thread.run_sync(self._stamp)
+        return await self.load()
+
+    async def has_changed(self) -> bool:
+        """Whether the file is another one than was noted or written here last.
+
+        It is not read. What a keyring has is not looked at.
+        """
+        return await anyio.to_thread.run_sync(lambda: self._stamp() != self._seen)
+
+    async def is_there(self) -> bool:
+        """Whether there is a file, whatever is in it."""
+        return await anyio.to_thread.run_sync(lambda: self._stamp() is not None)
 
     async def save(self, record: AuthRecord) -> None:
         """Keep a document; when this returns it is on disk, or in the keyring.
@@ -127,6 +153,7 @@ class AuthStore:
                         raise StoreFailed("the Python package `keyring` is not installed")
             with self._written_alone():
                 write_private(self._file, to_json(record.document, indent=2))
+                self._seen = self._stamp()
 
     def _delete(self) -> None:
         self._kept = None
@@ -147,6 +174,16 @@ class AuthStore:
         if self._file.exists():
             with self._written_alone():
                 delete_private(self._file)
+        self._seen = None
+
+    def _stamp(self) -> Stamp:
+        if self._kind == "ephemeral":
+            return None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     @contextmanager
     def _written_alone(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ class Credentials(Protocol):
 
 
 class AuthState(Protocol):
-    """Credentials, and a number that grows whenever they change; read together."""
+    """Credentials, and a number that grows with every sign-in and sign-out; read together."""
 
     @property
     def credentials(self) -> Credentials | None:
@@ -41,7 +41,7 @@ class AuthState(Protocol):
 
     @property
     def revision(self) -> int:
-        """Grows with every change."""
+        """Grows with every change but another token of the same account."""
 
 
 class AuthPort(Protocol):
@@ -53,9 +53,21 @@ class AuthPort(Protocol):
     def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
         """Call a function at every change; returns what ends that."""
 
+    async def look(self) -> AuthState:
+        """Return what holds, also when another process has changed it; asks nobody else."""
+
+    async def fresh(self) -> AuthState:
+        """Do the same, and have a token that wears out renewed; one that cannot be stays."""
+
+    async def renewed(self, refused: str, /) -> AuthState:
+        """Return what holds after a server refused a token, with another one if it can be had.
+
+        However many ask, the token is renewed once. It may be that somebody else is signed in then.
+        """
+
 
 class Signed:
-    """The credentials that something was built with; an AuthGuard."""
+    """The sign-in that something was built with; an AuthGuard."""
 
     def __init__(self, auth: AuthPort, revision: int) -> None:
         self._auth = auth
@@ -64,6 +76,10 @@ class Signed:
     def holds(self) -> bool:
         """Whether they are still the current ones."""
         return self._auth.current().revision == self._revision
+
+    async def settle(self) -> None:
+        """Find out what other processes have changed, and have a token that wears out renewed."""
+        await self._auth.fresh()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +105,15 @@ class FixedAccount:
     def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
         """Do nothing: there are no changes."""
         return lambda: None
+
+    async def look(self) -> AuthState:
+        """Return the one state there is."""
+        return self
+
+    async def fresh(self) -> AuthState:
+        """Return the one state there is."""
+        return self
+
+    async def renewed(self, refused: str) -> AuthState:
+        """Return the one state there is: the token has no other."""
+        return self

@@ -15,6 +15,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import Signed
+from app_server.apps.bearer import SIGN_IN_CHANGED
 from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.endpoint import UpstreamTarget
 from app_server.apps.errors import AppsUnavailable
@@ -22,6 +23,7 @@ from app_server.apps.fetch import FetchFailed
 from app_server.apps.files import FileSupport
 from app_server.apps.generation import Generation, open_generation
 from app_server.apps.inventory import Connector, InconsistentInventory, Inventory, build_inventory
+from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
 from app_server.apps.names import Route, allocate_routes
 from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
 from app_server.apps.retry import cooldown_s
@@ -71,6 +73,8 @@ class ConnectionPorts:
     templates: ApprovalTemplates
     published: Callable[[], None]
     """Hears that there is something new to contribute."""
+    served: set[Generation]
+    """All generations that have not ended, those too that others have replaced."""
     now_s: Callable[[], float] = anyio.current_time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
@@ -178,11 +182,14 @@ class Connection:
     async def refresh(self) -> Published:
         """Fetch, in any case: one that runs already is waited for first.
 
+        Those who wait meanwhile share the fetch that comes next.
+
         Raises:
             AppsUnavailable: it failed; what is published stays.
         """
-        while self._attempt is not None:
-            await self._attempt.ended.wait()
+        before = self._attempt
+        while (now := self._attempt) is not None and (now is before or not now.live):
+            await now.ended.wait()
         await self._joined(self._begin(live=True))
         return self._require()
 
@@ -204,16 +211,19 @@ class Connection:
 
     def _require(self) -> Published:
         if self.published is None:
-            raise AppsUnavailable("the sign-in has changed")
+            raise AppsUnavailable(SIGN_IN_CHANGED)
         return self.published
 
     async def _run(self, attempt: _Attempt) -> None:
         is_kept = False
         try:
-            if self.published is None and not attempt.live:
-                is_kept = await self._publish_cached()
-            if not is_kept:
-                await self._fetch_twice()
+            with measured(LIST, cache="miss") as measurement:
+                if self.published is None and not attempt.live:
+                    is_kept = await self._publish_cached()
+                if is_kept:
+                    measurement.tags["cache"] = "hit"
+                else:
+                    await self._fetch_twice()
         except AppsUnavailable as exc:
             attempt.failure = exc
             self._cool_down()
@@ -225,7 +235,7 @@ class Connection:
             self.phase = "new"
         finally:
             if self._over and attempt.failure is None:
-                attempt.failure = AppsUnavailable("the sign-in has changed")
+                attempt.failure = AppsUnavailable(SIGN_IN_CHANGED)
             self._attempt = None
             attempt.ended.set()
         if is_kept:
@@ -252,9 +262,10 @@ class Connection:
     async def _fetch(self) -> None:
         try:
             async with self._ports.network:
-                tools = await self.pool.fetch_tools()
+                with measured(FETCH):
+                    tools = await self.pool.fetch_tools()
             if not self._guard.holds():
-                raise AppsUnavailable("the sign-in has changed")
+                raise AppsUnavailable(SIGN_IN_CHANGED)
             await self._publish(tools)
         except (FetchFailed, InconsistentInventory) as exc:
             self._failures += 1
@@ -263,7 +274,8 @@ class Connection:
         self.is_live = True
         self._fetched_s = self._ports.now_s()
         if self._cache is not None:
-            await self._cache.write(tools)
+            with measured(CACHE_WRITE):
+                await self._cache.write(tools)
 
     async def _publish(self, tools: Sequence[JsonObject]) -> None:
         inventory, digest, routes, presented = await anyio.to_thread.run_sync(
@@ -272,21 +284,27 @@ class Connection:
         now = self.published
         if now is not None and now.digest == digest and not now.generation.is_closing:
             return
-        generation = await open_generation(
-            self._ports.tasks,
-            inventory,
-            routes,
-            self.pool,
-            self._guard,
-            self._files,
-            self._refresh_after_sign_in,
-        )
+        try:
+            generation = await open_generation(
+                self._ports.tasks,
+                inventory,
+                routes,
+                self.pool,
+                self._guard,
+                self._files,
+                self._refresh_after_sign_in,
+            )
+        except OSError as exc:
+            logger.warning("the apps cannot be served: %s", exc)
+            self._failures += 1
+            raise AppsUnavailable("no port can be opened") from exc
         self._served += 1
+        self._ports.served.add(generation)
         self._ports.tasks.start_soon(self._see_off, generation)
         lease = generation.lease()
         if self._over:
             lease.release()
-            raise AppsUnavailable("the sign-in has changed")
+            raise AppsUnavailable(SIGN_IN_CHANGED)
         before, self._lease = self._lease, lease
         self.published = Published(
             generation, digest, presented, {route.server: route for route in routes}
@@ -323,6 +341,7 @@ class Connection:
 
     async def _see_off(self, generation: Generation) -> None:
         await generation.ended()
+        self._ports.served.discard(generation)
         self._served -= 1
         self._close_pool_if_idle()
 

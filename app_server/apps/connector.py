@@ -109,7 +109,7 @@ class ConnectorServer:
         async with session.call() as upstream:
             arguments = await self._with_files(call)
             # From here on the call may finish, whatever becomes of the credentials.
-            self._backing.check()
+            await self._backing.settle()
             result = await upstream.request(
                 "tools/call",
                 call.params(arguments),

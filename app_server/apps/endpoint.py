@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
+from app_server.mcp_wire.http.authorized import Tokens
+
 DEFAULT_BASE_URL = "https://chatgpt.com/backend-api"
 
 DEBUG_TOKEN_VARIABLE = "CODEX_CONNECTORS_TOKEN"
@@ -29,6 +31,8 @@ class UpstreamTarget:
     """Of every request."""
     elicitation: bool = False
     """Whether we declare that users can be asked, beyond `openai/form`."""
+    tokens: Tokens | None = field(default=None, repr=False)
+    """Who the requests are from, unless the headers say it."""
 
 
 def apps_endpoint(chatgpt_base_url: str) -> str:
@@ -43,19 +47,27 @@ def apps_endpoint(chatgpt_base_url: str) -> str:
 
 def upstream_target(
     chatgpt_base_url: str,
-    token: SecretStr,
+    token: SecretStr | Tokens,
     *,
     account_id: str | None = None,
     sku: str | None = None,
     elicitation: bool = False,
 ) -> UpstreamTarget:
-    """Describe an account at the endpoint; a blank `sku` counts as none."""
-    headers = {"Authorization": SecretStr(f"Bearer {token.get_secret_value()}")}
+    """Describe an account at the endpoint; a blank `sku` counts as none.
+
+    `token` is one that stays as it is, or where the one of the moment comes from.
+    """
+    headers: dict[str, SecretStr] = {}
+    tokens: Tokens | None = None
+    if isinstance(token, SecretStr):
+        headers["Authorization"] = SecretStr(f"Bearer {token.get_secret_value()}")
+    else:
+        tokens = token
     if account_id:
         headers["ChatGPT-Account-ID"] = SecretStr(account_id)
     if sku is not None and sku.strip():
         headers["X-OpenAI-Product-Sku"] = SecretStr(sku.strip())
-    return UpstreamTarget(apps_endpoint(chatgpt_base_url), headers, elicitation)
+    return UpstreamTarget(apps_endpoint(chatgpt_base_url), headers, elicitation, tokens)
 
 
 def debug_token(environ: Mapping[str, str]) -> SecretStr | None:

@@ -99,7 +99,7 @@ class PinnedFiles(Protocol):
     """The files of one instance of an environment, behind the sandbox of one turn.
 
     Every path is resolved inside of the sandbox, links and `..` included: what leads out of what
-    the profile allows is refused there, by the process that opens it.
+    the profile allows is refused there, in the opening itself.
     """
 
     async def metadata(self, path: str) -> FileMetadata:

@@ -125,7 +125,8 @@ async def open_session(
         UpstreamError: it cannot be opened.
     """
     headers = {name: value.get_secret_value() for name, value in target.headers.items()}
-    http = open_http(target.url, headers, post_limit_bytes=MAX_RESPONSE_BYTES)
+    credentials = () if target.tokens is None else (target.tokens,)
+    http = open_http(target.url, headers, *credentials, post_limit_bytes=MAX_RESPONSE_BYTES)
     try:
         async with http as streams, anyio.create_task_group() as tasks:
             session = HostedSession(Dispatcher(*streams), bridge, elicitation=target.elicitation)

@@ -4,6 +4,7 @@ The rest of this room brings the MCP SDK and a web server; most processes never 
 Source: docs/apps.md, "The service".
 """
 
+import gc
 import importlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,6 +16,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import AuthPort, AuthState
+from app_server.apps.plugins import NoPlugins, PluginPort
 from app_server.extension.hooks import Presentation, ToolCall
 from app_server.extension.registration import ContributionContext, Registration
 from protocol.items import UserInput
@@ -39,9 +41,15 @@ class LateApps:
 
     id = "codex_apps"
 
-    def __init__(self, home: Path, instance_of: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        instance_of: Callable[[str], str | None],
+        plugins: PluginPort | None = None,
+    ) -> None:
         """`instance_of` says which instance an environment is now."""
         self._home = home
+        self._plugins = plugins or NoPlugins()
         self._instance_of = instance_of
         self._known = anyio.Event()
         self._wanted = anyio.Event()
@@ -69,7 +77,9 @@ class LateApps:
             unsubscribe()
         try:
             make = await anyio.to_thread.run_sync(_load)
-            service, hooks, clients = make(self._home, auth, base_url, self._instance_of)
+            service, hooks, clients = make(
+                self._home, auth, base_url, self._instance_of, self._plugins
+            )
         except Exception:
             logger.exception("the apps cannot be served")
             self._loaded.set()
@@ -98,6 +108,8 @@ class LateApps:
         """Wait until it is known whose apps they are, for at most LOAD_S."""
         with anyio.move_on_after(LOAD_S):
             await self._known.wait()
+            if self._auth is not None:
+                await self._auth.look()
 
     def give_up(self) -> None:
         """Let nobody wait any more: there will be no apps."""
@@ -130,8 +142,8 @@ class LateApps:
         return account
 
     def plugin_names(self, config: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-        """Return nothing: no plugin declares a connector here."""
-        return {}
+        """Return the plugins in force that declare a connector, by its id."""
+        return self._plugins.app_names(config)
 
     def current_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
         """Return what is published now; never waits."""
@@ -209,15 +221,20 @@ def _load() -> Callable[..., tuple[Any, Any, Any]]:
     turn_hooks = importlib.import_module("app_server.apps.turn_hooks")
     local_files = importlib.import_module("app_server.apps.local_files")
     for_clients = importlib.import_module("app_server.apps.for_clients")
+    # What was imported stays: collections that a large inventory sets off need not look at it, each
+    # time with the event loop standing still. A full one now would do that itself.
+    gc.collect(1)
+    gc.freeze()
 
     def make(
         home: Path,
         auth: AuthPort,
         base_url: str | None,
         instance_of: Callable[[str], str | None],
+        plugins: PluginPort,
     ) -> tuple[Any, Any, Any]:
         files = local_files.LocalFiles(instance_of)
-        made = service.AppsService(home, auth, files=files, base_url=base_url)
+        made = service.AppsService(home, auth, files=files, base_url=base_url, plugins=plugins)
         return made, turn_hooks.AppsHooks(made), for_clients.ClientApps(made)
 
     return make

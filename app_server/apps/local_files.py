@@ -1,7 +1,7 @@
-"""Files of this machine, for turns whose sandbox lets everything be read.
+"""Files of this machine, as the profile of a turn lets them be read.
 
-Where a sandbox keeps anything from being read, a file would have to be opened by a process inside
-of it; there is none yet, so nothing is read then.
+Where everything may be read the system opens paths. Where something may not, they are walked part
+by part (confined.py), and the place that this leads to decides.
 Source: docs/apps.md, "Files".
 """
 
@@ -9,18 +9,18 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import BinaryIO
 
 import anyio
 import anyio.to_thread
 
+from app_server.apps.confined import CONFINED, look_at, open_file
 from app_server.apps.files import FileMetadata, FileRefused, PinnedFiles, SandboxState
-from protocol.model import Json
+from app_server.apps.readable import readable, reads_everything
 
 LOCAL = "local"
 CHUNK_BYTES = 1024 * 1024
-
-CONFINED = "the sandbox of this turn does not let every file be read"
 
 
 class LocalFiles:
@@ -37,44 +37,34 @@ class LocalFiles:
             raise FileRefused(f"files of environment `{state.environment_id}` cannot be read")
         if state.environment_instance_id != self._instance_of(LOCAL):
             raise FileRefused("the environment is not the one of this turn any more")
-        if not reads_everything(state.permission_profile):
+        if reads_everything(state.permission_profile):
+            yield _Files(os.stat, _open)
+            return
+        rules = await anyio.to_thread.run_sync(
+            readable, state.permission_profile, state.sandbox_cwd
+        )
+        if rules.is_empty:
             raise FileRefused(CONFINED)
-        yield _Files()
-
-
-def reads_everything(profile: Json) -> bool:
-    """Whether a permission profile lets every file be read."""
-    match profile:
-        case {"type": "disabled" | "external"}:
-            return True
-        case {"type": "managed", "file_system": {"entries": list(entries)}}:
-            return any(map(_is_root, entries)) and all(map(_allows, entries))
-    return False
-
-
-def _allows(entry: Json) -> bool:
-    # What is not understood may be a prohibition.
-    return isinstance(entry, dict) and entry.get("access") in ("read", "write")
-
-
-def _is_root(entry: Json) -> bool:
-    match entry:
-        case {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read" | "write"}:
-            return True
-    return False
+        yield _Files(partial(look_at, allows=rules.allows), partial(open_file, allows=rules.allows))
 
 
 class _Files:
+    def __init__(
+        self, look: Callable[[str], os.stat_result], open_: Callable[[str], BinaryIO]
+    ) -> None:
+        self._look = look
+        self._open = open_
+
     async def metadata(self, path: str) -> FileMetadata:
         try:
-            found = await anyio.to_thread.run_sync(os.stat, path)
+            found = await anyio.to_thread.run_sync(self._look, path)
         except (OSError, ValueError) as exc:
             raise FileRefused(_reason(exc)) from None
         return FileMetadata(stat.S_ISREG(found.st_mode), found.st_size)
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         try:
-            async with anyio.wrap_file(await anyio.to_thread.run_sync(_open, path)) as file:
+            async with anyio.wrap_file(await anyio.to_thread.run_sync(self._open, path)) as file:
                 while chunk := await file.read(CHUNK_BYTES):
                     yield chunk
         except (OSError, ValueError) as exc:

@@ -92,6 +92,7 @@ class LocalServer:
         meta = public_part(meta_of(params))
         session = LocalSession.of(context, self.name, self.backing)
         async with session.call() as upstream:
+            await self.backing.settle()
             return await upstream.request(
                 context.method,
                 {**params, "_meta": meta} if "_meta" in params else params,

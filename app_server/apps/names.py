@@ -89,8 +89,10 @@ def _tool_names(connector: Connector, identity: str) -> Mapping[str, AppTool]:
 
 def _tool_base(connector: Connector, name: str) -> str:
     whole = _sanitize(name)
-    for prefix in (_sanitize(connector.name), _sanitize(connector.id)):
-        rest = whole.removeprefix(prefix)
+    for begins in (connector.name, connector.id):
+        if not re.search(r"[A-Za-z0-9]", begins):
+            continue
+        rest = whole.removeprefix(_sanitize(begins))
         if rest and rest != whole:
             return rest
     return whole

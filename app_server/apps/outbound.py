@@ -3,9 +3,10 @@
 Source: docs/apps.md, "The backend".
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import anyio
@@ -15,9 +16,12 @@ from pydantic import SecretStr
 from pydantic_core import from_json
 
 from app_server.apps.account import AuthPort
+from app_server.apps.bearer import Bearer, send_signed
 from app_server.apps.cache import CacheIdentity
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.web import open_web
+from app_server.mcp_wire.errors import NoCredential
+from app_server.mcp_wire.http.authorized import Tokens
 from protocol.model import Json, JsonObject
 
 Owner: TypeAlias = tuple[str, CacheIdentity, str | None]
@@ -39,18 +43,21 @@ class Account:
     identity: CacheIdentity
     headers: Mapping[str, SecretStr] = field(repr=False)
     """Of every request on its behalf."""
+    tokens: Tokens | None = field(default=None, repr=False, compare=False)
+    """Who the requests are from, unless the headers say it."""
 
 
 def account_of(auth: AuthPort) -> Account | None:
     """Return the ChatGPT account that is signed in; None without one."""
-    who = auth.current().credentials
+    state = auth.current()
+    who = state.credentials
     if who is None or not who.is_chatgpt:
         return None
-    headers = {"authorization": SecretStr(f"Bearer {who.token}")}
+    headers: dict[str, SecretStr] = {}
     if who.account_id is not None:
         headers["chatgpt-account-id"] = SecretStr(who.account_id)
     identity = CacheIdentity(who.account_id, who.chatgpt_user_id, who.is_workspace)
-    return Account(identity, headers)
+    return Account(identity, headers, Bearer(auth, state.revision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +105,8 @@ class Conversation:
         Raises:
             BackendFailed
         """
-        request = self._http.build_request("GET", self._url(path), params=query)
-        return await self._ask(request, timeout_s, limit_bytes)
+        build = partial(self._http.build_request, "GET", self._url(path), params=query)
+        return await self._ask(build, timeout_s, limit_bytes)
 
     async def post(
         self,
@@ -115,8 +122,8 @@ class Conversation:
         Raises:
             BackendFailed
         """
-        request = self._http.build_request("POST", self._url(path), json=body, headers=headers)
-        return await self._ask(request, timeout_s, limit_bytes)
+        build = partial(self._http.build_request, "POST", self._url(path), json=body)
+        return await self._ask(build, timeout_s, limit_bytes, headers)
 
     def _url(self, path: str) -> httpx.URL:
         try:
@@ -124,22 +131,35 @@ class Conversation:
         except httpx.InvalidURL:
             raise BackendFailed("chatgpt_base_url is not a URL") from None
 
-    async def _ask(self, request: httpx.Request, timeout_s: float, limit_bytes: int) -> JsonObject:
-        for name, value in self._backend.account.headers.items():
-            request.headers[name] = value.get_secret_value()
+    async def _ask(
+        self,
+        build: Callable[..., httpx.Request],
+        timeout_s: float,
+        limit_bytes: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        account = self._backend.account
+        shared = {name: value.get_secret_value() for name, value in account.headers.items()}
+
+        async def send(signed: Mapping[str, str]) -> httpx.Response:
+            request = build(headers={**(headers or {}), **shared, **signed})
+            return await self._http.send(request, stream=True)
+
         try:
             with anyio.fail_after(timeout_s):
-                content = await self._read(request, limit_bytes)
+                response = await send_signed(account.tokens, send)
+                content = await self._read(response, limit_bytes)
         except TimeoutError:
             raise BackendFailed(f"no answer within {timeout_s:g} s") from None
+        except NoCredential as exc:
+            raise BackendFailed(str(exc)) from None
         except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
             # What it says may have the address in it.
             raise BackendFailed(f"ChatGPT cannot be reached: {type(exc).__name__}") from None
         self.read_bytes += len(content)
         return await anyio.to_thread.run_sync(_parse, content)
 
-    async def _read(self, request: httpx.Request, limit_bytes: int) -> bytes:
-        response = await self._http.send(request, stream=True)
+    async def _read(self, response: httpx.Response, limit_bytes: int) -> bytes:
         try:
             if not response.is_success:
                 raise BackendFailed(f"HTTP status {response.status_code}")

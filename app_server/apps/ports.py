@@ -75,3 +75,6 @@ class AuthGuard(Protocol):
 
     def holds(self) -> bool:
         """Whether they are still the current ones."""
+
+    async def settle(self) -> None:
+        """Find out whether they are; `holds` says it from then on."""

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.abc
 import anyio.to_thread
-from pydantic import SecretStr
 
 from app_server.apps.account import AuthPort, AuthState, Signed
+from app_server.apps.bearer import SIGN_IN_CHANGED, Bearer
 from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.connection import (
     Connection,
@@ -30,7 +30,9 @@ from app_server.apps.connection import (
 from app_server.apps.endpoint import UpstreamTarget, debug_token, upstream_target
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files import FilesPort, FileSupport
+from app_server.apps.generation import Generation
 from app_server.apps.inventory import Connector
+from app_server.apps.plugins import InstalledPlugin, NoPlugins, PluginPort
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.settings import AppsSettings
@@ -46,11 +48,16 @@ ID = "codex_apps"
 MAX_CONNECTIONS = 8
 """Of one sign-in, for settings that differ; the one that was longest without use makes room."""
 
+MAX_SIGN_INS = 3
+"""That may follow each other while somebody waits for apps."""
+
 MAX_THREADS = 4096
 """Whose servers are remembered, for what their items show."""
 
 END_S = 5.0
 """For generations to end at the shutdown."""
+
+NO_NAMES: Mapping[str, Sequence[str]] = {}
 
 Settings: TypeAlias = Mapping[str, Any]
 """The settings in force, as config.toml has them."""
@@ -66,6 +73,7 @@ class AppsService:
         *,
         files: FilesPort | None = None,
         base_url: str | None = None,
+        plugins: PluginPort | None = None,
         environ: Mapping[str, str] = os.environ,
         now_s: Callable[[], float] = anyio.current_time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -81,6 +89,7 @@ class AppsService:
         self._auth = auth
         self._files = files
         self._base_url = base_url
+        self._plugins = plugins or NoPlugins()
         self._debug_token = debug_token(environ)
         self._now_s = now_s
         self._sleep = sleep
@@ -101,16 +110,13 @@ class AppsService:
                     anyio.Lock(),
                     templates,
                     self._bump,
+                    served := set[Generation](),
                     self._now_s,
                     self._sleep,
                 )
                 task_status.started()
                 await self._ending.wait()
-                generations = [
-                    connection.published.generation
-                    for connection in self._connections.values()
-                    if connection.published is not None
-                ]
+                generations = tuple(served)
                 self._drop_connections()
                 with anyio.move_on_after(END_S, shield=True):
                     async with anyio.create_task_group() as closing:
@@ -129,7 +135,7 @@ class AppsService:
 
     def revision(self) -> int:
         """Return a number that grows whenever `contribute` would say something else."""
-        return self._publications + self._auth.current().revision
+        return self._publications + self._auth.current().revision + self._plugins.revision()
 
     def _bump(self) -> None:
         self._publications += 1
@@ -184,9 +190,26 @@ class AppsService:
             AppsUnavailable, ConfigError
         """
         settings = AppsSettings.read(config)
-        connection = self._connection(settings) if settings.serves_mcp else None
-        if connection is not None:
-            await connection.first()
+        if settings.serves_mcp:
+            await self._answered(settings, Connection.first)
+
+    def verify_plugin_install(
+        self, plugin: InstalledPlugin, config: Settings, requirements: Settings
+    ) -> bool | None:
+        """Say whether all connectors of a plugin are there; no network.
+
+        None: it is not of a hosted catalog, or declares no connector.
+
+        Raises:
+            ConfigError
+        """
+        if plugin.remote_plugin_id is None or not plugin.app_ids:
+            return None
+        snapshot = self.current_snapshot(config, requirements)
+        if snapshot is None:
+            return False
+        with snapshot:
+            return set(plugin.app_ids) <= {one.id for one in snapshot.all_connectors}
 
     async def known_connectors(self, config: Settings) -> Sequence[Connector]:
         """Return the connectors with a real tool, as published or kept on disk; asks nobody.
@@ -206,11 +229,23 @@ class AppsService:
         requirements: Settings,
         question: Callable[[Connection], Awaitable[Published]],
     ) -> Snapshot | None:
-        connection = self._connection(AppsSettings.read(config))
-        if connection is None:
-            return None
-        published = await question(connection)
-        return self._snapshot(connection, published, config, requirements)
+        answered = await self._answered(AppsSettings.read(config), question)
+        return None if answered is None else self._snapshot(*answered, config, requirements)
+
+    async def _answered(
+        self, settings: AppsSettings, question: Callable[[Connection], Awaitable[Published]]
+    ) -> tuple[Connection, Published] | None:
+        """Ask a connection, and the next one if the sign-in changes; None without apps."""
+        for _ in range(MAX_SIGN_INS):
+            connection = self._connection(settings)
+            if connection is None:
+                return None
+            try:
+                return connection, await question(connection)
+            except AppsUnavailable:
+                if self._connections.get(connection.key) is connection:
+                    raise
+        raise AppsUnavailable(SIGN_IN_CHANGED)
 
     def _snapshot(
         self,
@@ -218,10 +253,13 @@ class AppsService:
         published: Published,
         config: Settings,
         requirements: Settings,
+        plugin_names: Mapping[str, Sequence[str]] = NO_NAMES,
     ) -> Snapshot:
         policy = AppsPolicy.read(config, requirements)
         origin = _origin(connection.key.url)
-        return Snapshot(published, policy, origin, is_live=connection.is_live)
+        return Snapshot(
+            published, policy, origin, is_live=connection.is_live, plugin_names=plugin_names
+        )
 
     # Servers for threads.
 
@@ -242,7 +280,11 @@ class AppsService:
             if connection is None or published is None:
                 return []
             with self._snapshot(
-                connection, published, context.config, context.requirements
+                connection,
+                published,
+                context.config,
+                context.requirements,
+                self._plugins.app_names(context.config, context.thread_id),
             ) as snapshot:
                 return snapshot.registrations()
         except ConfigError as exc:
@@ -286,7 +328,7 @@ class AppsService:
             return None
         target = upstream_target(
             self._base_url or settings.base_url,
-            self._debug_token or SecretStr(who.token),
+            self._debug_token or Bearer(self._auth, state.revision),
             account_id=who.account_id,
             sku=settings.sku,
             elicitation=settings.auth_elicitation,
@@ -318,7 +360,7 @@ class AppsService:
         if self._files is None:
             return None
         api = (self._base_url or settings.base_url).rstrip("/")
-        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers)))
+        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers, target.tokens)))
 
 
 def _origin(url: str) -> str:

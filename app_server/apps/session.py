@@ -72,6 +72,15 @@ class Backing:
         if not self.guard.holds():
             raise MCPError(INTERNAL_ERROR, OUTDATED)
 
+    async def settle(self) -> None:
+        """Do the same, right before something is sent: other processes may sign out as well.
+
+        Raises:
+            MCPError: see `check`.
+        """
+        await self.guard.settle()
+        self.check()
+
 
 class LocalSession:
     """A DownstreamPeer, and the one place that its calls go through."""

@@ -18,13 +18,21 @@ class Snapshot:
     """A generation, leased; use it as a context, or call `release`."""
 
     def __init__(
-        self, published: Published, policy: AppsPolicy, origin: str, *, is_live: bool
+        self,
+        published: Published,
+        policy: AppsPolicy,
+        origin: str,
+        *,
+        is_live: bool,
+        plugin_names: Mapping[str, Sequence[str]],
     ) -> None:
+        """`plugin_names` are display names of plugins by connector id."""
         self.is_live = is_live
         """Whether it was fetched since the sign-in or the start, not read from disk."""
         self.policy = policy
         self._published = published
         self._origin = origin
+        self._plugin_names = plugin_names
         self._lease = published.generation.lease()
 
     @property
@@ -57,7 +65,7 @@ class Snapshot:
         return registrations(
             published.generation,
             self.policy,
-            {},
+            self._plugin_names,
             origin=self._origin,
             presented=published.presented,
         )

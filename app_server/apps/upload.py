@@ -15,7 +15,10 @@ import httpx
 from pydantic import SecretStr
 from pydantic_core import from_json
 
+from app_server.apps.bearer import send_signed
 from app_server.apps.web import is_literal_loopback, open_web
+from app_server.mcp_wire.errors import NoCredential
+from app_server.mcp_wire.http.authorized import Tokens
 from protocol.model import JsonObject
 
 REQUEST_S = 60.0
@@ -43,7 +46,9 @@ class UploadTarget:
     api: str
     """Its address, without a slash at the end."""
     headers: Mapping[str, SecretStr] = field(repr=False)
-    """Who uploads; sent to `api` and nowhere else."""
+    """Sent to `api` and nowhere else."""
+    tokens: Tokens | None = field(default=None, repr=False)
+    """Who uploads, unless the headers say it; shown to `api` and nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Uploads:
             headers={"x-ms-blob-type": "BlockBlob", "content-length": str(content.size)},
             content=content.chunks(),
         )
-        async with _answer(http, request):
+        async with _answer(http.send(request, stream=True)):
             pass
 
     async def _finish(self, http: httpx.AsyncClient, file_id: str) -> JsonObject:
@@ -129,13 +134,15 @@ class Uploads:
             await self._sleep(RETRY_S)
 
     async def _ask(self, http: httpx.AsyncClient, path: str, body: JsonObject) -> JsonObject:
-        request = http.build_request(
-            "POST",
-            f"{self._target.api}/{path}",
-            headers={key: value.get_secret_value() for key, value in self._target.headers.items()},
-            json=body,
-        )
-        async with _answer(http, request) as response:
+        shared = {key: value.get_secret_value() for key, value in self._target.headers.items()}
+
+        async def send(signed: Mapping[str, str]) -> httpx.Response:
+            url, headers = f"{self._target.api}/{path}", {**shared, **signed}
+            return await http.send(
+                http.build_request("POST", url, headers=headers, json=body), stream=True
+            )
+
+        async with _answer(send_signed(self._target.tokens, send)) as response:
             content = b""
             async for chunk in response.aiter_bytes():
                 content += chunk
@@ -151,11 +158,11 @@ class Uploads:
 
 
 @asynccontextmanager
-async def _answer(http: httpx.AsyncClient, request: httpx.Request) -> AsyncIterator[httpx.Response]:
-    """Send a request; the context has `REQUEST_S`, and a 2xx answer that has not been read."""
+async def _answer(sending: Awaitable[httpx.Response]) -> AsyncIterator[httpx.Response]:
+    """Wait for an answer; the context has `REQUEST_S`, and a 2xx answer that was not read."""
     try:
         with anyio.fail_after(REQUEST_S):
-            response = await http.send(request, stream=True)
+            response = await sending
             try:
                 if not response.is_success:
                     raise UploadFailed(
@@ -166,6 +173,8 @@ async def _answer(http: httpx.AsyncClient, request: httpx.Request) -> AsyncItera
                 await response.aclose()
     except TimeoutError:
         raise UploadFailed(f"the file store did not answer within {REQUEST_S:g} s") from None
+    except NoCredential as exc:
+        raise UploadFailed(str(exc)) from None
     except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
         # What it says may have the address in it, and that may be signed.
         raise UploadFailed(f"the file store cannot be reached: {type(exc).__name__}") from None

@@ -101,6 +101,7 @@ class UpstreamPool:
                 await self._over.wait()
             finally:
                 self._end_all()
+        logger.debug("sessions with the apps, in all: %s", self.counters)
 
     def shut_down(self) -> None:
         """Begin to close everything; `run` returns when that is done."""

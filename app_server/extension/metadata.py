@@ -19,6 +19,7 @@ MAX_IDENTITY_BYTES = 256
 MAX_FORM_META_BYTES = 4096
 MAX_FORM_META_KEYS = 8
 MAX_LABELS = 8
+MAX_PLUGIN_ID_CHARS = 512
 MAX_LABEL_CHARS = 256
 
 _LABEL_KEY = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -144,6 +145,8 @@ class RuntimeMetadata(_Closed):
         tuple[Text, ...], AfterValidator(_sorted_set), Field(max_length=64)
     ] = ()
     """The plugins that it belongs to; the model is told with each tool."""
+    plugin_id: Annotated[Text, StringConstraints(max_length=MAX_PLUGIN_ID_CHARS)] | None = None
+    """The plugin that brought it, for items, status lists and `_meta` of calls."""
     client_meta_names: Annotated[tuple[Text, ...], Field(max_length=4)] = ()
     """Whose `mcpMetaByServer` entries apply as well, weakest first; its own comes last."""
     trusts_effective_input: bool = False
@@ -159,6 +162,16 @@ class RuntimeMetadata(_Closed):
     def of_tool(self, name: str) -> ToolMetadata:
         """Return what is said of a tool, by raw name; nothing is the default."""
         return self.tools.get(name, _NOTHING)
+
+    def of_named_tool(self, name: str) -> ToolMetadata:
+        """Return what is said of a tool that a server names itself.
+
+        That is its raw name, or an alias that no other tool has; nothing is the default.
+        """
+        if name in self.tools:
+            return self.tools[name]
+        found = [tool for tool in self.tools.values() if name in tool.search_aliases]
+        return found[0] if len(found) == 1 else _NOTHING
 
 
 _NOTHING = ToolMetadata.model_construct()

@@ -112,7 +112,7 @@ class AccountHandlers:
                     await self._accounts.refresh()
                 except AccountError as exc:
                     logger.warning("the token was not renewed: %s", exc)
-            state = await self._accounts.load()
+            state = await self._accounts.look()
             config = await self._configuration.read()
             provider = read_providers(config).get(default_provider_id(config))
         # As in the reference: an account that cannot be used any more is none.
@@ -133,7 +133,7 @@ class AccountHandlers:
         """Sign in, or begin to."""
         with config_failures():
             settings = read_account_settings(await self._configuration.read())
-            current = (await self._accounts.load()).credentials
+            current = (await self._accounts.look()).credentials
         if isinstance(params, ChatgptAuthTokensLoginAccountParams):
             return await self._use_supplied(context, params, settings)
         if current is not None and current.kind == "chatgptAuthTokens":
@@ -318,8 +318,8 @@ class AccountHandlers:
     def _changed(self, state: AuthState) -> None:
         if self._asked_for:
             return
-        # The first revision that nobody asked for is what was stored: no news.
-        if state.revision > 1 and _news(state) != self._told:
+        # What is found when the store is opened is no news.
+        if self._accounts.is_loaded and _news(state) != self._told:
             self._tell_account()
         self._told = _news(state)
 

@@ -22,6 +22,10 @@ class AppsSnapshot(Protocol):
     def apps(self) -> Sequence[Connector]:
         """The connectors with a real tool, by id."""
 
+    @property
+    def all_connectors(self) -> Sequence[Connector]:
+        """Those too that can only be linked."""
+
     def release(self) -> None:
         """Give it back; called once."""
 

@@ -1,12 +1,11 @@
 """app/read and app/installed: details of some apps, and which apps there are tools of."""
 
-import logging
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 
 from app_server.apps.directory import installed_apps
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory import Connector
+from app_server.apps.measured import READ, measured
 from app_server.handlers.apps_port import AppsPort
 from app_server.handlers.apps_terms import AppPorts, AppTerms, read_terms
 from app_server.rpc.context import Handler, RequestContext
@@ -17,8 +16,6 @@ from protocol.apps import (
     AppsReadResponse,
 )
 from protocol.errors import internal_error, invalid_params
-
-logger = logging.getLogger(__name__)
 
 MAX_IDS = 100
 """Of one app/read, repeated ones included."""
@@ -49,13 +46,13 @@ class AppReadHandlers:
         terms = await read_terms(self._ports, apps, params.thread_id)
         if terms.backend is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
-        began = perf_counter()
-        try:
-            found = await apps.backend.details(terms.backend, ids, tools=params.include_tools)
-        except AppsUnavailable as exc:
-            raise internal_error(f"failed to read app metadata: {exc}", "appsUnavailable") from exc
-        duration_ms = (perf_counter() - began) * 1000
-        logger.debug("read apps=%d found=%d duration_ms=%.2f", len(ids), len(found), duration_ms)
+        with measured(READ) as measurement:
+            try:
+                found = await apps.backend.details(terms.backend, ids, tools=params.include_tools)
+            except AppsUnavailable as exc:
+                text = f"failed to read app metadata: {exc}"
+                raise internal_error(text, "appsUnavailable") from exc
+            measurement.tags |= {"apps": str(len(ids)), "found": str(len(found))}
         return AppsReadResponse(
             apps=[
                 found[id_].shown(

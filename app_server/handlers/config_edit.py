@@ -13,14 +13,15 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
 KeyPath = Sequence[str]
+Scalar = str | bool
 
 
 class NotEditable(Exception):
     """The text has a form in which the value cannot be set without touching something else."""
 
 
-def set_value(text: str, path: KeyPath, value: str) -> str:
-    """Return TOML text in which a string stands at a path, and nothing else means anything else.
+def set_value(text: str, path: KeyPath, value: Scalar) -> str:
+    """Return TOML text in which a value stands at a path, and nothing else means anything else.
 
     A table that is missing is put at the end; a value, or an inline table, that is there is changed
     in its place.
@@ -31,7 +32,7 @@ def set_value(text: str, path: KeyPath, value: str) -> str:
     """
     wanted = tomllib.loads(text)
     _put(wanted, path, value)
-    ways: Sequence[Callable[[str, KeyPath, str], str]] = (_append, _insert)
+    ways: Sequence[Callable[[str, KeyPath, Scalar], str]] = (_append, _insert)
     for way in ways:
         try:
             edited = way(text, path, value)
@@ -43,7 +44,46 @@ def set_value(text: str, path: KeyPath, value: str) -> str:
     raise NotEditable(f"cannot set `{'.'.join(path)}` in the form that it has")
 
 
-def _put(document: dict[str, Any], path: KeyPath, value: str) -> None:
+def remove_table(text: str, path: KeyPath) -> str:
+    """Return TOML text without the table at a path, in which nothing else means anything else.
+
+    Comments inside of the table go with it. A text without the table is returned as it is.
+
+    Raises:
+        tomllib.TOMLDecodeError: the text is not TOML.
+        NotEditable: a way to do it was not found.
+    """
+    wanted = tomllib.loads(text)
+    above: Any = wanted
+    for key in path[:-1]:
+        above = above.get(key) if isinstance(above, dict) else None
+    if not isinstance(above, dict) or path[-1] not in above:
+        return text
+    del above[path[-1]]
+    try:
+        edited = _remove(text, path)
+        if _without_empty(tomllib.loads(edited), path) == _without_empty(wanted, path):
+            return edited
+    except (TOMLKitError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise NotEditable(f"cannot remove `{'.'.join(path)}` in the form that it has") from exc
+    raise NotEditable(f"cannot remove `{'.'.join(path)}` in the form that it has")
+
+
+def _remove(text: str, path: KeyPath) -> str:
+    document = tomlkit.parse(text)
+    table: Any = document
+    for key in path[:-1]:
+        table = table[key]
+    del table[path[-1]]
+    return tomlkit.dumps(document)
+
+
+def _without_empty(document: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+    """Drop the outermost table if it is empty: without members it may have lost its header."""
+    return {key: value for key, value in document.items() if key != path[0] or value}
+
+
+def _put(document: dict[str, Any], path: KeyPath, value: Scalar) -> None:
     for key in path[:-1]:
         document = document.setdefault(key, {})
         if not isinstance(document, dict):
@@ -51,7 +91,7 @@ def _put(document: dict[str, Any], path: KeyPath, value: str) -> None:
     document[path[-1]] = value
 
 
-def _append(text: str, path: KeyPath, value: str) -> str:
+def _append(text: str, path: KeyPath, value: Scalar) -> str:
     document = tomlkit.document()
     table: Any = document
     for depth, key in enumerate(path[:-1], start=2):
@@ -64,7 +104,7 @@ def _append(text: str, path: KeyPath, value: str) -> str:
     return f"{text}{missing}{end if text else ''}{addition}"
 
 
-def _insert(text: str, path: KeyPath, value: str) -> str:
+def _insert(text: str, path: KeyPath, value: Scalar) -> str:
     document = tomlkit.parse(text)
     table: Any = document
     for key in path[:-1]:

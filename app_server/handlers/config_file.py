@@ -8,7 +8,7 @@ import importlib
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,15 @@ class ConfigFile:
         """
         keys = ("mcp_servers", tool.server, "tools", tool.tool, "approval_mode")
         async with self._writing:
-            await anyio.to_thread.run_sync(partial(_write, self._file, keys, "approve", keys[:2]))
+            values = [(keys, "approve")]
+            await anyio.to_thread.run_sync(partial(_set, self._file, values, keys[:2]))
 
-    async def write(self, keys: Sequence[str], value: str) -> None:
-        """Set a string at a path; a file that is not there is made, for its owner alone.
+    async def write(self, keys: Sequence[str], value: str | bool) -> None:
+        """Set a value at a path; see `write_all`."""
+        await self.write_all([(keys, value)])
+
+    async def write_all(self, values: Sequence[tuple[Sequence[str], str | bool]]) -> None:
+        """Set values at paths, all or none; a file that is not there is made, for its owner alone.
 
         Cancelling waits for a write that has begun.
 
@@ -49,11 +54,41 @@ class ConfigFile:
             NotRecorded: the file cannot be read, changed or written; it is as it was.
         """
         async with self._writing:
-            await anyio.to_thread.run_sync(partial(_write, self._file, keys, value))
+            await anyio.to_thread.run_sync(partial(_set, self._file, values))
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Take away the table at a path; one that is not there is no failure.
+
+        Raises:
+            NotRecorded: see `write_all`.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_remove, self._file, keys))
+
+
+def _set(
+    file: Path,
+    values: Sequence[tuple[Sequence[str], str | bool]],
+    needed: Sequence[str] | None = None,
+) -> None:
+    def edited(edit: Any, text: str) -> str:
+        for keys, value in values:
+            text = edit.set_value(text, keys, value)
+        return text
+
+    _write(file, edited, needed)
+
+
+def _remove(file: Path, keys: Sequence[str]) -> None:
+    def edited(edit: Any, text: str) -> str:
+        without: str = edit.remove_table(text, keys)
+        return without
+
+    _write(file, edited, keys)
 
 
 def _write(
-    file: Path, keys: Sequence[str], value: str, needed: Sequence[str] | None = None
+    file: Path, edited: Callable[[Any, str], str], needed: Sequence[str] | None = None
 ) -> None:
     # A link stays a link: what it leads to is replaced.
     path = Path(os.path.realpath(file))
@@ -65,7 +100,7 @@ def _write(
             return
         edit = importlib.import_module("app_server.handlers.config_edit")
         try:
-            text: str = edit.set_value(config.text, keys, value)
+            text = edited(edit, config.text)
         except edit.NotEditable as exc:
             raise NotRecorded(f"{path}: {exc}") from exc
         _replace(path, config.text.encode(), text.encode())

@@ -15,7 +15,7 @@ from app_server.handlers.app_views import RESOURCES, AppServers, AppViews, is_of
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
 from app_server.mcp.auth_status import AuthProbe
-from app_server.mcp.calls import blocks_of, bounded_result, without_effective_input
+from app_server.mcp.calls import blocks_of, bounded_result, client_part, without_effective_input
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, ServerConfig, read_mcp_settings
 from app_server.mcp.connections import ServerSet
@@ -169,7 +169,7 @@ class McpHandlers:
         self, context: RequestContext, params: McpResourceReadParams
     ) -> McpResourceReadResponse:
         """Read a resource over the thread's connection, or over one of its own."""
-        meta = params.meta
+        meta = None if params.meta is None else client_part(params.meta)
         if params.thread_id is not None:
             meta = {**(meta or {}), "threadId": params.thread_id}
 
@@ -302,6 +302,7 @@ def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         {
             "name": entry.config.name,
             "runtimeStatus": entry.status if of_thread else None,
+            "pluginId": entry.config.metadata.plugin_id,
             "httpOrigin": origin(entry.config),
             "serverInfo": _server_info(entry.listing.server_info),
             "serverCapabilities": entry.listing.capabilities,
@@ -342,7 +343,7 @@ def _request_meta(meta: Json, doing: str) -> JsonObject:
             f"{doing}: MCP tool request _meta must be a JSON object, got {to_json(meta).decode()}",
             "mcpBadArguments",
         )
-    return dict(meta)
+    return client_part(meta)
 
 
 async def _ignore_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -18,6 +18,7 @@ from app_server.handlers.thread_view import (
     turns_of_log,
     turns_of_state,
 )
+from app_server.plugins.contributor import Plugins, roots_of
 from app_server.requirements import requirements_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
@@ -93,6 +94,7 @@ class ThreadPorts:
     hub: Hub
     configuration: Configuration
     clock: Clock
+    plugins: Plugins
 
 
 class ThreadHandlers:
@@ -104,6 +106,7 @@ class ThreadHandlers:
         self._hub = ports.hub
         self._configuration = ports.configuration
         self._clock = ports.clock
+        self._plugins = ports.plugins
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -132,10 +135,15 @@ class ThreadHandlers:
             settings, replaced = with_required(
                 initial_settings(config, cwd, overrides_of(params, cwd)), requirements
             )
+            thread_id = self._clock.new_id()
+            chosen = [
+                root.model_dump(mode="json") for root in params.selected_capability_roots or ()
+            ]
+            problems = await self._plugins.select(thread_id, roots_of(chosen))
             session = await self._sessions.start(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
-                    thread_id=self._clock.new_id(),
+                    thread_id=thread_id,
                     settings=settings,
                     source=SOURCE,
                     cli_version=PROTOCOL_VERSION,
@@ -144,12 +152,13 @@ class ThreadHandlers:
                     base_instructions=params.base_instructions,
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
+                    selected_capability_roots=chosen or None,
                 ),
                 config,
             )
         thread = self._thread(session)
         context.after_answer(partial(self._announce_start, context, session, thread, params))
-        warnings = (*requirements.warnings, *replaced)
+        warnings = (*requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
         return ThreadStartResponse(**_members(session, thread))
 
@@ -196,7 +205,9 @@ class ThreadHandlers:
             settings = with_overrides(state.settings, overrides_of(params, cwd), config.view())
             requirements = requirements_of(config)
             settings, replaced = with_required(settings, requirements)
-            warnings.extend((*requirements.warnings, *replaced))
+            roots = roots_of(state.created.selected_capability_roots or ())
+            problems = await self._plugins.select(thread_id, roots)
+            warnings.extend((*requirements.warnings, *replaced, *problems))
             return config, settings
 
         with (

@@ -50,6 +50,8 @@ class CallOrigin:
     turn_metadata: JsonObject
     sandbox_state: JsonObject | None = None
     """For a server that asked for it."""
+    plugin_id: str | None = None
+    """The plugin that brought the server."""
 
 
 def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObject:
@@ -58,17 +60,25 @@ def request_meta(origin: CallOrigin, client_meta: Mapping[str, Json]) -> JsonObj
     `client_meta` is what the client gave for this server; reserved keys are dropped from it, and
     ours are written over what is left. The transport adds `progressToken`.
     """
-    meta = {key: value for key, value in client_meta.items() if not _is_reserved(key)}
+    meta = client_part(client_meta)
     meta["callId"] = origin.call_id
+    meta["codex/toolCallId"] = origin.call_id
     meta["x-codex-turn-metadata"] = origin.turn_metadata
     meta["threadId"] = origin.thread_id
     meta["sessionId"] = origin.thread_id
     meta["windowId"] = f"{origin.thread_id}:0"
     if origin.item_id is not None:
         meta["itemId"] = origin.item_id
+    if origin.plugin_id is not None:
+        meta["plugin_id"] = origin.plugin_id
     if origin.sandbox_state is not None:
         meta |= dict.fromkeys(SANDBOX_CAPABILITIES, origin.sandbox_state)
     return meta
+
+
+def client_part(meta: Mapping[str, Json]) -> JsonObject:
+    """Return of a client's `_meta` what a server gets: everything but reserved keys."""
+    return {key: value for key, value in meta.items() if not _is_reserved(key)}
 
 
 def _is_reserved(key: str) -> bool:

@@ -15,6 +15,7 @@ from app_server.config import Config, ConfigError
 from app_server.extension.registration import ContributionContext, Mode, Registration, Tier
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.config import HttpTransport, McpSettings, ServerConfig, parse_server
+from app_server.requirements import ServerIdentity, requirements_of
 
 logger = logging.getLogger(__name__)
 
@@ -36,30 +37,44 @@ class Resolution:
 
 
 def resolve_servers(
-    configured: Mapping[str, ServerConfig], registrations: Sequence[Registration]
+    configured: Mapping[str, ServerConfig],
+    registrations: Sequence[Registration],
+    config: Config | None = None,
 ) -> Resolution:
-    """Choose one server for each name; a registration without sense is left out, and logged."""
+    """Choose one server for each name; a registration without sense is left out, and logged.
+
+    `config` are the settings in force: what is registered below the runtime tier is bound by an
+    administrator's demands, and signed in to, as if it were configured.
+    """
+    demanded = None if config is None else requirements_of(config).servers
     tiers: dict[str, dict[Tier, ServerConfig]] = {
         name: {Tier.CONFIGURED: config} for name, config in configured.items()
     }
     conflicts: list[Conflict] = []
     for registration in registrations:
         try:
-            config = _effective(registration)
+            if registration.tier is Tier.RUNTIME:
+                server = _effective(registration, None, None)
+            else:
+                server = _effective(registration, demanded, config)
         except ConfigError as exc:
             logger.warning("a registration of %r makes no sense: %s", registration.name, exc)
             continue
-        of_name = tiers.setdefault(config.name, {})
+        of_name = tiers.setdefault(server.name, {})
         taken = registration.tier in of_name
         if taken:
-            conflicts.append(Conflict(config.name, registration.tier))
+            conflicts.append(Conflict(server.name, registration.tier))
         if not taken or registration.tier is Tier.RUNTIME:
-            of_name[registration.tier] = config
+            of_name[registration.tier] = server
     return Resolution({name: _winner(tiers[name]) for name in sorted(tiers)}, conflicts)
 
 
-def _effective(registration: Registration) -> ServerConfig:
-    config = parse_server(registration.name, registration.config)
+def _effective(
+    registration: Registration,
+    demanded: Mapping[str, ServerIdentity] | None,
+    everyone: Config | None,
+) -> ServerConfig:
+    config = parse_server(registration.name, registration.config, demanded, everyone)
     transport = config.transport
     if registration.bearer is not None and isinstance(transport, HttpTransport):
         transport = replace(transport, bearer=registration.bearer)
@@ -100,7 +115,7 @@ class ServerCatalog:
         context = ContributionContext(mode, config.document, self._thread_id, demanded)
         contributions = self._registry.contributions(context)
         self._revisions = contributions.revisions
-        resolution = resolve_servers(configured.servers, contributions.registrations)
+        resolution = resolve_servers(configured.servers, contributions.registrations, config)
         for conflict in resolution.conflicts:
             logger.warning(
                 "MCP server %s: registered twice (%s)", conflict.name, conflict.tier.name.lower()

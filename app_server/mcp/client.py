@@ -46,6 +46,9 @@ MCP_VERSION = "2025-06-18"
 OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
 """What a server may answer with instead."""
 
+OPENAI_FORM = "openai/form"
+"""An extension, its method, and the mode of its questions: forms with any schema."""
+
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
 
 
@@ -118,12 +121,15 @@ class McpClient:
         Raises:
             PeerError, TransportClosed, RequestTimedOut
         """
-        can_elicit = self._owner.can_elicit
+        asked: JsonObject = {
+            "elicitation": {"form": {}, "url": {}},
+            "extensions": {OPENAI_FORM: {}},
+        }
         hello = await self._dispatcher.call(
             "initialize",
             {
                 "protocolVersion": MCP_VERSION,
-                "capabilities": {"elicitation": {"form": {}, "url": {}}} if can_elicit else {},
+                "capabilities": asked if self._owner.can_elicit else {},
                 "clientInfo": CLIENT_INFO,
             },
             timeout_s=self._introduction_s,
@@ -144,7 +150,9 @@ class McpClient:
         """Answer a request of the server."""
         if method == "ping":
             return {}
-        if method == "elicitation/create" and self._owner.can_elicit:
+        if method in ("elicitation/create", OPENAI_FORM) and self._owner.can_elicit:
+            if method == OPENAI_FORM:
+                params = {**params, "mode": OPENAI_FORM}
             try:
                 return await self._owner.elicit(params)
             except BadQuestion as exc:

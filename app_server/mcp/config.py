@@ -250,14 +250,25 @@ def read_mcp_settings(config: Config) -> McpSettings:
     )
 
 
-def parse_server(name: str, table: Mapping[str, Json]) -> ServerConfig:
+def parse_server(
+    name: str,
+    table: Mapping[str, Json],
+    demanded: Mapping[str, ServerIdentity] | None = None,
+    everyone: Config | None = None,
+) -> ServerConfig:
     """Read the table of one server that stands in no file.
+
+    `demanded` is what an administrator lets run. `everyone` are the settings for all servers; only
+    with them a sign-in to the server is kept.
 
     Raises:
         ConfigError: see `read_mcp_settings`.
     """
-    servers = Config({"mcp_servers": {name: dict(table)}}).view().at("mcp_servers")
-    return _read_server(name, servers.at(name), None)
+    document = {} if everyone is None else everyone.document
+    source = None if everyone is None else everyone.source
+    path = frozenset({("mcp_servers",)})
+    config = Config({**document, "mcp_servers": {name: dict(table)}}, source, overridden=path)
+    return _read_server(name, config.view().at("mcp_servers").at(name), demanded)
 
 
 def _read_server(

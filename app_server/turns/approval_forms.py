@@ -5,6 +5,7 @@ that the server holds back. Other questions are the user's alone.
 Source: docs/mcp.md, "Questions of servers".
 """
 
+from app_server.extension.metadata import ApprovalSource, RuntimeMetadata
 from app_server.mcp.calls import cut_middle
 from app_server.turns.review_evidence import (
     MAX_ARGUMENTS_BYTES,
@@ -30,14 +31,21 @@ _LIMITS = {
     SOURCE_DESCRIPTION: MAX_DESCRIPTION_BYTES,
 }
 
+_SOURCE = (SOURCE_ID, SOURCE_NAME, SOURCE_DESCRIPTION)
+
 
 def asks_for_approval(meta: Json) -> bool:
     """Whether a question, by its `_meta`, wants somebody's approval."""
     return isinstance(meta, dict) and meta.get("codex_request_type") == "approval_request"
 
 
-def planned_by_server(turn_id: str, form: FormElicitation) -> PlannedAction | None:
-    """Put the form to the reviewer; None if it does not name a call, or wants more than a word."""
+def planned_by_server(
+    turn_id: str, form: FormElicitation, metadata: RuntimeMetadata
+) -> PlannedAction | None:
+    """Put the form to the reviewer; None if it does not name a call, or wants more than a word.
+
+    Whom the call belongs to is what a registration says of the tool, else what the server says.
+    """
     meta = form.meta
     if not isinstance(meta, dict) or form.requested_schema.properties:
         return None
@@ -46,6 +54,9 @@ def planned_by_server(turn_id: str, form: FormElicitation) -> PlannedAction | No
         return None
     if not isinstance(name, str) or not name.strip():
         return None
+    registered = metadata.of_named_tool(name).approval_source
+    if registered is not None:
+        meta = {**meta, **dict.fromkeys(_SOURCE), **_members_of(registered)}
     name = cut_middle(name, MAX_DETAIL_BYTES)
     told = {
         key: cut_middle(text, limit_bytes)
@@ -63,6 +74,10 @@ def planned_by_server(turn_id: str, form: FormElicitation) -> PlannedAction | No
     source = told.get(SOURCE_ID), told.get(SOURCE_NAME)
     action = reviewed_call(form.server_name, name, told.get("tool_title"), source)
     return PlannedAction(turn_id, None, action, evidence)
+
+
+def _members_of(source: ApprovalSource) -> JsonObject:
+    return dict(zip(_SOURCE, (source.id, source.name, source.description), strict=True))
 
 
 def accepted() -> JsonObject:

@@ -85,7 +85,9 @@ class ElicitationGate:
         return asks_for_approval(wire.meta) and is_reviewed(metadata, settings)
 
     async def _review(self, turn_id: str, wire: Wire) -> JsonObject:
-        planned = planned_by_server(turn_id, wire) if isinstance(wire, FormElicitation) else None
+        planned = None
+        if isinstance(wire, FormElicitation):
+            planned = planned_by_server(turn_id, wire, self._metadata_of(wire.server_name))
         if planned is None:
             return declined()
         with self._withdrawable(turn_id):

@@ -195,6 +195,7 @@ class ToolRouter:
             arguments=arguments,
             app_context=shown.app_context,
             mcp_app_resource_uri=shown.resource_uri,
+            plugin_id=tool.config.metadata.plugin_id,
             read_only_hint=read_only_hint(tool.definition),
         )
         recorder.started(item)
@@ -251,6 +252,7 @@ class ToolRouter:
             item_id=call.item_id,
             turn_metadata=self._tools.turn_metadata(),
             sandbox_state=self._sandbox_state(tool),
+            plugin_id=tool.config.metadata.plugin_id,
         )
         meta = request_meta(origin, self._client_meta(tool))
 

@@ -749,6 +749,18 @@ export type ClientRequest = {
   id: RequestId;
   params: InitializeParams;
 } | {
+  method: "marketplace/add";
+  id: RequestId;
+  params: MarketplaceAddParams;
+} | {
+  method: "marketplace/remove";
+  id: RequestId;
+  params: MarketplaceRemoveParams;
+} | {
+  method: "marketplace/upgrade";
+  id: RequestId;
+  params: MarketplaceUpgradeParams;
+} | {
   method: "mcpServer/event/stream/start";
   id: RequestId;
   params: McpServerEventStreamStartParams;
@@ -3078,6 +3090,24 @@ export type ManagedHooksRequirements = {
   Interrupt: Array<ConfiguredHookMatcherGroup>;
 };
 
+/** Configure a marketplace. */
+export type MarketplaceAddParams = {
+  /** Folder of the server's machine, or a Git repository. */
+  source: string;
+  /** Branch or tag; repositories only. */
+  refName?: string | null;
+  /** The only folders to check out; repositories only. */
+  sparsePaths?: Array<string> | null;
+};
+
+/** The marketplace is configured. */
+export type MarketplaceAddResponse = {
+  marketplaceName: string;
+  /** The folder that it is read from. */
+  installedRoot: AbsolutePathBuf;
+  alreadyAdded: boolean;
+};
+
 /** How to show a marketplace. */
 export type MarketplaceInterface = {
   displayName: string | null;
@@ -3087,6 +3117,37 @@ export type MarketplaceInterface = {
 export type MarketplaceLoadErrorInfo = {
   marketplacePath: AbsolutePathBuf;
   message: string;
+};
+
+/** Configure a marketplace no longer. */
+export type MarketplaceRemoveParams = {
+  marketplaceName: string;
+};
+
+/** The marketplace is not configured any more. */
+export type MarketplaceRemoveResponse = {
+  marketplaceName: string;
+  /** The copy that was deleted; null if there was none. */
+  installedRoot: AbsolutePathBuf | null;
+};
+
+/** A marketplace that could not be fetched. */
+export type MarketplaceUpgradeErrorInfo = {
+  marketplaceName: string;
+  message: string;
+};
+
+/** Fetch marketplaces of Git repositories again. */
+export type MarketplaceUpgradeParams = {
+  /** Null means all of them. */
+  marketplaceName?: string | null;
+};
+
+/** What was fetched, and what could not be. */
+export type MarketplaceUpgradeResponse = {
+  selectedMarketplaces: Array<string>;
+  upgradedRoots: Array<AbsolutePathBuf>;
+  errors: Array<MarketplaceUpgradeErrorInfo>;
 };
 
 /** How much room the user interface of a tool gets. */
@@ -7663,6 +7724,9 @@ export interface ClientRequests {
   "gitDiffToRemote": { params: GitDiffToRemoteParams; result: GitDiffToRemoteResponse };
   "hooks/list": { params: HooksListParams; result: HooksListResponse };
   "initialize": { params: InitializeParams; result: InitializeResponse };
+  "marketplace/add": { params: MarketplaceAddParams; result: MarketplaceAddResponse };
+  "marketplace/remove": { params: MarketplaceRemoveParams; result: MarketplaceRemoveResponse };
+  "marketplace/upgrade": { params: MarketplaceUpgradeParams; result: MarketplaceUpgradeResponse };
   "mcpServer/event/stream/start": { params: McpServerEventStreamStartParams; result: McpServerEventStreamStartResponse };
   "mcpServer/event/stream/stop": { params: McpServerEventStreamStopParams; result: McpServerEventStreamStopResponse };
   "mcpServer/oauth/login": { params: McpServerOauthLoginParams; result: McpServerOauthLoginResponse };

@@ -1,0 +1,45 @@
+"""What apps need of plugins, which this room does not know; server.py joins them.
+
+Source: docs/apps.md, "Plugins".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class PluginPort(Protocol):
+    """Which plugins declare which connectors. Nothing here waits."""
+
+    def revision(self) -> int:
+        """Return a number that grows whenever `app_names` would say something else."""
+
+    def app_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        """Return display names by connector id, of the plugins that settings and thread have."""
+
+
+class NoPlugins:
+    """A PluginPort of a program without plugins."""
+
+    def revision(self) -> int:
+        """Never change."""
+        return 0
+
+    def app_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        """Return nothing."""
+        return {}
+
+
+class InstalledPlugin(Protocol):
+    """A plugin whose installation is to be verified."""
+
+    @property
+    def remote_plugin_id(self) -> str | None:
+        """Its id in a hosted catalog; None for one that comes from elsewhere."""
+
+    @property
+    def app_ids(self) -> Sequence[str]:
+        """The connectors that it declares."""

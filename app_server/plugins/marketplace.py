@@ -1,0 +1,209 @@
+"""Marketplaces: files that list plugins, and where such files are looked for.
+
+Source: docs/plugins.md, "Marketplaces".
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from app_server.plugins.files import (
+    NAME,
+    BrokenFiles,
+    inside,
+    read_object,
+    relative_path,
+    text_of,
+)
+from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
+
+LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")
+"""Below the root of a marketplace; the first that is there counts."""
+
+MAX_ENTRIES = 1024
+MAX_FOLDERS = 64
+"""Folders of one request that are searched for marketplaces."""
+
+MAX_DEPTH = 64
+"""Folders above one that are searched for its repository."""
+
+INSTALLATION = ("AVAILABLE", "NOT_AVAILABLE", "INSTALLED_BY_DEFAULT")
+AUTHENTICATION = ("ON_INSTALL", "ON_USE")
+
+Source = LocalPluginSource | GitPluginSource | NpmPluginSource
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A plugin as a marketplace lists it."""
+
+    name: str
+    source: Source
+    install_policy: str
+    auth_policy: str
+    category: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marketplace:
+    """A file with plugins."""
+
+    name: str
+    file: Path
+    root: Path
+    """What the paths of its plugins are relative to."""
+    display_name: str | None
+    entries: Sequence[Entry]
+
+    def find(self, name: str) -> Entry | None:
+        """Return the plugin of a name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def read_marketplace(file: Path) -> Marketplace:
+    """Read a marketplace; entries without a name, or with a source outside of it, are left out.
+
+    Raises:
+        BrokenFiles: it does not exist, or cannot be used.
+    """
+    if not file.name:
+        raise BrokenFiles(f"marketplace file `{file}` does not exist")
+    levels = next((len(Path(one).parts) for one in LAYOUTS if _ends_with(file, one)), 1)
+    root = file.parents[levels - 1]
+    try:
+        content = read_object(root, str(file.relative_to(root)))
+    except BrokenFiles as exc:
+        raise BrokenFiles(f"invalid marketplace file `{file}`: {exc}") from exc
+    if content is None:
+        raise BrokenFiles(f"marketplace file `{file}` does not exist")
+    name, plugins = content.get("name"), content.get("plugins")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise BrokenFiles(f"invalid marketplace file `{file}`: invalid marketplace name")
+    if not isinstance(plugins, list):
+        raise BrokenFiles(f"invalid marketplace file `{file}`: missing field `plugins`")
+    interface = content.get("interface")
+    display_name = text_of(interface.get("displayName")) if isinstance(interface, dict) else None
+    try:
+        entries: dict[str, Entry] = {}
+        for one in plugins[:MAX_ENTRIES]:
+            if (entry := _entry(root, one)) is not None:
+                entries.setdefault(entry.name, entry)
+    except BrokenFiles as exc:
+        raise BrokenFiles(f"invalid marketplace file `{file}`: {exc}") from exc
+    return Marketplace(name, file, root, display_name, tuple(entries.values()))
+
+
+def find_marketplaces(
+    folders: Sequence[Path], user_home: Path, configured: Sequence[Path]
+) -> Sequence[Path]:
+    """Return the files: of the user's home, of folders and their repositories, configured ones."""
+    roots = [user_home]
+    for folder in folders[:MAX_FOLDERS]:
+        repository = _repository(folder)
+        roots += [folder] if repository is None else [repository, folder]
+    files = (_file_below(root) for root in dict.fromkeys([*roots, *configured]))
+    return list(dict.fromkeys(file for file in files if file is not None))
+
+
+def marketplace_file(root: Path) -> Path:
+    """Return the file of a marketplace in a folder.
+
+    Raises:
+        BrokenFiles: there is none.
+    """
+    file = _file_below(root)
+    if file is None:
+        raise BrokenFiles("marketplace root does not contain a supported manifest")
+    return file
+
+
+def configured_roots(config: Mapping[str, Any]) -> Mapping[str, Path]:
+    """Return the local marketplaces of `[marketplaces.NAME]`, by name."""
+    return dict(_configured(config.get("marketplaces")))
+
+
+def _configured(tables: object) -> Iterator[tuple[str, Path]]:
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        source = table.get("source") if isinstance(table, dict) else None
+        if isinstance(source, str) and table.get("source_type", "local") == "local":
+            path = Path(source).expanduser()
+            if path.is_absolute():
+                yield name, path
+
+
+def _file_below(root: Path) -> Path | None:
+    return next((root / one for one in LAYOUTS if _is(Path.is_file, root / one)), None)
+
+
+def _is(question: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return question(path)
+    except OSError:
+        # What we may not look at is not there.
+        return False
+
+
+def _ends_with(file: Path, layout: str) -> bool:
+    parts = Path(layout).parts
+    return file.parts[-len(parts) :] == parts
+
+
+def _repository(folder: Path) -> Path | None:
+    above = [folder, *folder.parents][:MAX_DEPTH]
+    return next((one for one in above if _is(Path.exists, one / ".git")), None)
+
+
+def _entry(root: Path, value: object) -> Entry | None:
+    if not isinstance(value, dict):
+        return None
+    name, source = value.get("name"), _source(root, value.get("source"))
+    if not isinstance(name, str) or not NAME.fullmatch(name) or source is None:
+        return None
+    policy = value.get("policy")
+    table: Mapping[str, Any] = policy if isinstance(policy, dict) else {}
+    return Entry(
+        name,
+        source,
+        _choice(table.get("installation"), INSTALLATION),
+        _choice(table.get("authentication"), AUTHENTICATION),
+        text_of(value.get("category")),
+    )
+
+
+def _choice(value: object, choices: Sequence[str]) -> str:
+    """Return a policy, the first for none; what a policy means is not guessed."""
+    if value is None:
+        return choices[0]
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(f"`{name}`" for name in choices)
+        raise BrokenFiles(f"unknown variant `{value}`, expected one of {names}")
+    return value
+
+
+def _source(root: Path, value: object) -> Source | None:
+    if isinstance(value, str):
+        value = {"source": "local", "path": value}
+    if not isinstance(value, dict):
+        return None
+    kind: Literal["local", "url", "git-subdir", "npm"] | Any = value.get("source")
+    if kind == "local" and (path := relative_path(value.get("path"))) is not None:
+        try:
+            inside(root, path)
+        except BrokenFiles:
+            return None
+        return LocalPluginSource(path=str(root / path))
+    if kind in ("url", "git-subdir") and isinstance(url := value.get("url"), str):
+        return GitPluginSource(
+            url=url,
+            path=text_of(value.get("path")),
+            ref_name=text_of(value.get("ref")),
+            sha=text_of(value.get("sha")),
+        )
+    if kind == "npm" and isinstance(package := value.get("package"), str):
+        return NpmPluginSource(
+            package=package,
+            version=text_of(value.get("version")),
+            registry=text_of(value.get("registry")),
+        )
+    return None

@@ -1,0 +1,60 @@
+"""Reading many plugins; one that is broken hurts no other. Blocks: call it in a worker thread.
+
+Source: docs/plugins.md, "Installing", "Plugins of a thread".
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app_server.extension.metadata import MAX_PLUGIN_ID_CHARS
+from app_server.plugins.files import BrokenFiles
+from app_server.plugins.manifest import Plugin, read_plugin
+from app_server.plugins.store import PluginId
+
+logger = logging.getLogger(__name__)
+
+LOCAL = "local"
+"""The environment whose files are on this machine."""
+
+MAX_SELECTED = 32
+"""Folders of one thread; those behind them are left out."""
+
+
+def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
+    """Read installed plugins, by id; what is wrong is logged."""
+    found: dict[str, Plugin] = {}
+    for id_, folder in folders.items():
+        try:
+            plugin = read_plugin(folder)
+        except (BrokenFiles, OSError, ValueError) as exc:
+            logger.warning("plugin %s cannot be loaded: %s", id_, exc)
+            continue
+        found[str(id_)] = plugin
+        for problem in plugin.problems:
+            logger.warning("plugin %s: %s", id_, problem)
+    return dict(sorted(found.items()))
+
+
+def read_roots(
+    roots: Sequence[tuple[str, str, str]],
+) -> tuple[Sequence[tuple[int, Plugin]], Sequence[tuple[int, str]]]:
+    """Read plugins of (id, environment, path); gives plugins and problems by position."""
+    found, problems = [], []
+    for index, (id_, environment_id, path) in enumerate(roots):
+        try:
+            if not id_.strip() or len(id_) > MAX_PLUGIN_ID_CHARS:
+                raise BrokenFiles(f"its id must have 1 to {MAX_PLUGIN_ID_CHARS} characters")
+            if index >= MAX_SELECTED:
+                raise BrokenFiles(f"a thread has at most {MAX_SELECTED}")
+            if environment_id != LOCAL:
+                raise BrokenFiles(f"environment `{environment_id}` cannot be read from here")
+            if not Path(path).is_absolute():
+                raise BrokenFiles("its path is not absolute")
+            plugin = read_plugin(Path(path))
+        except (BrokenFiles, OSError, ValueError) as exc:
+            problems.append((index, f"cannot be loaded: {exc}"))
+            continue
+        found.append((index, plugin))
+        problems += [(index, problem) for problem in plugin.problems]
+    return found, problems
