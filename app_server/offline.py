@@ -2,10 +2,10 @@
 
 It says of itself that it is one. It repeats the user's last message, and what it was told from
 outside since it spoke last; `/tool SERVER.TOOL {json}` makes it call that tool and repeat what came
-back. Asked for a review of an approval it denies, as it cannot judge. Knows the Responses API, the
-name of a review's schema and nothing else of ours, so turns reach it through the same client as any
-model. Importing this module imports starlette and uvicorn: server.py does it when the model is
-needed.
+back. Asked for a review of an approval it denies, as it cannot judge; asked to sum a conversation
+up it lists the end of it. Knows the Responses API, the marks of these two requests and nothing else
+of ours, so turns reach it through the same client as any model. Importing this module imports
+starlette and uvicorn: server.py does it when the model is needed.
 Source: docs/config.md, "The offline model".
 """
 
@@ -31,6 +31,11 @@ REVIEW_ANSWER = {
     "outcome": "deny",
     "rationale": "The offline model cannot judge what is safe.",
 }
+COMPACTION_KIND = "compaction"
+"""The `request_kind` in `client_metadata` of a request to sum a conversation up."""
+SUMMED_MESSAGES = 8
+SUMMED_CHARS = 160
+"""Of each message, in a summary."""
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
 
 Item = dict[str, Any]
@@ -42,6 +47,8 @@ def reply(body: Item) -> Item:
     identity = hashlib.sha256(to_json(items)).hexdigest()[:24]
     if _schema_name(body) == REVIEW_SCHEMA:
         return _message(identity, to_json(REVIEW_ANSWER).decode())
+    if _request_kind(body) == COMPACTION_KIND:
+        return _message(identity, _summary(items[:-1]))
     last = items[-1] if items else {}
     if last.get("type") == "function_call_output":
         return _message(identity, f"The tool answered: {_text_of(last.get('output'))}")
@@ -59,6 +66,22 @@ def _schema_name(body: Item) -> Any:
         case {"text": {"format": {"type": "json_schema", "name": name}}}:
             return name
     return None
+
+
+def _request_kind(body: Item) -> Any:
+    match body:
+        case {"client_metadata": {"request_kind": kind}}:
+            return kind
+    return None
+
+
+def _summary(items: list[Item]) -> str:
+    """List the last messages, one line each."""
+    said = [(item["role"], _text_of(item.get("content"))) for item in items if "role" in item]
+    lines = [f"- {role}: {' '.join(text.split())[:SUMMED_CHARS]}" for role, text in said]
+    left_out = max(0, len(lines) - SUMMED_MESSAGES)
+    head = f"{INTRODUCTION} The last messages, after {left_out} others:"
+    return "\n".join([head, *lines[left_out:]])
 
 
 def _told_since_last_answer(items: list[Item]) -> list[str]:

@@ -198,6 +198,7 @@ class AppServer:
             environments,
             self._extensions,
             self._log_grew,
+            self._configuration.requirements,
         )
         sessions = Sessions(ports, work, await self._unload_delay_s())
         environments.on_connection = partial(_tell_of_environment, sessions, self._plugins)
@@ -356,6 +357,27 @@ class AppServer:
                 news,
             ),
             self._make_plugin_area(sessions),
+            LateHandlers(
+                "app_server.handlers.queue",
+                "QueueHandlers",
+                (
+                    "thread/queue/add",
+                    "thread/queue/delete",
+                    "thread/queue/list",
+                    "thread/queue/reorder",
+                    "thread/queue/start",
+                    "thread/queue/update",
+                ),
+                self._store,
+                sessions,
+                self._clock,
+            ),
+            LateHandlers(
+                "app_server.handlers.compaction",
+                "CompactionHandlers",
+                ("thread/compact/start",),
+                sessions,
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",

@@ -280,7 +280,7 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "thread/goal/updated": NotificationSpec("planning", "ThreadGoalUpdatedNotification"),
     "thread/name/updated": NotificationSpec("threads", "ThreadNameUpdatedNotification"),
     "thread/project/updated": NotificationSpec("planning", "ThreadProjectUpdatedNotification"),
-    "thread/queue/changed": NotificationSpec("planning", "ThreadQueueChangedNotification"),
+    "thread/queue/changed": NotificationSpec("threads", "ThreadQueueChangedNotification"),
     "thread/readState/changed": NotificationSpec("history", "ThreadReadStateChangedNotification"),
     "thread/reverted": NotificationSpec("threads", "ThreadRevertedNotification"),
     "thread/section/changed": NotificationSpec("planning", "ThreadSectionChangedNotification"),

@@ -560,12 +560,6 @@ class ThreadProjectUpdatedNotification(WireModel):
     """Null if the thread is in none now."""
 
 
-class ThreadQueueChangedNotification(WireModel):
-    """A thread's queue changed: read it again with `thread/queue/list`."""
-
-    thread_id: str
-
-
 class ThreadSectionChangedNotification(WireModel):
     """A thread was moved into, within or out of a section."""
 

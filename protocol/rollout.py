@@ -10,8 +10,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
-from protocol.items import ThreadItem, UserMessageThreadItem
-from protocol.model import Json, JsonObject, WireModel, absent_if_none
+from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
+from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.specs import type_adapter
 from protocol.turns import ThreadTokenUsage, TurnError
@@ -39,7 +39,7 @@ class RecordBase(WireModel):
     """What every line has."""
 
     v: int = ROLLOUT_VERSION
-    at_ms: int
+    at_ms: Int64
     """Unix milliseconds of writing."""
 
 
@@ -56,10 +56,10 @@ class ThreadCreated(RecordBase):
     base_instructions: str | None = None
     developer_instructions: str | None = None
     ephemeral: bool = False
-    forked_from_id: str | None = None
-    """The thread whose records follow, up to the first one of this thread's own."""
     selected_capability_roots: list[JsonObject] | None = absent_if_none()
     """Folders that were chosen for the thread, as `thread/start` had them."""
+    forked_from_id: str | None = None
+    """The thread whose records follow, up to the first one of this thread's own."""
 
 
 class SettingsChanged(RecordBase):
@@ -108,6 +108,8 @@ class InputQueued(RecordBase):
     """The signal that it is."""
     steers: bool | None = absent_if_none()
     """Whether the running turn has to go on for it, as it does for a user's message."""
+    submission_id: str | None = absent_if_none()
+    """Of the entry of the thread's queue that this was; it leaves the queue with this line."""
 
 
 class InputTaken(RecordBase):
@@ -146,7 +148,7 @@ class TurnCompleted(RecordBase):
     turn_id: str
     status: Literal["completed", "interrupted", "failed"]
     error: TurnError | None = None
-    duration_ms: int | None = None
+    duration_ms: Int64 | None = None
 
 
 class TurnsReverted(RecordBase):
@@ -175,6 +177,71 @@ class ArchivedChanged(RecordBase):
     archived: bool
 
 
+class SubmissionQueued(RecordBase):
+    """Input waits until the thread is idle, and becomes a turn then."""
+
+    type: Literal["submissionQueued"] = "submissionQueued"
+    submission_id: str
+    client_user_message_id: str
+    """Chosen by the client; "" is none."""
+    input: list[UserInput]
+    responsesapi_client_metadata: dict[str, str] | None = None
+
+
+class SubmissionChanged(RecordBase):
+    """Queued input that was replaced; its place stays."""
+
+    type: Literal["submissionChanged"] = "submissionChanged"
+    submission_id: str
+    input: list[UserInput]
+    responsesapi_client_metadata: dict[str, str] | None = None
+
+
+class SubmissionRemoved(RecordBase):
+    """Queued input that will not become a turn."""
+
+    type: Literal["submissionRemoved"] = "submissionRemoved"
+    submission_id: str
+
+
+class QueueReordered(RecordBase):
+    """The queue's order from here on."""
+
+    type: Literal["queueReordered"] = "queueReordered"
+    submission_ids: list[str]
+
+
+class SubmissionTaken(RecordBase):
+    """Queued input became a turn, and does not wait any more, whatever becomes of the turn."""
+
+    type: Literal["submissionTaken"] = "submissionTaken"
+    submission_id: str
+
+
+class QueuePaused(RecordBase):
+    """The queue waits until another turn is started."""
+
+    type: Literal["queuePaused"] = "queuePaused"
+
+
+class HistoryCompacted(RecordBase):
+    """What the model sees from here on, in the place of everything before."""
+
+    type: Literal["historyCompacted"] = "historyCompacted"
+    turn_id: str
+    items: list[JsonObject]
+    """Raw Responses items."""
+
+
+QueueRecord: TypeAlias = (
+    SubmissionQueued
+    | SubmissionChanged
+    | SubmissionRemoved
+    | QueueReordered
+    | SubmissionTaken
+    | QueuePaused
+)
+
 Record: TypeAlias = Annotated[
     ThreadCreated
     | SettingsChanged
@@ -188,13 +255,16 @@ Record: TypeAlias = Annotated[
     | TurnCompleted
     | TurnsReverted
     | NameChanged
-    | ArchivedChanged,
+    | ArchivedChanged
+    | HistoryCompacted
+    | QueueRecord,
     Field(discriminator="type"),
 ]
 
 TURN_RECORDS = frozenset(
     {
         "historyAppended",
+        "historyCompacted",
         "inputQueued",
         "inputTaken",
         "itemCompleted",

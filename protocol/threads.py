@@ -905,3 +905,9 @@ class ThreadUnarchivedNotification(WireModel):
     """A thread was brought back."""
 
     thread_id: str
+
+
+class ThreadQueueChangedNotification(WireModel):
+    """A thread's queue changed: read it again with `thread/queue/list`."""
+
+    thread_id: str

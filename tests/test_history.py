@@ -162,7 +162,7 @@ def test_a_thread_by_pages_equals_its_log_as_a_whole(
     loaded = load_state(path)
     assert (loaded.older_turns, loaded) == (0, replay(read_rollout(path)))
     seen = load_state(path, with_history=False)
-    seen.history = loaded.history
+    seen.history, seen.measured = loaded.history, loaded.measured
     assert seen == loaded
     index.close()
 

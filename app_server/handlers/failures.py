@@ -15,10 +15,11 @@ from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, Tra
 from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
 from app_server.turns.providers import ProviderNotFound
+from app_server.turns.refusals import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.session import NoActiveTurn, SessionClosed, TurnIdMismatch
-from app_server.turns.sessions import NotLoaded
-from protocol.errors import RpcError, internal_error, invalid_request
+from app_server.turns.sessions import NotLoaded, ThreadArchived
+from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
+from protocol.model import JsonObject
 
 
 @contextmanager
@@ -39,6 +40,8 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             threadId=thread_id,
             holder=str(exc),
         ) from exc
+    except ThreadArchived as exc:
+        raise archived(thread_id) from exc
     except SessionClosed as exc:
         raise invalid_request(
             "the server is stopping; resume the thread when it is back",
@@ -51,6 +54,16 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         ) from exc
 
 
+def archived(thread_id: str) -> RpcError:
+    """Say that a thread is put away."""
+    return invalid_request(
+        f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
+        "unarchive it first.",
+        "threadArchived",
+        threadId=thread_id,
+    )
+
+
 @contextmanager
 def turn_failures(doing: str) -> Iterator[None]:
     """Translate failures around the running turn; `doing` is what was asked of it."""
@@ -61,6 +74,15 @@ def turn_failures(doing: str) -> Iterator[None]:
     except TurnIdMismatch as exc:
         raise invalid_request(
             str(exc), "turnIdMismatch", expected=exc.expected, found=exc.found
+        ) from exc
+    except NotSteerable as exc:
+        facts: JsonObject = {
+            "message": str(exc),
+            "codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": exc.kind}},
+            "additionalDetails": None,
+        }
+        raise RpcError(
+            INVALID_REQUEST, str(exc), data={"code": "activeTurnNotSteerable", **facts}
         ) from exc
 
 

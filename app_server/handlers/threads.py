@@ -9,7 +9,12 @@ from typing import Any, cast
 from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
-from app_server.handlers.failures import config_failures, cursor_failures, thread_failures
+from app_server.handlers.failures import (
+    archived,
+    config_failures,
+    cursor_failures,
+    thread_failures,
+)
 from app_server.handlers.first_pages import first_pages
 from app_server.handlers.thread_view import (
     settings_response,
@@ -194,12 +199,7 @@ class ThreadHandlers:
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
-                raise invalid_request(
-                    f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
-                    "unarchive it first.",
-                    "threadArchived",
-                    threadId=thread_id,
-                )
+                raise archived(thread_id)
             config = await self._configuration.read(params.config)
             cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
             settings = with_overrides(state.settings, overrides_of(params, cwd), config.view())
@@ -246,6 +246,7 @@ class ThreadHandlers:
                     thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
                 ),
             )
+        session.resumed()
 
     async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
         """Look at a thread without loading it."""

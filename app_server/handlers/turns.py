@@ -18,11 +18,12 @@ from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.turns.engine import TurnOptions
+from app_server.turns.refusals import NoActiveTurn, TurnIdMismatch
 from app_server.turns.required import refuse_overrides, with_required
-from app_server.turns.session import NoActiveTurn, ThreadSession, TurnIdMismatch, TurnInput
+from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from app_server.turns.settings import Overrides, with_overrides
-from app_server.turns.user_input import user_message
+from app_server.turns.user_input import TurnInput, user_message
 from protocol.errors import invalid_params
 from protocol.items import UserInput
 from protocol.rollout import Settings
@@ -151,8 +152,13 @@ def _interrupt(session: ThreadSession, turn_id: str) -> None:
 
 
 async def _turn_input(content: Sequence[UserInput], client_id: str | None) -> TurnInput:
+    check_length(content)
+    return TurnInput(content, await user_message(content), client_id)
+
+
+def check_length(content: Sequence[UserInput]) -> None:
+    """Refuse input with more text than the peers take."""
     size = sum(len(part.text) for part in content if part.type == "text")
     if size > MAX_INPUT_CHARS:
         rule = f"holds more than {MAX_INPUT_CHARS} characters of text"
         raise invalid_params(f"Invalid params: `input` {rule}", field="input", rule=rule)
-    return TurnInput(content, await user_message(content), client_id)

@@ -25,7 +25,8 @@ from app_server.signals.recipients import NoRecipient, Recipients
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadBusy, ThreadNotFound, ThreadStore
 from app_server.turns.outside import OutsideMessage
-from app_server.turns.session import SessionClosed, ThreadSession
+from app_server.turns.refusals import SessionClosed
+from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from protocol.rollout import Settings, SignalMark, SignalRecalled
 from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage

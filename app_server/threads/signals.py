@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from protocol.model import JsonObject
-from protocol.rollout import HistoryAppended, SignalMark
+from protocol.rollout import HistoryAppended, HistoryCompacted, SignalMark
 
 MAX_REMEMBERED = 1024
 """Signals a thread remembers; the oldest that are over are forgotten first."""
@@ -78,6 +78,12 @@ class SignalBook:
                 place.stage, place.turn_id, place.trouble = "answered", turn_id, None
             elif place.turn_id == turn_id and not place.is_over and end != "completed":
                 place.trouble = "turnFailed" if end == "failed" else "turnInterrupted"
+
+    def history_compacted(self, record: HistoryCompacted) -> None:
+        """Note that the model which summarized the history has seen what is no longer in it."""
+        for place in self._places.values():
+            if place.stage == "visible" and place.item not in record.items:
+                place.stage, place.turn_id, place.item = "seen", record.turn_id, None
 
     def recall(self, source: str, signal_id: str) -> JsonObject | None:
         """Note that a signal was taken back, and return the item to take out."""

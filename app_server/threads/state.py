@@ -8,20 +8,28 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app_server.threads.kept_items import KeptItems
+from app_server.threads.queue import QueueState
 from app_server.threads.signals import SignalBook
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     ArchivedChanged,
     HistoryAppended,
+    HistoryCompacted,
     InputQueued,
     InputTaken,
     ItemCompleted,
     NameChanged,
+    QueuePaused,
+    QueueReordered,
     Record,
     Settings,
     SettingsChanged,
     SignalRecalled,
+    SubmissionChanged,
+    SubmissionQueued,
+    SubmissionRemoved,
+    SubmissionTaken,
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
@@ -83,6 +91,9 @@ class ThreadState:
     kept_bytes: int = field(default=KEPT_BYTES, compare=False)
     _bytes: int = field(default=0, compare=False)
     signals: SignalBook = field(default_factory=SignalBook)
+    measured: int = 0
+    """How many items of the history the last count of tokens covers."""
+    queue: QueueState = field(default_factory=QueueState)
 
     @property
     def id(self) -> str:
@@ -98,7 +109,9 @@ class ThreadState:
     @property
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
-        return bool(self.turns or self.history or self.history_left_out or self.name)
+        return bool(
+            self.turns or self.history or self.history_left_out or self.name or self.queue.entries
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -114,6 +127,7 @@ class ThreadState:
             case TurnStarted():
                 self.give_up_open_turn(record.at_ms)
                 self.turns.append(TurnState(record.turn_id, record.at_ms))
+                self.queue.paused = False
                 self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
                 self._forget_old()
             case HistoryAppended():
@@ -124,6 +138,8 @@ class ThreadState:
                 self.queued.append(record)
                 if record.signal is not None:
                     self.signals.queued(record.signal, record.items[0])
+                if record.submission_id is not None:
+                    self.queue.take(record.submission_id)
             case InputTaken():
                 self._take_input()
             case SignalRecalled():
@@ -132,6 +148,20 @@ class ThreadState:
                 self._complete(record.item, size)
             case TokensUsed():
                 self.usage = record.usage
+                self.measured = len(self.history)
+            case HistoryCompacted():
+                self.history = list(record.items)
+                self.measured = 0
+                self.signals.history_compacted(record)
+            case (
+                SubmissionQueued()
+                | SubmissionChanged()
+                | SubmissionRemoved()
+                | SubmissionTaken()
+                | QueueReordered()
+                | QueuePaused()
+            ):
+                self.queue.apply(record)
             case TurnCompleted():
                 self._take_input()
                 self._close_turn(record)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -64,6 +65,7 @@ class ThreadStore:
         self._behind: dict[str, ThreadState] = {}
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
+        self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def open(self) -> None:
         """Open the index and mend the rows that a crash left behind.
@@ -133,7 +135,12 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
         """
-        return await anyio.to_thread.run_sync(self._load, thread_id)
+        async with self._order(thread_id):
+            return await anyio.to_thread.run_sync(self._load, thread_id)
+
+    def _order(self, thread_id: str) -> anyio.Lock:
+        """Held while a thread is opened, so that what this process does to it never meets."""
+        return self._orders.setdefault(thread_id, anyio.Lock())
 
     def _load(self, thread_id: str) -> LiveThread:
         path = self.path_of(thread_id)
@@ -242,11 +249,23 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
         """
-        thread = await self.load(thread_id)
-        try:
-            await thread.append(*records)
-        finally:
-            await self.unload(thread)
+        return await self.amend(thread_id, lambda _: records)
+
+    async def amend(
+        self, thread_id: str, plan: Callable[[ThreadState], Sequence[Record]]
+    ) -> ThreadState:
+        """Add the records that `plan` makes of the state to a thread that is not loaded.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError, and what `plan` raises
+        """
+        async with self._order(thread_id):
+            thread = await anyio.to_thread.run_sync(self._load, thread_id)
+            try:
+                if records := plan(thread.state):
+                    await thread.append(*records)
+            finally:
+                await self.unload(thread)
         return thread.state
 
     async def find(self, thread_id: str) -> ThreadRow:

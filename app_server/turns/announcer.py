@@ -17,7 +17,11 @@ from protocol.items import AgentMessageThreadItem, UserMessageThreadItem
 from protocol.lifecycle import WarningNotification
 from protocol.mcp import McpServerStatusUpdatedNotification
 from protocol.model import WireModel
-from protocol.threads import ThreadStatus, ThreadStatusChangedNotification
+from protocol.threads import (
+    ThreadQueueChangedNotification,
+    ThreadStatus,
+    ThreadStatusChangedNotification,
+)
 from protocol.turns import (
     ErrorNotification,
     Turn,
@@ -131,6 +135,11 @@ class Announcer:
         recorder = TurnRecorder(self._thread, turn_id, self._clients, self._clock)
         recorder.announce_started(item.model_copy(update={"completed_at_ms": None}))
         recorder.announce_completed(item)
+
+    def queue_changed(self) -> None:
+        """Tell that the queue should be read again."""
+        event = ThreadQueueChangedNotification(thread_id=self._thread.id)
+        self._clients.emit(self._thread.id, event)
 
     def failure(self, turn_id: str, reason: str) -> TurnError:
         """Tell that a turn fails for a reason that is not the model's."""

@@ -1,20 +1,21 @@
 """One turn, from accepted input to exactly one completion.
 
-The loop: take what was queued, ask the model, make the calls it wants, until it wants none and
-nothing is queued. A turn is owned by its thread; clients come and go.
+The loop: take what was queued, make room, ask the model, make the calls it wants, until it wants
+none and nothing is queued. A turn is owned by its thread; clients come and go.
 Source: docs/wire.md, "Turns".
 """
 
-import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
 
+from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
+from app_server.turns.context import tokens_in_context
 from app_server.turns.model import Model, ModelFailure, ModelRequest
-from app_server.turns.prompt import INTERRUPTED, outputs_for_open_calls, request_body
+from app_server.turns.model_calls import ModelCalls
+from app_server.turns.prompt import INTERRUPTED, request_body
 from app_server.turns.providers import Provider
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import ResponseReader
@@ -22,20 +23,8 @@ from app_server.turns.scheduling import run_calls
 from app_server.turns.tool_router import FunctionCall, ToolRouter
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json
-from protocol.rollout import TokensUsed
-from protocol.turns import (
-    ErrorNotification,
-    McpMetaByServer,
-    ThreadTokenUsage,
-    ThreadTokenUsageUpdatedNotification,
-    TokenUsageBreakdown,
-    TurnError,
-)
+from protocol.turns import McpMetaByServer
 
-logger = logging.getLogger(__name__)
-
-RETRY_BASE_S = 0.2
-MAX_RETRY_S = 30.0
 MAX_REQUESTS = 500
 """Model calls of one turn; a model that never stops calling tools is stopped here."""
 
@@ -56,6 +45,10 @@ class SessionSettings:
 
     providers: Mapping[str, Provider]
     context_window: int | None = None
+    compact_at: int | None = None
+    """Tokens from which on a request is made only after a compaction."""
+    compact_prompt: str | None = None
+    """What the model is told to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
 
 
@@ -92,23 +85,40 @@ class TurnRun:
         options: TurnOptions,
         settings: SessionSettings,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        *,
+        compacts: bool = False,
     ) -> None:
+        """`compacts` makes it a turn that begins with a compaction."""
         self.options = options
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
         self.interruption = INTERRUPTED
         """What the model is told of an interrupt."""
+        self.pauses_queue = False
+        """Whether queued input waits for somebody to start it when this turn is interrupted."""
         self.last_message: AgentMessageThreadItem | None = None
         self.user_was_asked = False
         """Whether a question was put to the user in this turn."""
         self.is_asking = False
         """Whether a model is being asked at this moment."""
+        self.is_compaction = compacts
+        """Whether the turn does nothing but compact, so far."""
         self._host = host
         self._recorder = recorder
-        self._model = model
         self._router = router
         self._settings = settings
-        self._sleep = sleep
+        self._calls = ModelCalls(
+            recorder, model, settings.providers, settings.context_window, sleep
+        )
+        self._compactor = Compactor(
+            recorder,
+            self._calls,
+            settings.compact_at,
+            settings.compact_prompt,
+            lambda: (router.declarations(), router.notes()),
+        )
+        self._compactions_in_a_row = 0
+        self._was_too_long = False
 
     @property
     def id(self) -> str:
@@ -128,44 +138,57 @@ class TurnRun:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
+        if self.is_compaction:
+            await self._compactor.compact_all()
+            self.is_compaction = False
+            if await self._host.finish_if_idle(self):
+                return
         for _ in range(MAX_REQUESTS):
             await self._host.wait_for_servers()
             await self._host.take_queued()
             self.is_asking = True
             try:
+                await self._make_room()
                 reader = await self._respond()
             finally:
                 self.is_asking = False
             self.last_message = reader.last_message or self.last_message
-            await self._account(reader.usage)
+            await self._calls.account(reader.usage)
             calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
             router = self._router
             await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
             if not reader.calls and await self._host.finish_if_idle(self):
                 return
-        failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
-        self._announce(failure, will_retry=False)
-        raise failure
+        raise self._given_up(ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn"))
+
+    async def _make_room(self) -> None:
+        """Compact before a request that would come too near to the model's limit."""
+        limit = self._settings.compact_at
+        if limit is None or tokens_in_context(self._recorder.thread.state) < limit:
+            self._compactions_in_a_row = 0
+            return
+        if not self._compactor.may_help:
+            # What is new is too long by itself: whether it fits is for the model to say.
+            return
+        if self._compactions_in_a_row == MAX_IN_A_ROW:
+            text = f"the context stays above {limit} tokens, also after {MAX_IN_A_ROW} compactions"
+            raise self._given_up(ModelFailure(text, "contextWindowExceeded"))
+        self._compactions_in_a_row += 1
+        await self._compactor.compact_for_request()
 
     async def _respond(self) -> ResponseReader:
-        """Get one whole response, trying again as often as the provider allows."""
-        provider = self._provider()
-        limit = provider.stream_max_retries
-        attempt = 0
-        while True:
-            try:
-                return await self._respond_once(provider)
-            except ModelFailure as failure:
-                if failure.retry_after_s is None or attempt >= limit:
-                    self._announce(failure, will_retry=False)
-                    raise
-                attempt += 1
-                await self._recorder.remember(
-                    *outputs_for_open_calls(self._recorder.thread.state.history)
-                )
-                self._announce_retry(failure, attempt, limit)
-                wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (attempt - 1))
-                await self._sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
+        """Get one whole response; once a turn, a request that is too long is made shorter."""
+        try:
+            return await self._calls.call(self._respond_once, self._may_be_shortened)
+        except ModelFailure as failure:
+            if not self._may_be_shortened(failure):
+                raise
+        self._was_too_long = True
+        await self._compactor.compact_for_request()
+        return await self._calls.call(self._respond_once)
+
+    def _may_be_shortened(self, failure: ModelFailure) -> bool:
+        return is_too_long(failure) and not self._was_too_long and self._compactor.may_help
 
     async def _respond_once(self, provider: Provider) -> ResponseReader:
         state = self._recorder.thread.state
@@ -177,64 +200,12 @@ class TurnRun:
             self._router.notes(),
         )
         reader = ResponseReader(self._recorder)
-        async with self._model.stream(ModelRequest(provider, body)) as batches:
+        async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
             async for batch in batches:
                 for event in batch:
                     await reader.take(event)
         return reader
 
-    def _provider(self) -> Provider:
-        provider_id = self._recorder.thread.state.settings.model_provider
-        provider = self._settings.providers.get(provider_id)
-        if provider is None:
-            failure = ModelFailure(f"Model provider `{provider_id}` not found")
-            self._announce(failure, will_retry=False)
-            raise failure
-        return provider
-
-    async def _account(self, usage: TokenUsageBreakdown | None) -> None:
-        if usage is None:
-            return
-        thread = self._recorder.thread
-        before = thread.state.usage
-        account = ThreadTokenUsage(
-            total=usage if before is None else _sum(before.total, usage),
-            last=usage,
-            model_context_window=self._settings.context_window,
-        )
-        await thread.append(TokensUsed(at_ms=self._recorder.now_ms(), usage=account), sync=False)
-        self._recorder.emit(
-            ThreadTokenUsageUpdatedNotification(
-                thread_id=thread.id, turn_id=self.id, token_usage=account
-            )
-        )
-
-    def _announce(self, failure: ModelFailure, *, will_retry: bool) -> None:
-        error = TurnError(message=failure.message, codex_error_info=failure.info)
-        self._emit_error(error, will_retry=will_retry)
-
-    def _announce_retry(self, failure: ModelFailure, attempt: int, limit: int) -> None:
-        error = TurnError(
-            message=f"Reconnecting... {attempt}/{limit}",
-            codex_error_info={
-                "responseStreamDisconnected": {"httpStatusCode": failure.http_status}
-            },
-            additional_details=failure.message,
-        )
-        self._emit_error(error, will_retry=True)
-
-    def _emit_error(self, error: TurnError, *, will_retry: bool) -> None:
-        self._recorder.emit(
-            ErrorNotification(
-                error=error,
-                will_retry=will_retry,
-                thread_id=self._recorder.thread.id,
-                turn_id=self.id,
-            )
-        )
-
-
-def _sum(a: TokenUsageBreakdown, b: TokenUsageBreakdown) -> TokenUsageBreakdown:
-    return TokenUsageBreakdown(
-        **{name: getattr(a, name) + getattr(b, name) for name in TokenUsageBreakdown.model_fields}
-    )
+    def _given_up(self, failure: ModelFailure) -> ModelFailure:
+        self._calls.announce(failure)
+        return failure

@@ -32,10 +32,12 @@ def request_body(
     output_schema: Json,
     client_metadata: dict[str, str] | None,
     notes: Sequence[str] = (),
+    history: Sequence[JsonObject] | None = None,
 ) -> JsonObject:
     """Assemble the body of one call of the Responses API.
 
-    `notes` are told the model before the history, and are not part of it.
+    `notes` are told the model before the history, and are not part of it. `history` takes the place
+    of the thread's own.
     """
     settings = state.settings
     body: JsonObject = {
@@ -43,7 +45,7 @@ def request_body(
         "instructions": _instructions(state),
         "input": [
             *_developer_messages(state.created.developer_instructions, *notes),
-            *state.history,
+            *(state.history if history is None else history),
         ],
         "tools": list(tools),
         "tool_choice": "auto",

@@ -6,8 +6,8 @@ Source: docs/wire.md, "Turns".
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -19,35 +19,43 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.processes import Processes
+from app_server.requirements import Requirements, requirements_of
 from app_server.threads.live import LiveThread
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.announcer import Announcer, TurnEnd
 from app_server.turns.approvals import ApprovalGate
+from app_server.turns.compaction_start import CompactionStart
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.outside import OutsideMessage, Reception, without_own_turn
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import STOPPED_BY_REVIEWER, message, outputs_for_open_calls
+from app_server.turns.prompt import STOPPED_BY_REVIEWER
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.refusals import (
+    NoActiveTurn,
+    NotSteerable,
+    SessionClosed,
+    TurnIdMismatch,
+)
 from app_server.turns.reviewer import Reviewer
+from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
 from app_server.turns.tool_router import ToolRouter, TurnTools
 from app_server.turns.turn_metadata import turn_metadata
-from protocol.items import UserInput, UserMessageThreadItem
+from app_server.turns.turn_records import end_of_turn, start_of_compaction, start_of_turn
+from app_server.turns.user_input import TurnInput
+from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,
     InputTaken,
-    ItemCompleted,
     Record,
     Settings,
-    SettingsChanged,
-    SignalMark,
     SignalRecalled,
-    TurnCompleted,
+    SubmissionQueued,
     TurnsReverted,
     TurnStarted,
 )
@@ -69,36 +77,12 @@ WRITE_END_S = 10.0
 """For writing the end of a turn that was cancelled."""
 
 
-class NoActiveTurn(Exception):
-    """No turn is running."""
-
-
-class TurnIdMismatch(Exception):
-    """Another turn is running than the caller believes."""
-
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(f"expected active turn id `{expected}` but found `{found}`")
-        self.expected = expected
-        self.found = found
-
-
-class SessionClosed(Exception):
-    """The thread is leaving memory, or the server is stopping."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnInput:
-    """What a user sent, as the wire and as the model have it."""
-
-    content: Sequence[UserInput]
-    items: Sequence[JsonObject]
-    client_id: str | None = None
-    signals: Sequence[SignalMark] = ()
-    """One for each item, where the input is signals and no user's."""
-
-
 def _unheard(state: ThreadState) -> None:
     pass
+
+
+async def _no_demands() -> Requirements:
+    return requirements_of(Config({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +98,8 @@ class SessionPorts:
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     log_grew: Callable[[ThreadState], None] = _unheard
     """Hears of every append to a loaded thread's log; never waits."""
+    requirements: Callable[[], Awaitable[Requirements]] = _no_demands
+    """What an administrator demands of turns that no request begins."""
 
 
 class ThreadSession:
@@ -160,7 +146,9 @@ class ThreadSession:
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
         self._accepting = anyio.Lock()
         self._beginning = anyio.Lock()
-        """Held, before `_accepting`, to begin turns, and to drop them while none begins."""
+        """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
+        self.compaction = CompactionStart(self)
+        self.queue = ThreadQueue(self, thread, self.announcer, ports.requirements)
         self._run: TurnRun | None = None
         self._closed = False
         self._draining = False
@@ -181,6 +169,11 @@ class ThreadSession:
                 flags.append("waitingOnApproval")
             return ActiveThreadStatus(active_flags=flags)
         return SystemErrorThreadStatus() if self._broken else IdleThreadStatus()
+
+    @property
+    def run(self) -> TurnRun | None:
+        """The running turn, if there is one."""
+        return self._run
 
     @property
     def active_turn_id(self) -> str | None:
@@ -240,33 +233,65 @@ class ThreadSession:
                 return self._run.id, _nothing
             if self._draining:
                 raise SessionClosed
-            return await self._accept(user_input, settings, options)
+            return await self.accept(user_input, settings, options)
 
-    async def _accept(
-        self, user_input: TurnInput, settings: Settings, options: TurnOptions
+    async def accept(
+        self,
+        user_input: TurnInput,
+        settings: Settings,
+        options: TurnOptions,
+        submission: SubmissionQueued | None = None,
     ) -> tuple[str, Callable[[], None]]:
+        """Begin a turn in the log; `submission` leaves the queue in the same write.
+
+        To be called while turns may begin and no turn running.
+
+        Raises:
+            OSError: the disk refused; nothing was accepted.
+        """
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
-        records: list[Record] = []
-        if settings != self.thread.state.settings:
-            records.append(SettingsChanged(at_ms=at_ms, settings=settings))
-        records.append(TurnStarted(at_ms=at_ms, turn_id=turn_id))
         user_message = self._user_message(user_input, at_ms)
-        if user_message is not None:
-            records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
-        if user_input.items:
-            marks = list(user_input.signals) or None
-            records.append(
-                HistoryAppended(at_ms=at_ms, items=list(user_input.items), signals=marks)
+        await self.thread.append(
+            *start_of_turn(
+                self.thread.state,
+                TurnStarted(at_ms=at_ms, turn_id=turn_id),
+                settings,
+                user_message,
+                user_input.items,
+                submission,
+                user_input.signals,
             )
-        await self.thread.append(*records)
-        run = self._run = self._make_run(turn_id, options)
+        )
+        begin = self._begins(self._make_run(turn_id, options), user_message)
         self._hooks.input_taken(self.thread.id, turn_id, user_input.content)
+        return turn_id, begin
+
+    async def accept_compaction(self) -> Callable[[], None]:
+        """Begin a turn that compacts, in the log, while turns may begin and none runs.
+
+        Raises:
+            OSError: the disk refused; nothing was begun.
+        """
+        turn_id = self._clock.new_id()
+        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
+        await self.thread.append(*start_of_compaction(self.thread.state, started))
+        return self._begins(self._make_run(turn_id, TurnOptions(), compacts=True), None)
+
+    def _begins(
+        self, run: TurnRun, user_message: UserMessageThreadItem | None
+    ) -> Callable[[], None]:
+        self._run = run
         self.idle = anyio.Event()
 
         def begin() -> None:
             self._tasks.start_soon(self._run_turn, run, user_message)
 
-        return turn_id, begin
+        return begin
+
+    async def _go_on(self) -> None:
+        """Begin what waits for the thread to be idle: a compaction, else queued input."""
+        if not await self.compaction.go_on():
+            await self.queue.go_on()
 
     def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageThreadItem | None:
         if not user_input.content:
@@ -279,7 +304,7 @@ class ThreadSession:
             completed_at_ms=at_ms,
         )
 
-    def _make_run(self, turn_id: str, options: TurnOptions) -> TurnRun:
+    def _make_run(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
         recorder = TurnRecorder(self.thread, turn_id, self._clients, self._clock)
         tools = TurnTools(
             servers=self.servers,
@@ -299,6 +324,7 @@ class ThreadSession:
             ToolRouter(tools),
             options,
             self._settings,
+            compacts=compacts,
         )
 
     def _turn_metadata(self) -> JsonObject:
@@ -311,14 +337,15 @@ class ThreadSession:
         """Give the running turn more input; when this returns, it is on disk.
 
         Raises:
-            NoActiveTurn, TurnIdMismatch, SessionClosed
+            NoActiveTurn, TurnIdMismatch, NotSteerable, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
         async with self._accepting:
             self._require_open()
             if self._run is not None and expected_turn_id != self._run.id:
                 raise TurnIdMismatch(expected_turn_id, self._run.id)
-            self.require_active(expected_turn_id)
+            if self.require_active(expected_turn_id).is_compaction:
+                raise NotSteerable("compact")
             await self._queue(user_input, mcp_meta)
 
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
@@ -383,7 +410,7 @@ class ThreadSession:
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ],
             )
-            turn_id, begin = await self._accept(woken, self.thread.state.settings, TurnOptions())
+            turn_id, begin = await self.accept(woken, self.thread.state.settings, TurnOptions())
             return Reception(messages, turn_id, begin)
 
     async def _receive_in_turn(self, messages: Sequence[OutsideMessage]) -> Reception:
@@ -439,12 +466,15 @@ class ThreadSession:
         Raises:
             NoActiveTurn, TurnIdMismatch
         """
-        self.require_active(turn_id).scope.cancel()
+        run = self.require_active(turn_id)
+        run.pauses_queue = True
+        run.scope.cancel()
 
     def stop_denied_turn(self, turn_id: str) -> None:
         """Interrupt the running turn for the reviewer, if it is the one that is meant."""
         if self._run is not None and self._run.id == turn_id:
             self._run.interruption = STOPPED_BY_REVIEWER
+            self._run.pauses_queue = True
             self._run.scope.cancel()
 
     async def revert(self, before_turn_id: str) -> None:
@@ -511,23 +541,19 @@ class ThreadSession:
                         await self._end_turn(
                             run, "interrupted" if failure is None else "failed", failure
                         )
+        await self._go_on()
 
     async def _end_turn(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         at_ms = self._clock.now_ms()
-        records: list[Record] = []
-        remembered = outputs_for_open_calls(self.thread.state.history) if end != "completed" else []
-        if end == "interrupted":
-            remembered.append(message("developer", run.interruption))
-        if remembered:
-            records.append(HistoryAppended(at_ms=at_ms, items=remembered))
-        records.append(
-            TurnCompleted(
-                at_ms=at_ms,
-                turn_id=run.id,
-                status=end,
-                error=error,
-                duration_ms=at_ms - run.started_at_ms,
-            )
+        records = end_of_turn(
+            self.thread.state,
+            run.id,
+            at_ms,
+            run.started_at_ms,
+            end,
+            error,
+            run.interruption,
+            pauses_queue=run.pauses_queue,
         )
         left = list(self.thread.state.queued)
         try:
@@ -553,9 +579,43 @@ class ThreadSession:
         """Whether the thread is leaving memory."""
         return self._closed
 
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Let nothing else be accepted, and no turn end, while the context lasts.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+        """
+        async with self._accepting:
+            self._require_open()
+            yield
+
+    @asynccontextmanager
+    async def beginning(self) -> AsyncIterator[None]:
+        """Let no turn begin or end elsewhere while the context lasts.
+
+        Raises:
+            SessionClosed: no turn begins any more.
+        """
+        async with self._beginning, self._accepting:
+            self._require_open()
+            if self._draining:
+                raise SessionClosed
+            yield
+
     def _require_open(self) -> None:
         if self._closed:
             raise SessionClosed
+
+    def resumed(self) -> None:
+        """Tell a client that has come of the queue, and go on with what waits."""
+        if self.queue.state.entries:
+            self.announcer.queue_changed()
+        self.wake()
+
+    def wake(self) -> None:
+        """Go on with what waits, if the thread is idle; never waits itself."""
+        self._tasks.start_soon(self._go_on)
 
     def drain(self) -> None:
         """Begin no more turns; the running one goes on."""

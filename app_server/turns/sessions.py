@@ -4,7 +4,8 @@ Source: docs/wire.md, "Threads".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 import anyio
@@ -15,11 +16,14 @@ from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
 from app_server.threads.forking import ForkPoint
+from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
+from app_server.turns.compaction_settings import compaction_limit, read_compact_prompt
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.providers import read_providers
-from app_server.turns.session import SessionClosed, SessionPorts, ThreadSession
+from app_server.turns.refusals import SessionClosed
+from app_server.turns.session import SessionPorts, ThreadSession
 from protocol.rollout import (
     HistoryAppended,
     Record,
@@ -41,6 +45,10 @@ SWEEP_S = 30.0
 
 class NotLoaded(Exception):
     """The thread is not in memory."""
+
+
+class ThreadArchived(Exception):
+    """The thread is put away."""
 
 
 class Sessions:
@@ -89,7 +97,7 @@ class Sessions:
         """
         self._require_open()
         base = self._base
-        mcp, settings = read_mcp_settings(config), _session_settings(config)
+        mcp, settings = read_mcp_settings(config), await _session_settings(config)
         async with self._lock(created.thread_id):
             thread = await self._ports.store.create(created)
             session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
@@ -108,7 +116,7 @@ class Sessions:
         """
         self._require_open()
         base = self._base
-        mcp, settings = read_mcp_settings(config), _session_settings(config)
+        mcp, settings = read_mcp_settings(config), await _session_settings(config)
         async with self._lock(created.thread_id):
             thread = await self._ports.store.fork(source_id, point, created)
             try:
@@ -145,7 +153,7 @@ class Sessions:
             try:
                 config, settings = await configure(thread.state)
                 await thread.append(*self._repairs(thread.state, settings))
-                mcp, session_settings = read_mcp_settings(config), _session_settings(config)
+                mcp, session_settings = read_mcp_settings(config), await _session_settings(config)
             except BaseException:
                 await self._ports.store.unload(thread)
                 raise
@@ -162,6 +170,40 @@ class Sessions:
         if settings != state.settings:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         return records
+
+    async def change_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:
+        """Change the queue of a thread, loaded or not; see ThreadQueue.change.
+
+        A thread that is not loaded stays so: its queue goes on when somebody resumes it.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
+            ThreadArchived: it is put away.
+            QueueRefusal, OSError: nothing was changed.
+        """
+        while True:
+            session = self.find(thread_id)
+            if session is not None and not session.closed:
+                with suppress(SessionClosed):
+                    return await session.queue.change(plan)
+            async with self._lock(thread_id):
+                if (session := self.find(thread_id)) is None:
+                    return await self._change_stored_queue(thread_id, plan)
+                if session.closed:
+                    await self._put_away(session)
+
+    async def _change_stored_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:
+        outcome: list[tuple[Result, bool]] = []
+
+        def amend(state: ThreadState) -> Sequence[Record]:
+            if state.archived:
+                raise ThreadArchived(thread_id)
+            records, result = plan(state.queue)
+            outcome.append((result, bool(records)))
+            return records
+
+        await self._ports.store.amend(thread_id, amend)
+        return outcome[0]
 
     async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
         self._sessions[session.thread.id] = session
@@ -267,12 +309,14 @@ class Sessions:
                 tasks.start_soon(self.unload, session.thread.id)
 
 
-def _session_settings(config: Config) -> SessionSettings:
+async def _session_settings(config: Config) -> SessionSettings:
     view = config.view()
     tokens = view.integer("tool_output_token_limit")
     return SessionSettings(
         providers=read_providers(config),
         context_window=view.integer("model_context_window"),
+        compact_at=compaction_limit(view),
+        compact_prompt=await read_compact_prompt(view),
         output_limit_bytes=(
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),

@@ -3,6 +3,7 @@
 import base64
 import mimetypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
@@ -18,9 +19,21 @@ from protocol.items import (
     UserInput,
 )
 from protocol.model import JsonObject
+from protocol.rollout import SignalMark
 
 MAX_MEDIA_BYTES = 20 * 1024 * 1024
 """Bytes of a local image or sound; a larger one is named to the model instead of shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """What a user sent, as the wire and as the model have it."""
+
+    content: Sequence[UserInput]
+    items: Sequence[JsonObject]
+    client_id: str | None = None
+    signals: Sequence[SignalMark] = ()
+    """One for each item, where the input is signals and no user's."""
 
 
 async def user_message(inputs: Sequence[UserInput]) -> list[JsonObject]:

@@ -1,0 +1,253 @@
+"""A thread's queue: input that waits until the thread is idle, and becomes a turn each. No I/O.
+
+A change is planned against the state, written as records and then applied, so that a refused change
+leaves no trace. An entry leaves the queue with the line of the log that makes it a message.
+Source: docs/queue.md.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from protocol.items import UserInput
+from protocol.rollout import (
+    QueuePaused,
+    QueueRecord,
+    QueueReordered,
+    SubmissionChanged,
+    SubmissionQueued,
+    SubmissionRemoved,
+    SubmissionTaken,
+)
+
+MAX_ENTRIES = 100
+MAX_ENTRY_BYTES = 900_000
+"""Of one entry as JSON: an answer that shows it must fit into a client's message."""
+MAX_QUEUE_BYTES = 16 * 1024 * 1024
+"""Of all entries as JSON."""
+MAX_REMEMBERED = 1024
+"""Client-chosen ids of entries that became turns; a repeated request is recognized by them."""
+
+Result = TypeVar("Result")
+
+
+class QueueRefusal(Exception):
+    """The queue does not take a change; `word` stays the same, `facts` go beside it."""
+
+    def __init__(self, text: str, word: str, **facts: str | int) -> None:
+        super().__init__(text)
+        self.word = word
+        self.facts = facts
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """An entry that became a turn."""
+
+    submission_id: str
+    digest: str
+    """Of its input, as JSON."""
+
+
+@dataclass(slots=True)
+class QueueState:
+    """What waits, and what is remembered of what does not wait any more."""
+
+    entries: list[SubmissionQueued] = field(default_factory=list)
+    paused: bool = False
+    """The user stopped a turn, and none has been started since."""
+    taken: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
+    """By client-chosen id; the oldest are forgotten first."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the entries as JSON, by id."""
+
+    @property
+    def next(self) -> SubmissionQueued | None:
+        """The entry that becomes the next turn; None while there is none or the queue is paused."""
+        return None if self.paused or not self.entries else self.entries[0]
+
+    def find(self, submission_id: str) -> SubmissionQueued:
+        """Return a waiting entry.
+
+        Raises:
+            QueueRefusal: it is not, or not any more, in the queue.
+        """
+        for entry in self.entries:
+            if entry.submission_id == submission_id:
+                return entry
+        raise QueueRefusal(
+            f"queued submission not found: {submission_id}",
+            "queuedSubmissionNotFound",
+            queuedSubmissionId=submission_id,
+        )
+
+    def apply(self, record: QueueRecord) -> None:
+        """Take one more record into account; one about an entry that is not there does nothing."""
+        match record:
+            case SubmissionQueued():
+                self.entries.append(record)
+                self.sizes[record.submission_id] = size_of(record)
+            case SubmissionChanged():
+                self._change(record)
+            case SubmissionRemoved():
+                self._drop(record.submission_id)
+            case SubmissionTaken():
+                self.take(record.submission_id)
+            case QueueReordered():
+                places = {each: place for place, each in enumerate(record.submission_ids)}
+                self.entries.sort(key=lambda e: places.get(e.submission_id, len(places)))
+            case QueuePaused():
+                self.paused = True
+
+    def _change(self, record: SubmissionChanged) -> None:
+        for place, entry in enumerate(self.entries):
+            if entry.submission_id == record.submission_id:
+                update = {
+                    "input": record.input,
+                    "responsesapi_client_metadata": record.responsesapi_client_metadata,
+                }
+                self.entries[place] = entry.model_copy(update=update)
+                self.sizes[record.submission_id] = size_of(self.entries[place])
+
+    def _drop(self, submission_id: str) -> None:
+        self.sizes.pop(submission_id, None)
+        self.entries = [e for e in self.entries if e.submission_id != submission_id]
+
+    def take(self, submission_id: str) -> None:
+        """Let an entry be a turn; one that is not there changes nothing."""
+        for entry in self.entries:
+            if entry.submission_id == submission_id and entry.client_user_message_id:
+                known = Remembered(submission_id, digest(entry.input))
+                self.taken[entry.client_user_message_id] = known
+                if len(self.taken) > MAX_REMEMBERED:
+                    self.taken.popitem(last=False)
+        self._drop(submission_id)
+
+
+Plan: TypeAlias = Callable[[QueueState], tuple[Sequence[QueueRecord], Result]]
+"""A change: the records that make it, and what the asker is told. Raises QueueRefusal."""
+
+
+def digest(content: Sequence[UserInput]) -> str:
+    """Identify an input by its content."""
+    return hashlib.sha256(
+        b"\n".join(part.model_dump_json().encode() for part in content)
+    ).hexdigest()
+
+
+def adding(entry: SubmissionQueued) -> Plan[SubmissionQueued]:
+    """Plan to put an entry at the end; an id that the client used before gives that entry again.
+
+    Refused: an id that was used with another input, an entry or a queue that is too large.
+    """
+
+    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], SubmissionQueued]:
+        if (known := _known(queue, entry)) is not None:
+            return (), known
+        if len(queue.entries) >= MAX_ENTRIES:
+            raise QueueRefusal(
+                f"queue cannot contain more than {MAX_ENTRIES} submissions",
+                "queueFull",
+                maxSubmissions=MAX_ENTRIES,
+            )
+        _check_size(queue, entry)
+        return (entry,), entry
+
+    return plan
+
+
+def _known(queue: QueueState, entry: SubmissionQueued) -> SubmissionQueued | None:
+    client_id = entry.client_user_message_id
+    if not client_id:
+        return None
+    for waiting in queue.entries:
+        if waiting.client_user_message_id == client_id:
+            if digest(waiting.input) != digest(entry.input):
+                raise _used(client_id)
+            return waiting
+    if (taken := queue.taken.get(client_id)) is None:
+        return None
+    if taken.digest != digest(entry.input):
+        raise _used(client_id)
+    return entry.model_copy(update={"submission_id": taken.submission_id})
+
+
+def _used(client_id: str) -> QueueRefusal:
+    return QueueRefusal(
+        f"clientUserMessageId was used with another input: {client_id}",
+        "clientUserMessageIdUsed",
+        clientUserMessageId=client_id,
+    )
+
+
+def changing(
+    at_ms: int, submission_id: str, content: list[UserInput], metadata: dict[str, str] | None
+) -> Plan[SubmissionQueued]:
+    """Plan to give an entry another input; without metadata it keeps what it has."""
+
+    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], SubmissionQueued]:
+        entry = queue.find(submission_id)
+        update = {
+            "input": content,
+            "responsesapi_client_metadata": metadata or entry.responsesapi_client_metadata,
+        }
+        changed = entry.model_copy(update=update)
+        _check_size(queue, changed)
+        record = SubmissionChanged(
+            at_ms=at_ms,
+            submission_id=submission_id,
+            input=content,
+            responsesapi_client_metadata=changed.responsesapi_client_metadata,
+        )
+        return (record,), changed
+
+    return plan
+
+
+def removing(at_ms: int, submission_id: str) -> Plan[bool]:
+    """Plan to take an entry out; False if it does not wait any more."""
+
+    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], bool]:
+        if all(entry.submission_id != submission_id for entry in queue.entries):
+            return (), False
+        return (SubmissionRemoved(at_ms=at_ms, submission_id=submission_id),), True
+
+    return plan
+
+
+def reordering(at_ms: int, submission_ids: list[str]) -> Plan[None]:
+    """Plan another order, which must name every waiting entry once."""
+
+    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], None]:
+        if sorted(submission_ids) != sorted(entry.submission_id for entry in queue.entries):
+            raise QueueRefusal(
+                "queue reorder must include every queued submission exactly once",
+                "queueOrderIncomplete",
+            )
+        return (QueueReordered(at_ms=at_ms, submission_ids=submission_ids),), None
+
+    return plan
+
+
+def size_of(entry: SubmissionQueued) -> int:
+    """Count the bytes of an entry as JSON."""
+    return len(entry.model_dump_json())
+
+
+def _check_size(queue: QueueState, entry: SubmissionQueued) -> None:
+    size = size_of(entry)
+    if size > MAX_ENTRY_BYTES:
+        raise QueueRefusal(
+            f"a queued submission cannot have more than {MAX_ENTRY_BYTES} bytes",
+            "queuedSubmissionTooLarge",
+            maxBytes=MAX_ENTRY_BYTES,
+        )
+    others = sum(queue.sizes.values()) - queue.sizes.get(entry.submission_id, 0)
+    if size + others > MAX_QUEUE_BYTES:
+        raise QueueRefusal(
+            f"queue cannot have more than {MAX_QUEUE_BYTES} bytes",
+            "queueFull",
+            maxBytes=MAX_QUEUE_BYTES,
+        )

@@ -1,0 +1,180 @@
+"""Compaction: a model sums a thread up, and the summary takes the place of the history.
+
+The history is replaced in one record, once the summary is whole; until then, and after a failure or
+an interrupt, it is what it was. Turns and items that clients see are not touched.
+Source: docs/compaction.md.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from app_server.turns.context import (
+    compacted,
+    estimated_tokens,
+    kept_tokens,
+    split_unseen,
+    without_oldest,
+    worth_compacting,
+)
+from app_server.turns.model import (
+    ItemDone,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    ResponseCompleted,
+)
+from app_server.turns.model_calls import ModelCalls
+from app_server.turns.prompt import message, request_body
+from app_server.turns.providers import Provider
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.response import texts_of
+from protocol.items import ContextCompactionThreadItem
+from protocol.model import Json, JsonObject
+from protocol.rollout import HistoryCompacted, ItemCompleted, TokensUsed
+from protocol.turns import TokenUsageBreakdown
+
+PROMPT = """\
+This conversation is about to be condensed: everything in it will be replaced by what you write \
+now. Write the hand-over for the model that goes on with the work, in plain text, as short as it \
+can be without losing anything that is still needed:
+
+1. what the user wants, with every constraint and preference;
+2. what was done and decided, and why;
+3. names, paths, identifiers and values that will be needed again, exactly as they are;
+4. what is unfinished, and the next step.
+
+Leave out what no longer matters. Call no tools, and do not speak to the user."""
+
+REQUEST_KIND = {"request_kind": "compaction"}
+"""In `client_metadata`, so that whoever serves the model can tell these requests."""
+
+MAX_TRIMS = 8
+"""How often the oldest quarter is left out of a history that is too long even to be summed up."""
+
+MAX_IN_A_ROW = 3
+"""Automatic compactions with one answer between them; then the turn fails."""
+
+
+def is_too_long(failure: ModelFailure) -> bool:
+    """Whether the model refused a request because it does not fit its context."""
+    return bool(failure.info == "contextWindowExceeded")
+
+
+class Compactor:
+    """Makes room in one turn's thread."""
+
+    def __init__(
+        self,
+        recorder: TurnRecorder,
+        calls: ModelCalls,
+        limit: int | None,
+        prompt: str | None,
+        surroundings: Callable[[], tuple[Sequence[JsonObject], Sequence[str]]],
+    ) -> None:
+        """`limit` bounds what is kept; `prompt` None means ours.
+
+        `surroundings` gives the tools and notes of the next request.
+        """
+        self._recorder = recorder
+        self._calls = calls
+        self._keep = kept_tokens(limit)
+        self._prompt = prompt or PROMPT
+        self._surroundings = surroundings
+
+    @property
+    def may_help(self) -> bool:
+        """Whether there is anything that a compaction would replace."""
+        return worth_compacting(split_unseen(self._recorder.thread.state.history)[0])
+
+    async def compact_for_request(self) -> None:
+        """Compact what the model has seen; what it has not seen yet stays as it is, behind it.
+
+        Raises:
+            ModelFailure: it was announced; the history is what it was.
+            OSError: the disk refused.
+        """
+        await self._compact(*split_unseen(self._recorder.thread.state.history))
+
+    async def compact_all(self) -> None:
+        """Compact the whole history; one without anything new stays as it is.
+
+        Raises:
+            ModelFailure, OSError: see `compact_for_request`.
+        """
+        await self._compact(list(self._recorder.thread.state.history), [])
+
+    async def _compact(self, seen: list[JsonObject], unseen: list[JsonObject]) -> None:
+        recorder, calls = self._recorder, self._calls
+        item = ContextCompactionThreadItem(id=recorder.new_id())
+        recorder.started(item)
+        if not worth_compacting(seen):
+            await recorder.completed(item)
+            return
+        summary = await self._sum_up(seen)
+        history = compacted(seen, summary, unseen, self._keep)
+        account = calls.measured(self._size_of(history))
+        at_ms = item.completed_at_ms = recorder.now_ms()
+        await recorder.thread.append(
+            HistoryCompacted(at_ms=at_ms, turn_id=recorder.turn_id, items=history),
+            TokensUsed(at_ms=at_ms, usage=account),
+            ItemCompleted(at_ms=at_ms, turn_id=recorder.turn_id, item=item),
+            sync=False,
+        )
+        calls.tell_usage(account)
+        recorder.announce_completed(item)
+
+    async def _sum_up(self, seen: Sequence[JsonObject]) -> str:
+        shown = list(seen)
+        for trims_left in range(MAX_TRIMS, -1, -1):
+            may_trim = trims_left > 0 and len(shown) > 1
+            try:
+                summary = await self._calls.call(
+                    partial(self._ask, shown), is_too_long if may_trim else None
+                )
+            except ModelFailure as failure:
+                if not (may_trim and is_too_long(failure)):
+                    raise
+                shown = without_oldest(shown)
+                continue
+            break
+        await self._calls.account(summary.usage)
+        return summary.text
+
+    async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":
+        body = request_body(
+            self._recorder.thread.state,
+            (),
+            None,
+            REQUEST_KIND,
+            self._surroundings()[1],
+            history=[*shown, message("user", self._prompt)],
+        )
+        summary = _Summary()
+        async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    summary.take(event)
+        if not summary.text.strip():
+            raise ModelFailure("the model wrote no summary")
+        return summary
+
+    def _size_of(self, history: Sequence[JsonObject]) -> int:
+        tools, notes = self._surroundings()
+        body = request_body(self._recorder.thread.state, tools, None, None, notes, history=history)
+        parts: list[Json] = [body["instructions"], body["tools"], body["input"]]
+        return estimated_tokens(parts)
+
+
+class _Summary:
+    """What comes back: the last message counts, and nothing of it is shown."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.usage: TokenUsageBreakdown | None = None
+
+    def take(self, event: ModelEvent) -> None:
+        match event:
+            case ItemDone() if event.item.get("type") == "message":
+                self.text = "".join(texts_of(event.item.get("content")))
+            case ResponseCompleted():
+                self.usage = event.usage

@@ -1,0 +1,28 @@
+"""What a thread refuses; handlers translate it once."""
+
+from typing import Literal
+
+
+class NoActiveTurn(Exception):
+    """No turn is running."""
+
+
+class TurnIdMismatch(Exception):
+    """Another turn is running than the caller believes."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(f"expected active turn id `{expected}` but found `{found}`")
+        self.expected = expected
+        self.found = found
+
+
+class NotSteerable(Exception):
+    """The running turn takes no directions; `kind` says what it does."""
+
+    def __init__(self, kind: Literal["compact"]) -> None:
+        super().__init__(f"cannot steer a {kind} turn")
+        self.kind = kind
+
+
+class SessionClosed(Exception):
+    """The thread is leaving memory, or the server is stopping."""
