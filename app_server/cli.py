@@ -5,16 +5,14 @@ import asyncio
 import importlib
 import importlib.util
 import logging
-import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from app_server import generate
 from app_server.config import ConfigError, parse_override
+from app_server.home import default_home, resolve_home
 from app_server.requirements import SYSTEM_REQUIREMENTS
 from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
@@ -39,6 +37,7 @@ examples:
   app-server mcp-server                             offer it as an MCP server on stdio
   app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere
+  app-server receiver --help                        messages of other agents, into threads
   app-server generate-json-schema --out DIR         the wire for client authors: one file a type
   app-server generate-ts --out DIR                  the same for TypeScript
 
@@ -103,7 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="app-server",
         description=DESCRIPTION,
-        epilog=EPILOG.format(home=_default_home(), requirements=SYSTEM_REQUIREMENTS),
+        epilog=EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -154,16 +153,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
     return parser
-
-
-def resolve_home(option: str | None) -> Path:
-    """Choose the home directory: the option, the environment, or the platform's state folder."""
-    chosen = option or os.environ.get("APP_SERVER_HOME") or os.environ.get("CODEX_HOME")
-    return Path(chosen).expanduser().absolute() if chosen else _default_home()
-
-
-def _default_home() -> Path:
-    return platformdirs.user_state_path("app-server")
 
 
 def _without_program_words(words: list[str]) -> list[str]:

@@ -13,7 +13,12 @@ from typing import Any, TypeAlias
 import anyio
 from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidURI,
+    WebSocketException,
+)
 
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
@@ -33,6 +38,8 @@ class Client:
         self._socket = socket
         self._ids = itertools.count(1)
         self._events: deque[Event] = deque(maxlen=MAX_KEPT_EVENTS)
+        self.server: Json = None
+        """What the handshake was answered with."""
 
     async def call(self, method: str, params: JsonObject, *, timeout_s: float = 30.0) -> Json:
         """Call a method and return its result.
@@ -127,12 +134,39 @@ async def open_client(url: str, name: str, **capabilities: Any) -> AsyncIterator
         except InvalidHandshake as exc:
             raise ConnectionError(str(exc)) from exc
         client = Client(socket)
-        await client.call(
+        client.server = await client.call(
             "initialize",
             {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},
         )
         await client.notify("initialized")
         yield client
+
+
+class NoAppServer(Exception):
+    """Something answers there, and it is no app-server."""
+
+
+async def identify(url: str, name: str, *, timeout_s: float) -> JsonObject:
+    """Return how an app-server introduces itself: `userAgent`, `codexHome` and more.
+
+    Raises:
+        ConnectionRefusedError: nobody listens there.
+        NoAppServer: somebody else does, or there is no answer in time.
+    """
+    try:
+        with anyio.fail_after(timeout_s):
+            async with open_client(url, name) as client:
+                server = client.server
+    except ConnectionRefusedError:
+        raise
+    except (OSError, ValueError, TimeoutError, RpcError, WebSocketException) as exc:
+        raise NoAppServer from exc
+    except (anyio.EndOfStream, KeyError, TypeError, AttributeError) as exc:
+        # Messages, but not ours.
+        raise NoAppServer from exc
+    if not isinstance(server, dict) or not isinstance(server.get("userAgent"), str):
+        raise NoAppServer
+    return server
 
 
 def _connect(url: str) -> connect:

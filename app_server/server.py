@@ -35,6 +35,9 @@ from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
 from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
 from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.memory import MemoryBudget
+from app_server.handlers.memory_settings import MemorySettings, read_memory_settings
+from app_server.handlers.metadata_areas import late_metadata_routes
 from app_server.handlers.signal_news import SignalNews, settings_as_stored
 from app_server.handlers.threads import ThreadHandlers, ThreadPorts
 from app_server.handlers.turns import TurnHandlers, TurnPorts
@@ -132,6 +135,8 @@ class AppServer:
         self._extensions = extensions
         self._apps = self._late_apps or apps
         self._hub = Hub(self._clock.now_ms)
+        self.memory: MemoryBudget | None = None
+        """Of the threads; None before `run`."""
         self._store = ThreadStore(settings.home)
         self._configuration = Configuration(
             settings.home,
@@ -200,7 +205,10 @@ class AppServer:
             self._log_grew,
             self._configuration.requirements,
         )
-        sessions = Sessions(ports, work, await self._unload_delay_s())
+        unload_delay_s, memory = await self._first_settings()
+        self._hub.streams.limits = memory.stream
+        sessions = Sessions(ports, work, unload_delay_s)
+        budget = self.memory = MemoryBudget(memory.budget_bytes, self._hub.streams, sessions)
         environments.on_connection = partial(_tell_of_environment, sessions, self._plugins)
         news = SignalNews(self._hub)
         self._signals = LateSignals(
@@ -212,8 +220,9 @@ class AppServer:
             news.announce,
             partial(settings_as_stored, self._configuration),
         )
-        self._requests = self._make_dispatcher(sessions, environments, news)
+        self._requests = self._make_dispatcher(sessions, environments, news, budget)
         self._background.start_soon(sessions.run)
+        self._background.start_soon(budget.run)
         try:
             async with AsyncExitStack() as stack:
                 listeners = [
@@ -287,7 +296,11 @@ class AppServer:
             self.stop()
 
     def _make_dispatcher(
-        self, sessions: Sessions, environments: Environments, news: SignalNews
+        self,
+        sessions: Sessions,
+        environments: Environments,
+        news: SignalNews,
+        memory: MemoryBudget,
     ) -> LateDispatcher:
         configuration = self._configuration
         assert self._background is not None
@@ -378,6 +391,15 @@ class AppServer:
                 ("thread/compact/start",),
                 sessions,
             ),
+            LateHandlers(
+                "app_server.handlers.diagnostics",
+                "DiagnosticsHandlers",
+                ("server/diagnostics",),
+                self._hub,
+                sessions,
+                memory,
+                lambda: [connection.load for connection in self._connections],
+            ),
             LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
             LateHandlers(
                 "app_server.handlers.apps",
@@ -398,6 +420,7 @@ class AppServer:
         )
         return LateDispatcher(
             {method: handler for area in areas for method, handler in area.routes.items()}
+            | late_metadata_routes(threads)
         )
 
     def _make_plugin_area(self, sessions: Sessions) -> LateHandlers:
@@ -442,17 +465,19 @@ class AppServer:
     async def _is_signed_in(self) -> bool:
         return (await self._accounts.look()).credentials is not None
 
-    async def _unload_delay_s(self) -> float:
+    async def _first_settings(self) -> tuple[float, MemorySettings]:
+        """Read what is read once: when threads are unloaded, and how much memory they may take."""
         try:
             config = await self._configuration.read()
             for warning in requirements_of(config).warnings:
                 logger.warning("%s", warning)
             delay_s = config.view().integer("thread_unload_delay_secs")
+            memory = read_memory_settings(config)
         except ConfigError as exc:
             # Every request that needs the configuration says so too.
             logger.warning("the configuration cannot be used: %s", exc)
-            return UNLOAD_DELAY_S
-        return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
+            return UNLOAD_DELAY_S, MemorySettings()
+        return UNLOAD_DELAY_S if delay_s is None else float(delay_s), memory
 
     async def _warm_up(self) -> None:
         """Import what the first requests and turns will need, now that nobody waits for it."""

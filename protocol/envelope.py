@@ -186,13 +186,18 @@ def render_notification(
     *,
     jsonrpc: bool = False,
     experimental: bool = True,
+    seq: int | None = None,
 ) -> str:
-    """Write a notification; `emitted_at_ms` is Unix milliseconds and travels beside `params`."""
-    text = b'%b"method":%b,"params":%b,"emittedAtMs":%d}' % (
+    """Write a notification; `emitted_at_ms` is Unix milliseconds and travels beside `params`.
+
+    So does `seq`, the number of the event in the stream of its thread.
+    """
+    text = b'%b"method":%b,"params":%b,"emittedAtMs":%d%b}' % (
         _PREFIX[jsonrpc],
         to_json(method),
         _render_value(params, experimental),
         emitted_at_ms,
+        b"" if seq is None else b',"seq":%d' % seq,
     )
     return text.decode()
 

@@ -420,10 +420,3 @@ class ThreadTurnsListResponse(WireModel):
     """Null at the end."""
     backwards_cursor: str | None = None
     """Pass it as `cursor` with the other `sortDirection`; its own turn comes again."""
-
-
-class ThreadReadStateChangedNotification(WireModel):
-    """How far a thread has been read changed."""
-
-    thread_id: str
-    read_state: ThreadReadState

@@ -257,7 +257,7 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "modelProvider/authRecoveryStarted": NotificationSpec("models", "AuthRecoveryNotification"),
     "process/exited": NotificationSpec("host", "ProcessExitedNotification"),
     "process/outputDelta": NotificationSpec("host", "ProcessOutputDeltaNotification"),
-    "project/changed": NotificationSpec("planning", "ProjectChangedNotification"),
+    "project/changed": NotificationSpec("planning", "ProjectChangedNotification", opt_in=True),
     "serverRequest/resolved": NotificationSpec("threads", "ServerRequestResolvedNotification"),
     "signal/updated": NotificationSpec(
         "signals", "SignalUpdatedNotification", experimental=True, extension=True
@@ -277,14 +277,20 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
         "environments", "EnvironmentConnectionNotification"
     ),
     "thread/goal/cleared": NotificationSpec("planning", "ThreadGoalClearedNotification"),
-    "thread/goal/updated": NotificationSpec("planning", "ThreadGoalUpdatedNotification"),
+    "thread/goal/updated": NotificationSpec("thread_facts", "ThreadGoalUpdatedNotification"),
     "thread/name/updated": NotificationSpec("threads", "ThreadNameUpdatedNotification"),
-    "thread/project/updated": NotificationSpec("planning", "ThreadProjectUpdatedNotification"),
+    "thread/project/updated": NotificationSpec(
+        "planning", "ThreadProjectUpdatedNotification", opt_in=True
+    ),
     "thread/queue/changed": NotificationSpec("threads", "ThreadQueueChangedNotification"),
-    "thread/readState/changed": NotificationSpec("history", "ThreadReadStateChangedNotification"),
+    "thread/readState/changed": NotificationSpec(
+        "thread_facts", "ThreadReadStateChangedNotification", opt_in=True
+    ),
     "thread/reverted": NotificationSpec("threads", "ThreadRevertedNotification"),
     "thread/section/changed": NotificationSpec("planning", "ThreadSectionChangedNotification"),
-    "thread/settings/updated": NotificationSpec("threads", "ThreadSettingsUpdatedNotification"),
+    "thread/settings/updated": NotificationSpec(
+        "threads", "ThreadSettingsUpdatedNotification", opt_in=True
+    ),
     "thread/started": NotificationSpec("threads", "ThreadStartedNotification"),
     "thread/status/changed": NotificationSpec("threads", "ThreadStatusChangedNotification"),
     "thread/tokenUsage/updated": NotificationSpec("turns", "ThreadTokenUsageUpdatedNotification"),

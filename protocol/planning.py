@@ -10,6 +10,7 @@ from typing_extensions import TypeAliasType
 
 from protocol.items import UserInput
 from protocol.model import Int64, Json, OpenEnum, UInt32, WireModel
+from protocol.thread_facts import ThreadAttachment, ThreadGoal, ThreadGoalStatus
 from protocol.threads import ThreadSection, ThreadSectionAppearance
 from protocol.turns import Turn
 from protocol.values import AbsolutePathBuf, SortDirection
@@ -156,17 +157,6 @@ class ThreadAttachmentAddParams(WireModel):
     payload: Json
 
 
-class ThreadAttachment(WireModel):
-    """Something that was attached to a thread."""
-
-    id: str
-    attachment_type: str
-    identity_key: str
-    payload: Json
-    created_at: Int64
-    """Unix seconds."""
-
-
 ThreadAttachmentAddOutcome = TypeAliasType(
     "ThreadAttachmentAddOutcome", OpenEnum[Literal["created", "existing"]]
 )
@@ -268,27 +258,6 @@ class ThreadGoalGetParams(WireModel):
     """Look at a thread's goal."""
 
     thread_id: str
-
-
-ThreadGoalStatus = TypeAliasType(
-    "ThreadGoalStatus",
-    Literal["active", "paused", "blocked", "usageLimited", "budgetLimited", "complete"],
-)
-"""How a goal stands: pursued, held up for some reason, or reached."""
-
-
-class ThreadGoal(WireModel):
-    """What a thread works towards, turn after turn. Times are Unix seconds."""
-
-    thread_id: str
-    objective: str
-    status: ThreadGoalStatus
-    token_budget: Int64 | None = None
-    """Tokens that the goal may cost; null means no limit."""
-    tokens_used: Int64
-    time_used_seconds: Int64
-    created_at: Int64
-    updated_at: Int64
 
 
 class ThreadGoalGetResponse(WireModel):
@@ -541,15 +510,6 @@ class ThreadGoalClearedNotification(WireModel):
     """A thread's goal was removed."""
 
     thread_id: str
-
-
-class ThreadGoalUpdatedNotification(WireModel):
-    """A thread's goal is new or has changed."""
-
-    thread_id: str
-    turn_id: str | None = None
-    """The turn in which it changed, if it was in one."""
-    goal: ThreadGoal
 
 
 class ThreadProjectUpdatedNotification(WireModel):

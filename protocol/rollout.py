@@ -11,13 +11,14 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
+from protocol.metadata_records import MetadataRecord
 from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from protocol.record_base import RecordBase
 from protocol.specs import type_adapter
+from protocol.threads import GitInfo
 from protocol.turns import ThreadTokenUsage, TurnError
 from protocol.values import Personality, ReasoningSummary
-
-ROLLOUT_VERSION = 1
 
 
 class Settings(WireModel):
@@ -33,14 +34,7 @@ class Settings(WireModel):
     summary: ReasoningSummary | None = None
     service_tier: str | None = None
     personality: Personality | None = None
-
-
-class RecordBase(WireModel):
-    """What every line has."""
-
-    v: int = ROLLOUT_VERSION
-    at_ms: Int64
-    """Unix milliseconds of writing."""
+    disabled_plugin_ids: list[str] = []
 
 
 class ThreadCreated(RecordBase):
@@ -60,6 +54,11 @@ class ThreadCreated(RecordBase):
     """Folders that were chosen for the thread, as `thread/start` had them."""
     forked_from_id: str | None = None
     """The thread whose records follow, up to the first one of this thread's own."""
+    git_info: GitInfo | None = None
+    project_id: str | None = None
+    daybreak_enabled: bool | None = None
+    request_digest: str | None = absent_if_none()
+    """Of the request, where the client chose the id."""
 
 
 class SettingsChanged(RecordBase):
@@ -110,6 +109,16 @@ class InputQueued(RecordBase):
     """Whether the running turn has to go on for it, as it does for a user's message."""
     submission_id: str | None = absent_if_none()
     """Of the entry of the thread's queue that this was; it leaves the queue with this line."""
+
+
+class InputAccepted(RecordBase):
+    """Input that its client named was accepted; sent again, it belongs to the same turn."""
+
+    type: Literal["inputAccepted"] = "inputAccepted"
+    client_id: str
+    digest: str
+    """Of the whole request, without metadata."""
+    turn_id: str
 
 
 class InputTaken(RecordBase):
@@ -248,6 +257,7 @@ Record: TypeAlias = Annotated[
     | TurnStarted
     | HistoryAppended
     | InputQueued
+    | InputAccepted
     | InputTaken
     | SignalRecalled
     | ItemCompleted
@@ -257,7 +267,8 @@ Record: TypeAlias = Annotated[
     | NameChanged
     | ArchivedChanged
     | HistoryCompacted
-    | QueueRecord,
+    | QueueRecord
+    | MetadataRecord,
     Field(discriminator="type"),
 ]
 
@@ -265,6 +276,7 @@ TURN_RECORDS = frozenset(
     {
         "historyAppended",
         "historyCompacted",
+        "inputAccepted",
         "inputQueued",
         "inputTaken",
         "itemCompleted",

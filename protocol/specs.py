@@ -142,6 +142,8 @@ class NotificationSpec:
     experimental: bool = False
     extension: bool = False
     """The reference does not have it."""
+    opt_in: bool = False
+    """Told only to clients with the opt-in, though its type is stable: as the reference does."""
 
     @property
     def params(self) -> type[WireModel]:

@@ -18,6 +18,7 @@ from protocol.model import (
     OpenUnion,
     SnakeVariant,
     UInt32,
+    UInt64,
     Variant,
     WireModel,
     absent_if_none,
@@ -347,6 +348,10 @@ class ThreadSettingsResponse(WireModel):
     reasoning_effort: ReasoningEffort | None = None
     multi_agent_mode: MultiAgentMode = experimental("explicitRequestOnly")
     """Outdated: always `explicitRequestOnly`."""
+    stream_id: str | None = experimental(absent=True, extension=True)
+    """Opaque; which stream of the thread's events the caller is subscribed to."""
+    seq: UInt64 | None = experimental(absent=True, extension=True)
+    """The last event of that stream that the answer takes into account."""
 
 
 class ThreadForkResponse(ThreadSettingsResponse):
@@ -611,6 +616,12 @@ class ThreadResumeParams(ThreadOverrides):
     """Leave `thread.turns` empty."""
     initial_turns_page: ThreadResumeInitialTurnsPageParams | None = experimental()
     """Puts a page of turns into the answer; null puts none."""
+    stream_id: str | None = experimental(extension=True)
+    """The stream that `afterSeq` counts in, from an earlier answer."""
+    after_seq: UInt64 | None = experimental(extension=True)
+    """The last event that the client has seen; what came after it is sent again."""
+    unload_after_secs: UInt32 | None = experimental(extension=True)
+    """When to unload the thread once it is quiet; null leaves that as it is."""
 
 
 class TurnsPage(WireModel):
@@ -628,6 +639,11 @@ class ThreadResumeResponse(ThreadSettingsResponse):
     collaboration_mode: CollaborationMode | None = None
     """Null from older servers."""
     initial_turns_page: TurnsPage | None = experimental()
+    resync_required: bool | None = experimental(absent=True, extension=True)
+    """Answers `afterSeq`. False: the events follow, and `thread.turns` is empty.
+
+    True: they cannot be told any more, and `thread.turns` has what there is now.
+    """
     turns_backwards_cursor: str | None = None
     """Opaque `cursor` for `thread/turns/list` with `desc`; the turn that it names comes along."""
     items_backwards_cursor: str | None = None
@@ -756,6 +772,11 @@ ThreadStartSource = TypeAliasType("ThreadStartSource", Literal["startup", "clear
 
 class ThreadStartParams(ThreadOverrides):
     """Begin a conversation. What is null comes from the configuration."""
+
+    thread_id: str | None = experimental(extension=True)
+    """A UUID that the client chose, in small letters; the same request again starts no other."""
+    unload_after_secs: UInt32 | None = experimental(extension=True)
+    """When to unload the thread once it is quiet; null means the server's delay."""
 
     allow_provider_model_fallback: bool = experimental(False)
     """If the provider's list has no such model, take its default."""

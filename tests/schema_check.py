@@ -71,6 +71,8 @@ class MessageCheck:
             name, value = METHODS[self._asked[message["id"]]].result_name, message["result"]
         else:
             kind = {"id"} if "id" in members else {"emittedAtMs"}
+            if "seq" in members and self._variant == "experimental":
+                kind.add("seq")
             assert members == {"method", "params"} | kind, f"unknown kind of message: {members}"
             table = SERVER_REQUESTS if "id" in members else NOTIFICATIONS
             name, value = table[message["method"]].params_name or "", message["params"]

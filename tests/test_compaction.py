@@ -115,6 +115,7 @@ async def test_a_summary_takes_the_place_of_what_the_model_sees(tmp_path: Path) 
             "thread/tokenUsage/updated",
             "thread/tokenUsage/updated",
             "item/completed",
+            "thread/readState/changed",
             "thread/status/changed",
             "turn/completed",
         ]
@@ -216,7 +217,12 @@ async def test_a_compaction_that_fails_leaves_the_history_as_it_was(
         history = (await stored(served, thread_id)).history
         served.model.scripts += [script] * (MAX_TRIMS + 1)
         told = await compact(client, thread_id)
-        assert methods_of(told)[-3:] == ["error", "thread/status/changed", "turn/completed"]
+        assert methods_of(told)[-4:] == [
+            "error",
+            "thread/readState/changed",
+            "thread/status/changed",
+            "turn/completed",
+        ]
         assert told[-1]["params"]["turn"]["status"] == "failed"
         assert (await stored(served, thread_id)).history == history
         served.model.scripts.clear()

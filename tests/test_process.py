@@ -24,7 +24,7 @@ from openai_codex._runtime_requirements import CheckoutCapabilities
 from websockets.asyncio.client import connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app_server import cli
+from app_server import home
 from app_server.server import VERSION
 from tests.harness import (
     Gate,
@@ -172,12 +172,12 @@ def test_a_port_that_is_taken_ends_with_a_sentence(tmp_path: Path) -> None:
 def test_the_home_is_chosen_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("APP_SERVER_HOME", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)
-    assert cli.resolve_home(None).name == "app-server"
+    assert home.resolve_home(None).name == "app-server"
     monkeypatch.setenv("CODEX_HOME", "/codex")
-    assert cli.resolve_home(None) == Path("/codex")
+    assert home.resolve_home(None) == Path("/codex")
     monkeypatch.setenv("APP_SERVER_HOME", "~/ours")
-    assert cli.resolve_home(None) == Path("~/ours").expanduser()
-    assert cli.resolve_home("relative") == Path("relative").absolute()
+    assert home.resolve_home(None) == Path("~/ours").expanduser()
+    assert home.resolve_home("relative") == Path("relative").absolute()
 
 
 async def test_options_stand_where_launchers_put_them(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ async def test_queued_inputs_become_a_turn_each_in_their_order(tmp_path: Path) -
             "item/agentMessage/delta",
             "item/completed",
             "thread/tokenUsage/updated",
+            "thread/readState/changed",
             "thread/status/changed",
             "turn/completed",
         ]

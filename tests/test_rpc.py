@@ -21,7 +21,8 @@ from app_server.rpc.context import ClientSession, RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.ordering import KeyedQueue
-from app_server.rpc.outbox import Delta, Outbox, OutboxLimits
+from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.outgoing import Delta
 from app_server.transport.address import (
     Address,
     StdioAddress,
@@ -327,7 +328,7 @@ async def test_finishing_from_our_side_answers_what_was_read() -> None:
 
 
 def delta_of(key: str, text: str) -> tuple[str, Delta]:
-    return text, Delta((key,), [text], lambda joined: f"{key}:{joined}")
+    return text, Delta((key,), text, lambda joined: f"{key}:{joined}")
 
 
 async def test_deltas_of_one_text_are_merged_for_a_client_that_falls_behind() -> None:
@@ -358,6 +359,17 @@ async def test_a_client_that_cannot_keep_up_is_closed_with_1013(limits: OutboxLi
     ):
         for number in range(20):
             connection.post(f'"message {number}"')
+        connection.post('"too late"')
+        assert await stream.hear_all() == []
+    assert stream.closed_with == (1013, "reads too slowly; resume later")
+
+
+@claim("replay:too-much")
+async def test_a_client_that_missed_what_cannot_be_told_is_closed_with_1013() -> None:
+    async with conversation(Work()) as (stream, connection, _):
+        connection.post('"before"')
+        assert await stream.hear() == ["before"]
+        connection.give_up()
         connection.post('"too late"')
         assert await stream.hear_all() == []
     assert stream.closed_with == (1013, "reads too slowly; resume later")
@@ -432,6 +444,9 @@ class Listener:
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))
         self.deltas.append(delta)
+
+    def give_up(self) -> None:
+        self.heard.append("given up")
 
 
 WARNING = WarningNotification(thread_id="t", message="m")

@@ -72,7 +72,7 @@ async def test_a_text_turn_says_everything_in_its_order(tmp_path: Path) -> None:
         here = {"threadId": thread_id, "turnId": turn_id}
         told = [(message["method"], message["params"]) for message in messages[1:]]
         user = told[2][1]["item"] | {"completedAtMs": told[3][1]["item"]["completedAtMs"]}
-        agent = told[-4][1]["item"]
+        agent = told[-5][1]["item"]
         usage = {
             "totalTokens": 15,
             "inputTokens": 10,
@@ -132,6 +132,7 @@ async def test_a_text_turn_says_everything_in_its_order(tmp_path: Path) -> None:
                     "tokenUsage": {"total": usage, "last": usage, "modelContextWindow": 1000},
                 },
             ),
+            ("thread/readState/changed", told[-3][1]),
             ("thread/status/changed", {"threadId": thread_id, "status": {"type": "idle"}}),
             ("turn/completed", {"threadId": thread_id, "turn": end}),
         ]
@@ -1112,6 +1113,7 @@ def test_settings_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -
             "excludeSlashTmp": False,
         },
         "effort": "high",
+        "disabledPluginIds": [],
     }
     config = Config({"approval_policy": "on-failure", "sandbox_mode": "danger-full-access"})
     settings = initial_settings(config, "/w", Overrides())

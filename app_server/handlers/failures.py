@@ -14,10 +14,11 @@ from app_server.mcp.errors import (
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
+from app_server.turns.named_inputs import InputIdTaken
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.refusals import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.sessions import NotLoaded, ThreadArchived
+from app_server.turns.sessions import NotLoaded, ThreadArchived, ThreadIdTaken
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
 from protocol.model import JsonObject
 
@@ -33,6 +34,22 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         ) from exc
     except (NotLoaded, ThreadNotFound) as exc:
         raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
+    except ThreadIdTaken as exc:
+        raise invalid_request(
+            f"thread id {thread_id} is taken by a thread that another request has started",
+            "threadIdTaken",
+            threadId=thread_id,
+        ) from exc
+    except ThreadArchived as exc:
+        raise archived(thread_id) from exc
+    except InputIdTaken as exc:
+        raise invalid_request(
+            f"clientUserMessageId {exc.client_id} is taken by another input",
+            "clientUserMessageIdTaken",
+            threadId=thread_id,
+            clientUserMessageId=exc.client_id,
+            turnId=exc.turn_id,
+        ) from exc
     except ThreadBusy as exc:
         raise invalid_request(
             f"thread {thread_id} has an active writer: {exc}",
@@ -40,8 +57,6 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             threadId=thread_id,
             holder=str(exc),
         ) from exc
-    except ThreadArchived as exc:
-        raise archived(thread_id) from exc
     except SessionClosed as exc:
         raise invalid_request(
             "the server is stopping; resume the thread when it is back",

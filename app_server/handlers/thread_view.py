@@ -1,12 +1,16 @@
 """From stored and loaded threads to what the wire shows of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic_core import from_json
 
+from app_server.threads.filing import FilingState
 from app_server.threads.index import ThreadRow
+from app_server.threads.metadata import ThreadMetadata, initial_read_state
 from app_server.threads.pages import HistoryReader, PagedTurn
 from app_server.threads.state import ThreadState, TurnState
+from protocol.items import ThreadItem
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.policy import (
     ActivePermissionProfile,
@@ -15,9 +19,12 @@ from protocol.policy import (
 )
 from protocol.rollout import Settings
 from protocol.threads import (
+    GitInfo,
     NotLoadedThreadStatus,
     Thread,
     ThreadEnvironment,
+    ThreadReadState,
+    ThreadSection,
     ThreadSettings,
     ThreadSettingsResponse,
     ThreadStatus,
@@ -38,9 +45,14 @@ def thread_of_state(
     path: Path | None,
     *,
     turns: list[Turn] | None = None,
+    filing: FilingState | None = None,
 ) -> Thread:
-    """Show a thread whose state is at hand; `path` None means that it is in memory alone."""
-    created, settings = state.created, state.settings
+    """Show a thread whose state is at hand; `path` None means that it is in memory alone.
+
+    `filing` says which projects and sections there are.
+    """
+    created, settings, metadata = state.created, state.settings, state.metadata
+    section, project_id = _filed(metadata, filing)
     loaded = not isinstance(status, NotLoadedThreadStatus)
     return Thread(
         id=state.id,
@@ -49,7 +61,9 @@ def thread_of_state(
         environments=_environments(settings) if loaded else None,
         preview=state.preview,
         ephemeral=created.ephemeral,
-        project_id=None,
+        section=section,
+        section_entered_at=_entered_at(metadata, section),
+        project_id=project_id,
         history_mode="paginated",
         model_provider=settings.model_provider,
         model=settings.model,
@@ -65,19 +79,26 @@ def thread_of_state(
         source=created.source,
         can_accept_direct_input=True if loaded else None,
         thread_source=created.thread_source,
+        git_info=metadata.git_info,
         name=state.name,
+        daybreak_enabled=metadata.daybreak_enabled,
         turns=turns or [],
     )
 
 
-def thread_of_row(row: ThreadRow, status: ThreadStatus, path: Path) -> Thread:
+def thread_of_row(
+    row: ThreadRow, status: ThreadStatus, path: Path, filing: FilingState | None = None
+) -> Thread:
     """Show a thread from the index."""
+    section, project_id = _filed(row, filing)
     return Thread(
         id=row.id,
         session_id=row.id,
         preview=row.preview,
         ephemeral=False,
-        project_id=None,
+        section=section,
+        section_entered_at=_entered_at(row, section),
+        project_id=project_id,
         history_mode="paginated",
         model_provider=row.model_provider,
         model=row.model,
@@ -92,20 +113,82 @@ def thread_of_row(row: ThreadRow, status: ThreadStatus, path: Path) -> Thread:
         originator=row.originator,
         source=from_json(row.source),
         thread_source=row.thread_source,
+        git_info=None if row.git_info is None else GitInfo.model_validate_json(row.git_info),
         name=row.name,
+        daybreak_enabled=row.daybreak_enabled,
         turns=[],
     )
 
 
-def turns_of_state(state: ThreadState) -> list[Turn]:
+def _filed(
+    thread: ThreadMetadata | ThreadRow, filing: FilingState | None
+) -> tuple[ThreadSection | None, str | None]:
+    """Leave out what was deleted since the thread was put there."""
+    if filing is None:
+        return None, None
+    section = None if thread.section_id is None else filing.sections.get(thread.section_id)
+    return section, thread.project_id if thread.project_id in filing.projects else None
+
+
+def _entered_at(thread: ThreadMetadata | ThreadRow, section: ThreadSection | None) -> int | None:
+    at_ms = thread.section_entered_at_ms
+    return None if section is None or at_ms is None else at_ms // 1000
+
+
+def read_state_of(state: ThreadState) -> ThreadReadState | None:
+    """Show how far a thread was read; None where that is not kept."""
+    if state.created.ephemeral or not state.has_content:
+        return None
+    return state.metadata.read_state or initial_read_state(state.id)
+
+
+def read_state_of_row(row: ThreadRow) -> ThreadReadState:
+    """Show how far a thread of the index was read."""
+    if row.read_state is None:
+        return initial_read_state(row.id)
+    return ThreadReadState.model_validate_json(row.read_state)
+
+
+def turns_of_state(state: ThreadState, open_items: Sequence[ThreadItem] = ()) -> list[Turn]:
     """Show all turns, oldest first, as far as they fit into one message.
+
+    `open_items` are those of the running turn that are not complete.
 
     The newest keep their items; older ones are there without items, the oldest may be missing.
     """
+    wires = [_turn(turn) for turn in state.turns]
+    if wires and state.open_turn is not None:
+        wires[-1].items.extend(open_items)
+    return _fitting(wires)
+
+
+def turns_with_log(newest: Sequence[Turn], logged: Sequence[Turn]) -> list[Turn]:
+    """Put together what memory and the log have of a loaded thread's turns, as far as it fits.
+
+    Memory is ahead of the log that was read a moment ago, and has forgotten some of it. A turn that
+    is over is as the log has it; of the running one the log's items come first.
+    """
+    known = {turn.id: turn for turn in logged}
+    begun = {turn.id for turn in newest}
+    turns = [turn for turn in logged if turn.id not in begun]
+    for turn in newest:
+        before = known.get(turn.id)
+        if before is not None and before.status != "inProgress":
+            turns.append(before)
+        elif before is None or before.items_view != "full":
+            turns.append(turn)
+        else:
+            ids = {getattr(item, "id", None) for item in before.items}
+            rest = [item for item in turn.items if getattr(item, "id", None) not in ids]
+            turns.append(turn.model_copy(update={"items": [*before.items, *rest]}))
+    return _fitting(turns)
+
+
+def _fitting(turns: Sequence[Turn]) -> list[Turn]:
     shown: list[Turn] = []
     left = MAX_TURNS_CHARS
-    for turn in reversed(state.turns):
-        wire = _turn(turn)
+    for turn in reversed(turns):
+        wire = turn
         size = len(wire.model_dump_json())
         if size > left:
             wire = wire.model_copy(update={"items": [], "items_view": "notLoaded"})
@@ -181,6 +264,7 @@ def settings_response(settings: Settings, thread: Thread) -> dict[str, object]:
             model=settings.model,
             model_provider=settings.model_provider,
             service_tier=settings.service_tier,
+            disabled_plugin_ids=settings.disabled_plugin_ids,
             cwd=settings.cwd,
             runtime_workspace_roots=[settings.cwd],
             approval_policy=settings.approval_policy,
@@ -195,6 +279,7 @@ def settings_response(settings: Settings, thread: Thread) -> dict[str, object]:
 def thread_settings(settings: Settings) -> ThreadSettings:
     """Show the settings in force."""
     return ThreadSettings(
+        disabled_plugin_ids=settings.disabled_plugin_ids,
         cwd=settings.cwd,
         environments=_environments(settings),
         approval_policy=settings.approval_policy,

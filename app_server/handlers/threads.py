@@ -16,7 +16,13 @@ from app_server.handlers.failures import (
     thread_failures,
 )
 from app_server.handlers.first_pages import first_pages
+from app_server.handlers.git_info import GitInfoReader
+from app_server.handlers.joining import Joining, join, known_position
+from app_server.handlers.sent_again import chosen_id, digest_of
+from app_server.handlers.thread_listing import list_query
 from app_server.handlers.thread_view import (
+    read_state_of,
+    read_state_of_row,
     settings_response,
     thread_of_row,
     thread_of_state,
@@ -27,13 +33,14 @@ from app_server.plugins.contributor import Plugins, roots_of
 from app_server.requirements import requirements_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
-from app_server.threads.index import SortKey, ThreadQuery, ThreadRow
+from app_server.threads.filing import FilingState
+from app_server.threads.index import ThreadRow
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadNotFound, ThreadStore
 from app_server.turns.required import with_required
 from app_server.turns.response_items import first_problem
 from app_server.turns.session import ThreadSession
-from app_server.turns.sessions import Sessions
+from app_server.turns.sessions import Sessions, Start
 from app_server.turns.settings import Overrides, initial_settings, with_overrides
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -41,7 +48,8 @@ from protocol.lifecycle import (
     ConfigWarningNotification,
     WarningNotification,
 )
-from protocol.rollout import ArchivedChanged, NameChanged, Settings, ThreadCreated
+from protocol.rollout import ArchivedChanged, NameChanged, Record, Settings, ThreadCreated
+from protocol.thread_facts import ThreadGoalUpdatedNotification
 from protocol.threads import (
     NotLoadedThreadStatus,
     Thread,
@@ -75,19 +83,8 @@ from protocol.threads import (
 )
 from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
 
-DEFAULT_PAGE = 25
-MAX_PAGE = 100
 SOURCE = "vscode"
 """The kind of source that clients of an app-server list when they do not choose one."""
-
-_SORT_KEYS: Mapping[str | None, SortKey] = {
-    None: "created_at_ms",
-    "created_at": "created_at_ms",
-    "updated_at": "updated_at_ms",
-    "recency_at": "recency_at_ms",
-    # There are no sections yet, so there is no position to sort by.
-    "section_position": "created_at_ms",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +109,7 @@ class ThreadHandlers:
         self._configuration = ports.configuration
         self._clock = ports.clock
         self._plugins = ports.plugins
+        self._git = GitInfoReader()
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -133,19 +131,21 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadStartParams
     ) -> ThreadStartResponse:
         """Begin a conversation and subscribe the caller."""
-        with config_failures(), thread_failures("", "thread not found"):
+        chosen = None if params.thread_id is None else chosen_id(params.thread_id)
+        thread_id = self._clock.new_id() if chosen is None else chosen
+        with config_failures(), thread_failures(thread_id, "thread not found"):
             config = await self._configuration.read(params.config)
             cwd = self._configuration.resolve(params.cwd)
             requirements = requirements_of(config)
             settings, replaced = with_required(
                 initial_settings(config, cwd, overrides_of(params, cwd)), requirements
             )
-            thread_id = self._clock.new_id()
-            chosen = [
+            await self._check_start(params)
+            selected = [
                 root.model_dump(mode="json") for root in params.selected_capability_roots or ()
             ]
-            problems = await self._plugins.select(thread_id, roots_of(chosen))
-            session = await self._sessions.start(
+            problems = await self._plugins.select(thread_id, roots_of(selected))
+            session, outcome = await self._sessions.start_once(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
                     thread_id=thread_id,
@@ -157,15 +157,38 @@ class ThreadHandlers:
                     base_instructions=params.base_instructions,
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
-                    selected_capability_roots=chosen or None,
+                    selected_capability_roots=selected or None,
+                    git_info=await self._git.read(cwd),
+                    project_id=params.project_id,
+                    daybreak_enabled=params.daybreak_enabled,
+                    request_digest=None if chosen is None else digest_of(params),
                 ),
                 config,
             )
+        self._keep_for(session, params.unload_after_secs)
         thread = self._thread(session)
-        context.after_answer(partial(self._announce_start, context, session, thread, params))
+        joining = join(self._hub, context.connection_id, session, None, (), with_turns=False)
+        announce = partial(self._announce_start, context, session, thread, params, outcome)
+        context.after_answer(announce)
         warnings = (*requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadStartResponse(**_members(session, thread))
+        return ThreadStartResponse(**_members(session, thread, joining))
+
+    async def _check_start(self, params: ThreadStartParams) -> None:
+        if params.daybreak_enabled is not None and params.ephemeral:
+            raise invalid_request(
+                "daybreakEnabled is not supported for ephemeral threads", "ephemeralThread"
+            )
+        if params.project_id is None:
+            return
+        if not params.project_id:
+            raise invalid_request("projectId must not be empty", "projectNotFound")
+        if params.project_id not in (await self._store.filing.refresh()).projects:
+            raise invalid_request(
+                f"project not found: {params.project_id}",
+                "projectNotFound",
+                projectId=params.project_id,
+            )
 
     def _announce_start(
         self,
@@ -173,10 +196,19 @@ class ThreadHandlers:
         session: ThreadSession,
         thread: Thread,
         params: ThreadStartParams,
+        outcome: Start,
     ) -> None:
-        self._hub.subscribe(context.connection_id, thread.id)
-        self._hub.broadcast(ThreadStartedNotification(thread=thread))
-        session.announcer.begin()
+        self._hub.release(context.connection_id, thread.id)
+        started = ThreadStartedNotification(thread=thread)
+        if outcome is Start.CREATED:
+            self._hub.broadcast(started)
+            session.announcer.begin()
+        elif session.announcer.began:
+            self._hub.tell(context.connection_id, started)
+        elif outcome is Start.LOADED:
+            self._hub.tell(context.connection_id, started)
+            session.announcer.status(session.status)
+            session.announcer.begin()
         if params.dynamic_tools:
             warning = "dynamicTools are not supported by this server and were ignored"
             self._hub.tell(
@@ -194,7 +226,7 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadResumeParams
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""
-        thread_id = params.thread_id
+        thread_id, known = params.thread_id, known_position(params)
         warnings: list[str] = []
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
@@ -215,15 +247,24 @@ class ThreadHandlers:
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
             session = await self._sessions.load(thread_id, configure)
+        self._keep_for(session, params.unload_after_secs)
         state = session.thread.state
-        turns = []
-        if not params.exclude_turns:
-            turns = await shown_turns(self._store, state, loaded=True)
-        thread = thread_of_state(state, session.status, self._path(session), turns=turns)
+        logged: Sequence[Turn] = ()
+        if known is not None or not params.exclude_turns:
+            logged = await logged_turns(self._store, state)
         history = await self._history(params, state)
-        context.after_answer(partial(self._announce_resume, context, session))
+        joining = join(
+            self._hub,
+            context.connection_id,
+            session,
+            known,
+            logged,
+            with_turns=not params.exclude_turns,
+        )
+        thread = self._thread(session, joining.turns)
+        context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
-        return ThreadResumeResponse(**_members(session, thread), **history)
+        return ThreadResumeResponse(**_members(session, thread, joining), **history)
 
     async def _history(self, params: ThreadResumeParams, state: ThreadState) -> dict[str, Any]:
         """Return where the pages of a thread begin, and the first one if it was asked for."""
@@ -231,15 +272,21 @@ class ThreadHandlers:
             return {}
         return await self._store.ask(state.id, partial(first_pages, params.initial_turns_page))
 
-    def _announce_resume(self, context: RequestContext, session: ThreadSession) -> None:
+    def _keep_for(self, session: ThreadSession, unload_after_s: int | None) -> None:
+        if unload_after_s is not None:
+            self._sessions.set_unload_delay(session.thread.id, unload_after_s)
+
+    def _announce_resume(
+        self, context: RequestContext, session: ThreadSession, joining: Joining
+    ) -> None:
         state = session.thread.state
-        self._hub.subscribe(context.connection_id, state.id)
+        self._hub.release(context.connection_id, state.id)
         if not session.announcer.began:
             self._hub.broadcast(
                 ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
             )
             session.announcer.begin()
-        if state.usage is not None and state.turns:
+        if state.usage is not None and state.turns and not joining.is_replay:
             self._hub.tell(
                 context.connection_id,
                 ThreadTokenUsageUpdatedNotification(
@@ -247,6 +294,11 @@ class ThreadHandlers:
                 ),
             )
         session.resumed()
+        if state.metadata.goal is not None:
+            self._hub.broadcast(
+                ThreadGoalUpdatedNotification(thread_id=state.id, goal=state.metadata.goal)
+            )
+            session.wake_goal()
 
     async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
         """Look at a thread without loading it."""
@@ -268,42 +320,35 @@ class ThreadHandlers:
         turns = []
         if params.include_turns:
             turns = await shown_turns(self._store, state, loaded=session is not None)
-        return ThreadReadResponse(thread=thread_of_state(state, status, path, turns=turns))
+        return ThreadReadResponse(
+            thread=thread_of_state(
+                state, status, path, turns=turns, filing=self._store.filing.state
+            ),
+            read_state=read_state_of(state),
+        )
 
     async def list_page(
         self, context: RequestContext, params: ThreadListParams
     ) -> ThreadListResponse:
         """Page through stored threads."""
-        if _asks_for_what_is_not(params):
-            return ThreadListResponse(data=[])
+        filing = await self._store.filing.refresh()
+        query = list_query(params, filing, self._configuration.resolve)
+        if params.attached_to_thread_id is not None:
+            # Nothing can be attached to a thread yet.
+            return ThreadListResponse(data=[], read_states={})
         with cursor_failures():
-            page = await self._store.list_page(self._query(params))
+            page = await self._store.list_page(query)
         return ThreadListResponse(
-            data=[self._row(row) for row in page.rows],
+            data=[self._row(row, filing) for row in page.rows],
+            read_states={row.id: read_state_of_row(row) for row in page.rows},
             next_cursor=page.next_cursor,
             backwards_cursor=page.backwards_cursor,
         )
 
-    def _query(self, params: ThreadListParams) -> ThreadQuery:
-        cwds = [params.cwd] if isinstance(params.cwd, str) else params.cwd or []
-        return ThreadQuery(
-            limit=min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE),
-            cursor=params.cursor,
-            sort_key=_SORT_KEYS[params.sort_key],
-            ascending=params.sort_direction == "asc",
-            archived=params.archived is True,
-            model_providers=params.model_providers or (),
-            source_kinds=params.source_kinds or (),
-            originators=params.originators or (),
-            cwds=[self._configuration.resolve(cwd) for cwd in cwds],
-            excluded=params.excluded_thread_ids or (),
-            search=params.search_term,
-        )
-
-    def _row(self, row: ThreadRow) -> Thread:
+    def _row(self, row: ThreadRow, filing: FilingState) -> Thread:
         session = self._sessions.find(row.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_of(row.id))
+        return thread_of_row(row, status, self._store.path_of(row.id), filing)
 
     async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams
@@ -339,18 +384,18 @@ class ThreadHandlers:
         if not name:
             raise invalid_request("thread name must not be empty", "emptyName")
         record = NameChanged(at_ms=self._clock.now_ms(), name=name)
-        session = self._sessions.find(params.thread_id)
-        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
-            if session is None:
-                await self._store.change(params.thread_id, record)
-            elif session.thread.ephemeral:
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if state.created.ephemeral:
                 raise invalid_request(
                     f"ephemeral thread does not support metadata updates: {params.thread_id}",
                     "ephemeralThread",
                     threadId=params.thread_id,
                 )
-            else:
-                await session.thread.append(record)
+            return [record]
+
+        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
+            await self._sessions.change(params.thread_id, decide)
         event = ThreadNameUpdatedNotification(thread_id=params.thread_id, thread_name=name)
         context.after_answer(partial(self._hub.broadcast, event))
         return ThreadSetNameResponse()
@@ -391,7 +436,10 @@ class ThreadHandlers:
         event = ThreadUnarchivedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
         path = self._store.path_of(thread_id)
-        return ThreadUnarchiveResponse(thread=thread_of_state(state, NotLoadedThreadStatus(), path))
+        thread = thread_of_state(
+            state, NotLoadedThreadStatus(), path, filing=self._store.filing.state
+        )
+        return ThreadUnarchiveResponse(thread=thread)
 
     async def inject_items(
         self, context: RequestContext, params: ThreadInjectItemsParams
@@ -408,11 +456,24 @@ class ThreadHandlers:
             await self._sessions.get(params.thread_id).inject(params.items)
         return ThreadInjectItemsResponse()
 
-    def _thread(self, session: ThreadSession) -> Thread:
-        return thread_of_state(session.thread.state, session.status, self._path(session))
+    def _thread(self, session: ThreadSession, turns: list[Turn] | None = None) -> Thread:
+        return thread_of_state(
+            session.thread.state,
+            session.status,
+            self._path(session),
+            turns=turns,
+            filing=self._store.filing.state,
+        )
 
     def _path(self, session: ThreadSession) -> Path | None:
         return None if session.thread.ephemeral else self._store.path_of(session.thread.id)
+
+
+async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
+    """Return the turns of a loaded thread that its log has; none if they are all in memory."""
+    if state.is_whole or state.created.ephemeral:
+        return []
+    return await store.ask(state.id, partial(turns_of_log, loaded=True))
 
 
 async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
@@ -436,23 +497,10 @@ def overrides_of(params: ThreadOverrides, cwd: str | None) -> Overrides:
     )
 
 
-def _members(session: ThreadSession, thread: Thread) -> dict[str, Any]:
-    return cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
+    members = cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+    return {**members, **joining.members}
 
 
 def _no_rollout(thread_id: str) -> str:
     return f"no rollout found for thread id {thread_id}"
-
-
-def _asks_for_what_is_not(params: ThreadListParams) -> bool:
-    """Whether a filter asks for sections, projects, or threads that hang on other threads."""
-    return any(
-        value is not None
-        for value in (
-            params.section_id,
-            params.ancestor_thread_id,
-            params.attached_to_thread_id,
-            params.parent_thread_id,
-            params.project_id,
-        )
-    )

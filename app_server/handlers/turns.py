@@ -13,6 +13,7 @@ from app_server.handlers.failures import (
     thread_failures,
     turn_failures,
 )
+from app_server.handlers.sent_again import digest_of
 from app_server.handlers.thread_view import started_turn, thread_settings
 from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
@@ -29,6 +30,7 @@ from protocol.items import UserInput
 from protocol.rollout import Settings
 from protocol.threads import ThreadSettingsUpdatedNotification
 from protocol.turns import (
+    Turn,
     TurnInterruptParams,
     TurnInterruptResponse,
     TurnStartParams,
@@ -36,6 +38,11 @@ from protocol.turns import (
     TurnSteerParams,
     TurnSteerResponse,
 )
+
+METADATA = frozenset(
+    {"mcp_meta_by_server", "responsesapi_client_metadata", "responsesapi_client_metadata_patch"}
+)
+"""What may differ when a request is sent again."""
 
 MAX_INPUT_CHARS = 1 << 20
 """Characters of all text of one message; the peers have the same bound."""
@@ -79,7 +86,7 @@ class TurnHandlers:
             before = session.thread.state.settings
             settings, replaced = self._settings(session, params, requirements)
             turn_id, begin = await session.start_turn(
-                await _turn_input(params.input, params.client_user_message_id),
+                await _turn_input(params.input, params.client_user_message_id, _digest(params)),
                 settings,
                 TurnOptions(
                     output_schema=params.output_schema,
@@ -96,7 +103,13 @@ class TurnHandlers:
             for warning in replaced:
                 context.after_answer(partial(session.announcer.warning, warning))
         context.after_answer(begin)
-        return TurnStartResponse(turn=started_turn(turn_id))
+        return TurnStartResponse(turn=self._taken(session, params, turn_id))
+
+    @staticmethod
+    def _taken(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
+        accepted = session.thread.state.accepted.find(params.client_user_message_id)
+        turn = started_turn(turn_id)
+        return turn if accepted is None else turn.model_copy(update={"status": accepted.status})
 
     def _settings(
         self, session: ThreadSession, params: TurnStartParams, requirements: Requirements
@@ -151,9 +164,17 @@ def _interrupt(session: ThreadSession, turn_id: str) -> None:
         session.interrupt(turn_id)
 
 
-async def _turn_input(content: Sequence[UserInput], client_id: str | None) -> TurnInput:
+def _digest(params: TurnStartParams) -> str | None:
+    if params.client_user_message_id is None:
+        return None
+    return digest_of(params, without=METADATA)
+
+
+async def _turn_input(
+    content: Sequence[UserInput], client_id: str | None, digest: str | None = None
+) -> TurnInput:
     check_length(content)
-    return TurnInput(content, await user_message(content), client_id)
+    return TurnInput(content, await user_message(content), client_id, digest=digest)
 
 
 def check_length(content: Sequence[UserInput]) -> None:

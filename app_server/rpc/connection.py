@@ -18,7 +18,8 @@ import anyio
 
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.ordering import KeyedQueue, Turnstile
-from app_server.rpc.outbox import Delta, Outbox, OutboxLimits
+from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.outgoing import Delta
 from protocol.envelope import (
     Answer,
     Batch,
@@ -94,6 +95,18 @@ class ConnectionLimits:
     outbox: OutboxLimits = field(default_factory=OutboxLimits)
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLoad:
+    """What one connection has to do."""
+
+    in_flight: int
+    """Requests."""
+    messages: int
+    """That wait to be sent."""
+    chars: int
+    """Of these messages."""
+
+
 class RpcConnection:
     """The conversation with one client, from its first byte to its last."""
 
@@ -123,6 +136,16 @@ class RpcConnection:
         if self._outbox.overflowed:
             # The write task may be stuck in a send to a client that does not read.
             self._writing.cancel()
+
+    @property
+    def load(self) -> ConnectionLoad:
+        """What is being worked on and what waits."""
+        return ConnectionLoad(self._in_flight, self._outbox.messages, self._outbox.chars)
+
+    def give_up(self) -> None:
+        """Close the conversation: this client has missed something that it cannot be told."""
+        self._outbox.give_up()
+        self._writing.cancel()
 
     async def run(self) -> None:
         """Hold the conversation until the client leaves or cannot keep up."""

@@ -1,9 +1,9 @@
 """Who is connected, who listens to which thread, and what clients were asked.
 
-Events are rendered once for each way of rendering (with or without experimental members, with or
-without `jsonrpc`), not once for each client. Questions go to every listener of a thread; the first
-answer wins; a question that nobody can answer waits for the next listener.
-Source: docs/wire.md, "Server requests".
+Every event of a loaded thread has a number and is kept for a while, so that a client that was away
+can be told what it missed. Questions go to every listener of a thread; the first answer wins; a
+question that nobody can answer waits for the next listener.
+Source: docs/wire.md, "Replay", "Server requests".
 """
 
 import itertools
@@ -15,17 +15,15 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import anyio
+import anyio.lowlevel
 from pydantic import ValidationError
 
 from app_server.rpc.context import ClientSession, ConnectionId
-from app_server.rpc.outbox import Delta
-from protocol.envelope import Answer, RequestId, render_notification, render_request
+from app_server.rpc.outgoing import Delta, Message, Outgoing
+from app_server.rpc.stream import Position, StreamLimits
+from app_server.rpc.streams import Streams
+from protocol.envelope import Answer, RequestId, render_request
 from protocol.gate import is_experimental_variant
-from protocol.items import (
-    AgentMessageDeltaNotification,
-    ReasoningSummaryTextDeltaNotification,
-    ReasoningTextDeltaNotification,
-)
 from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import Variant, WireModel
 from protocol.threads import ServerRequestResolvedNotification
@@ -34,11 +32,8 @@ logger = logging.getLogger(__name__)
 
 ThreadId: TypeAlias = str
 
-DELTAS = (
-    AgentMessageDeltaNotification,
-    ReasoningSummaryTextDeltaNotification,
-    ReasoningTextDeltaNotification,
-)
+MAX_AT_ONCE = 256
+"""Messages that one thread may queue before others run."""
 
 
 class Peer(Protocol):
@@ -48,6 +43,9 @@ class Peer(Protocol):
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         """Queue a message; never waits."""
+
+    def give_up(self) -> None:
+        """Close the connection: it has missed something that it cannot be told."""
 
 
 @dataclass(slots=True)
@@ -68,14 +66,24 @@ class Question:
 class Hub:
     """All connected clients of one server."""
 
-    def __init__(self, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(
+        self,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        limits: StreamLimits | None = None,
+    ) -> None:
+        """`limits` bound what is kept of each thread's events."""
+        self.streams = Streams(limits or StreamLimits())
         self._now_ms = now_ms
         self._connection_ids = itertools.count(1)
         self._question_ids = itertools.count()
         self._peers: dict[ConnectionId, Peer] = {}
         self._subscriptions: dict[ConnectionId, set[ThreadId]] = {}
         self._listeners: dict[ThreadId, set[ConnectionId]] = {}
+        self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
+        """Listeners that are told nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
+        self._told = 0
+        """Messages since others could run."""
 
     @contextmanager
     def connect(self, peer: Peer) -> Iterator[ConnectionId]:
@@ -94,17 +102,52 @@ class Hub:
         """Let a connection hear of a thread, and ask it what is still open there."""
         if connection_id not in self._peers:
             return
+        self._listen(connection_id, thread_id)
+        self._put_open_questions(connection_id, thread_id)
+
+    def _listen(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
         self._listeners.setdefault(thread_id, set()).add(connection_id)
         self._subscriptions[connection_id].add(thread_id)
-        for question in self._questions.values():
-            if question.thread_id == thread_id:
-                self._put(question, connection_id)
+
+    def hold(self, connection_id: ConnectionId, thread_id: ThreadId, position: Position) -> None:
+        """Subscribe a connection, but tell it nothing before `release`.
+
+        It knows the thread's stream up to `position`, and hears of the rest then.
+        """
+        if connection_id in self._peers:
+            self._listen(connection_id, thread_id)
+            self._held.setdefault(thread_id, {}).setdefault(connection_id, position)
+
+    def release(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
+        """Tell a connection what came since it was held, ask what is open, and go on from there.
+
+        If it has missed more than is kept of the stream, the connection is given up.
+        """
+        position = self._held.get(thread_id, {}).get(connection_id)
+        if position is None:
+            return
+        self._drop_hold(connection_id, thread_id)
+        peer, stream = self._peers[connection_id], self.streams.find(thread_id)
+        if stream is not None:
+            if not stream.can_go_on(position):
+                peer.give_up()
+                return
+            for message in stream.since(position.seq):
+                _post(peer, message, as_listener=True)
+        self._put_open_questions(connection_id, thread_id)
+
+    def _drop_hold(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
+        held = self._held.get(thread_id, {})
+        held.pop(connection_id, None)
+        if not held:
+            self._held.pop(thread_id, None)
 
     def unsubscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
         """Let a connection hear no more of a thread; False if it did not listen."""
         listeners = self._listeners.get(thread_id, set())
         if connection_id not in listeners:
             return False
+        self._drop_hold(connection_id, thread_id)
         listeners.remove(connection_id)
         self._subscriptions[connection_id].remove(thread_id)
         if not listeners:
@@ -114,6 +157,16 @@ class Hub:
     def listens(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
         """Whether a connection hears of a thread."""
         return connection_id in self._listeners.get(thread_id, ())
+
+    @property
+    def open_questions(self) -> int:
+        """How many questions wait for an answer."""
+        return len(self._questions)
+
+    @property
+    def subscriptions(self) -> int:
+        """How many times any connection listens to any thread."""
+        return sum(map(len, self._listeners.values()))
 
     def has_listeners(self, thread_id: ThreadId) -> bool:
         """Whether any connection listens to the thread."""
@@ -127,40 +180,67 @@ class Hub:
             for peer in peers
         )
 
+    # Events.
+
+    def open_stream(self, thread_id: ThreadId) -> None:
+        """Begin to number and keep what the listeners of a thread are told."""
+        self.streams.open(thread_id)
+
+    def close_stream(self, thread_id: ThreadId) -> None:
+        """Stop to number and keep what a thread is told."""
+        self.streams.close(thread_id)
+
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
         """Tell the listeners of a thread; `method` is for types that serve several."""
-        self._send(self._listeners.get(thread_id, ()), event, method)
+        self._tell(self._listeners.get(thread_id, ()), thread_id, event, method)
 
     def broadcast(self, event: WireModel) -> None:
-        """Tell every client that has initialized."""
-        self._send(self._peers, event)
+        """Tell every client that has initialized.
+
+        What is about a loaded thread is part of its stream, for those who listen to it.
+        """
+        thread_id: ThreadId | None = getattr(event, "thread_id", None)
+        self._tell(self._peers, thread_id, event)
 
     def tell(self, connection_id: ConnectionId, event: WireModel) -> None:
-        """Tell one client, if it is still there."""
-        self._send((connection_id,), event)
+        """Tell one client, if it is still there; this is part of no stream."""
+        self._tell((connection_id,), None, event)
 
-    def _send(
+    def _tell(
         self,
         connection_ids: Iterable[ConnectionId],
+        thread_id: ThreadId | None,
         event: WireModel,
         method: str | None = None,
     ) -> None:
-        method = method or METHOD_OF[type(event).__name__]
-        at_ms = self._now_ms()
-        texts: dict[tuple[bool, bool], str] = {}
+        stream = self.streams.find(thread_id)
+        outgoing = Outgoing(
+            method or METHOD_OF[type(event).__name__],
+            event,
+            self._now_ms(),
+            None if stream is None else stream.next_seq(),
+        )
+        listeners = self._listeners.get(thread_id, ()) if thread_id is not None else ()
+        held = self._held.get(thread_id, ()) if thread_id is not None else ()
         for connection_id in connection_ids:
             peer = self._peers.get(connection_id)
-            session = peer.session if peer is not None else None
-            if peer is None or session is None or method in session.opted_out:
-                continue
-            if NOTIFICATIONS[method].experimental and not session.experimental:
-                continue
-            form = session.experimental, session.jsonrpc
-            text = texts.get(form)
-            if text is None:
-                text = texts[form] = _render(method, event, at_ms, *form)
-            delta = _delta(method, event, at_ms, form) if isinstance(event, DELTAS) else None
-            peer.post(text, delta)
+            if peer is not None and connection_id not in held:
+                _post(peer, outgoing, as_listener=connection_id in listeners)
+                self._told += 1
+        if stream is not None:
+            self.streams.keep(stream, outgoing)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much was told at once that it holds up others."""
+        return self._told >= MAX_AT_ONCE
+
+    async def breathe(self) -> None:
+        """Let others run, those first who send what was told."""
+        self._told = 0
+        await anyio.lowlevel.checkpoint()
+
+    # Questions.
 
     async def ask(self, thread_id: ThreadId, method: str, params: WireModel) -> WireModel | None:
         """Put a question to every listener of a thread and return the first answer.
@@ -170,16 +250,20 @@ class Hub:
         whoever saw the question hears once that it is settled.
         """
         with self._asking(thread_id, method, params) as question:
+            held = self._held.get(thread_id, ())
             for connection_id in self._listeners.get(thread_id, ()):
-                self._put(question, connection_id)
+                if connection_id not in held:
+                    self._put(question, connection_id)
             try:
                 await question.answered.wait()
             finally:
-                resolved = ServerRequestResolvedNotification(
-                    thread_id=thread_id, request_id=question.id
-                )
-                self._send(question.asked, resolved)
+                self._tell_settled(question, thread_id)
         return question.result
+
+    def _tell_settled(self, question: Question, thread_id: ThreadId) -> None:
+        event = ServerRequestResolvedNotification(thread_id=thread_id, request_id=question.id)
+        if question.asked:
+            self._tell(question.asked, thread_id, event)
 
     async def ask_client(
         self, method: str, params: WireModel, preferred: ConnectionId
@@ -207,6 +291,11 @@ class Hub:
             yield question
         finally:
             del self._questions[question.id]
+
+    def _put_open_questions(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
+        for question in self._questions.values():
+            if question.thread_id == thread_id:
+                self._put(question, connection_id)
 
     def _put(self, question: Question, connection_id: ConnectionId) -> None:
         peer = self._peers[connection_id]
@@ -245,15 +334,12 @@ def _may_be_asked(session: ClientSession, method: str, params: WireModel) -> boo
     return extension is None or session.has_extension(extension)
 
 
-def _render(method: str, event: WireModel, at_ms: int, experimental: bool, jsonrpc: bool) -> str:
-    return render_notification(method, event, at_ms, jsonrpc=jsonrpc, experimental=experimental)
-
-
-def _delta(method: str, event: WireModel, at_ms: int, form: tuple[bool, bool]) -> Delta:
-    values = dict(event)
-    piece = values.pop("delta")
-
-    def render(text: str) -> str:
-        return _render(method, event.model_copy(update={"delta": text}), at_ms, *form)
-
-    return Delta((method, *values.values()), [piece], render)
+def _post(peer: Peer, message: Message, *, as_listener: bool) -> None:
+    session = peer.session
+    if session is None or message.method in session.opted_out:
+        return
+    spec = NOTIFICATIONS[message.method]
+    if (spec.experimental or spec.opt_in) and not session.experimental:
+        return
+    form = session.experimental, session.jsonrpc, as_listener and session.experimental
+    peer.post(message.text(form), message.delta(form))

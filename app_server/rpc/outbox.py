@@ -6,10 +6,11 @@ Source: docs/wire.md, "Bounds".
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
+
+from app_server.rpc.outgoing import Delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,14 @@ class OutboxLimits:
 
 
 @dataclass(slots=True)
-class Delta:
-    """A piece of text that may be sent together with the piece before it."""
+class _Joined:
+    """Pieces of one text that wait together."""
 
-    key: tuple[object, ...]
-    """Equal for pieces of one text."""
     pieces: list[str]
-    render: Callable[[str], str]
-    """From the joined text to the message."""
+    newest: Delta
+
+    def render(self) -> str:
+        return self.newest.render("".join(self.pieces))
 
 
 class Outbox:
@@ -45,13 +46,19 @@ class Outbox:
 
     def __init__(self, limits: OutboxLimits) -> None:
         self._limits = limits
-        self._waiting: deque[str | Delta] = deque()
-        self._chars = 0
+        self._waiting: deque[str | _Joined] = deque()
+        self.chars = 0
+        """Of all that waits."""
         self._closed = False
         self._claimed = False
         self.overflowed = False
         self._added = anyio.Event()
         self._taken = anyio.Event()
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
 
     def add(self, text: str, delta: Delta | None = None) -> None:
         """Queue one message; `delta` is the same message in mergeable form."""
@@ -62,8 +69,8 @@ class Outbox:
             self._waiting.append(text)
         else:
             size = self._merge(delta)
-        self._chars += size
-        if self._chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
+        self.chars += size
+        if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
         self._added.set()
 
@@ -81,11 +88,17 @@ class Outbox:
 
     def _merge(self, delta: Delta) -> int:
         last = self._waiting[-1]
-        if isinstance(last, Delta) and last.key == delta.key:
-            last.pieces.extend(delta.pieces)
+        if isinstance(last, _Joined) and last.newest.key == delta.key:
+            last.pieces.append(delta.piece)
+            last.newest = delta
         else:
-            self._waiting.append(delta)
-        return sum(map(len, delta.pieces))
+            self._waiting.append(_Joined([delta.piece], delta))
+        return len(delta.piece)
+
+    def give_up(self) -> None:
+        """Take no more, as the client has missed what can no longer be told."""
+        self.overflowed = True
+        self._added.set()
 
     def close(self) -> None:
         """Take no more; what waits is still given out."""
@@ -96,6 +109,7 @@ class Outbox:
         """Take no more and forget what waits: nobody will take it."""
         self._closed = True
         self._waiting.clear()
+        self.chars = 0
         self._added.set()
         self._taken.set()
 
@@ -114,11 +128,10 @@ class Outbox:
         self._claimed = True
         self._taken.set()
         if isinstance(entry, str):
-            self._chars -= len(entry)
+            self.chars -= len(entry)
             return entry
-        text = "".join(entry.pieces)
-        self._chars -= len(text)
-        return entry.render(text)
+        self.chars -= sum(map(len, entry.pieces))
+        return entry.render()
 
     async def wait_for_room(self) -> None:
         """Wait until no more than `merge_above` messages wait, or it does not matter any more."""

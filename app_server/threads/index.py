@@ -8,7 +8,7 @@ Source: docs/architecture.md, "Threads on disk".
 import base64
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -16,15 +16,21 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_json
 
+from app_server.threads.sources import parent_of, source_kind
 from app_server.threads.state import ThreadState
+from protocol.model import WireModel
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-SortKey: TypeAlias = Literal["created_at_ms", "updated_at_ms", "recency_at_ms"]
+SortKey: TypeAlias = Literal["created_at_ms", "updated_at_ms", "recency_at_ms", "section_rank"]
 
 
 class InvalidCursor(Exception):
     """A cursor that no page of ours has given out."""
+
+
+class NotInSection(Exception):
+    """A thread is not where it was believed to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,23 @@ class ThreadRow:
     originator: str | None
     cli_version: str
     thread_source: str | None
+    parent_id: str | None
+    project_id: str | None
+    section_id: str | None
+    section_rank: str | None
+    section_entered_at_ms: int | None
+    git_info: str | None
+    """JSON, as the wire has it; so are the next two."""
+    read_state: str | None
+    attachments: str
+    """Type and key of each."""
+    daybreak_enabled: bool | None
 
     @classmethod
     def of(cls, state: ThreadState) -> "ThreadRow":
         """Summarize a thread."""
-        created, settings = state.created, state.settings
+        created, settings, metadata = state.created, state.settings, state.metadata
+        attachments = [[a.attachment_type, a.identity_key] for a in metadata.attachments]
         return cls(
             id=state.id,
             created_at_ms=created.at_ms,
@@ -68,11 +86,41 @@ class ThreadRow:
             effort=settings.effort,
             cwd=settings.cwd,
             source=to_json(created.source).decode(),
-            source_kind=created.source if isinstance(created.source, str) else "unknown",
+            source_kind=source_kind(created.source),
             originator=created.originator,
             cli_version=created.cli_version,
             thread_source=created.thread_source,
+            parent_id=parent_of(created.source),
+            project_id=metadata.project_id,
+            section_id=metadata.section_id,
+            section_rank=metadata.section_rank,
+            section_entered_at_ms=metadata.section_entered_at_ms,
+            git_info=_json(metadata.git_info),
+            read_state=_json(metadata.read_state),
+            attachments=to_json(attachments).decode(),
+            daybreak_enabled=metadata.daybreak_enabled,
         )
+
+
+def _json(value: WireModel | None) -> str | None:
+    return None if value is None else value.model_dump_json()
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Where threads are filed: in one place, or (None) in none of the places that there are."""
+
+    id: str | None
+    known: Sequence[str]
+    """All places; threads may still name one that was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A thread that has an attachment."""
+
+    id: str
+    archived: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +137,12 @@ class ThreadQuery:
     originators: Sequence[str] = ()
     cwds: Sequence[str] = ()
     excluded: Sequence[str] = ()
+    section: Within | None = None
+    project: Within | None = None
+    parent: str | None = None
+    """Only threads that this one started."""
+    ancestor: str | None = None
+    """Only threads that this one started, or that those did, and so on."""
     search: str | None = None
     """Part of the name or the preview, whatever its case."""
     name: str | None = None
@@ -112,6 +166,10 @@ CREATE TABLE threads ({", ".join(_COLUMNS)}, open INTEGER NOT NULL DEFAULT 0, PR
 CREATE INDEX by_created ON threads (archived, has_content, created_at_ms, id);
 CREATE INDEX by_updated ON threads (archived, has_content, updated_at_ms, id);
 CREATE INDEX by_recency ON threads (archived, has_content, recency_at_ms, id);
+CREATE INDEX by_section ON threads (section_id, section_rank, id) WHERE section_id IS NOT NULL;
+CREATE INDEX by_project ON threads (project_id, recency_at_ms) WHERE project_id IS NOT NULL;
+CREATE INDEX by_parent ON threads (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX by_attachments ON threads (id) WHERE attachments <> '[]';
 CREATE INDEX by_open ON threads (id) WHERE open;
 """
 
@@ -210,6 +268,61 @@ class ThreadIndex:
             backwards_cursor=_cursor(query.sort_key, rows[0]) if rows else None,
         )
 
+    def neighbours(
+        self, section_id: str, moved: str, before: str | None
+    ) -> tuple[str | None, str | None]:
+        """Return the ranks between which a thread goes: before another one, or at the end.
+
+        Raises:
+            NotInSection: the other thread is not in this section.
+        """
+        bound = ""
+        values: list[Any] = [section_id, moved]
+        high = None
+        with self._lock:
+            if before is not None:
+                found = self._database.execute(
+                    "SELECT section_rank FROM threads WHERE id = ? AND section_id = ?",
+                    (before, section_id),
+                ).fetchone()
+                if found is None:
+                    raise NotInSection(before)
+                (high,) = found
+                bound = " AND (section_rank, id) < (?, ?)"
+                values.extend([high, before])
+            (low,) = self._database.execute(
+                f"SELECT max(section_rank) FROM threads WHERE section_id = ? AND id <> ?{bound}",
+                values,
+            ).fetchone()
+        # Two processes may have given the same rank: the new one then goes behind both.
+        return (low, high) if high is None or low is None or low < high else (low, None)
+
+    def project_recency(self) -> Mapping[str, int]:
+        """Return when an unarchived thread of each project was last active, in milliseconds."""
+        with self._lock:
+            return dict(
+                self._database.execute(
+                    "SELECT project_id, max(recency_at_ms) FROM threads "
+                    "WHERE project_id IS NOT NULL AND NOT archived AND has_content "
+                    "GROUP BY project_id"
+                ).fetchall()
+            )
+
+    def owners(
+        self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
+    ) -> Sequence[Owner]:
+        """Return threads with an attachment of this type and key, by id, from `after` on."""
+        which = "" if archived is None else " AND archived = ?"
+        values = [to_json(attachment).decode(), after, *([] if archived is None else [archived])]
+        with self._lock:
+            found = self._database.execute(
+                "SELECT id, archived FROM threads WHERE attachments <> '[]' AND EXISTS "
+                "(SELECT 1 FROM json_each(attachments) AS each WHERE each.value = json(?)) "
+                f"AND id > ?{which} ORDER BY id LIMIT ?",
+                (*values, limit),
+            ).fetchall()
+        return [Owner(thread_id, bool(is_archived)) for thread_id, is_archived in found]
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._database:
@@ -242,6 +355,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _row(values: Sequence[Any]) -> ThreadRow:
     named = dict(zip(_COLUMNS, values, strict=True))
     named |= {"archived": bool(named["archived"]), "has_content": bool(named["has_content"])}
+    if named["daybreak_enabled"] is not None:
+        named["daybreak_enabled"] = bool(named["daybreak_enabled"])
     return ThreadRow(**named)
 
 
@@ -260,6 +375,15 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
     if query.excluded:
         where.append(f"id NOT IN ({', '.join('?' * len(query.excluded))})")
         values.extend(query.excluded)
+    for column, within in (("section_id", query.section), ("project_id", query.project)):
+        if within is not None:
+            where.append(_within(column, within, values))
+    if query.parent is not None:
+        where.append("parent_id = ?")
+        values.append(query.parent)
+    if query.ancestor is not None:
+        where.append(f"id IN ({_BELOW})")
+        values.append(query.ancestor)
     if query.search:
         where.append("(instr(lower(coalesce(name, '')), ?) OR instr(lower(preview), ?))")
         values.extend([query.search.lower()] * 2)
@@ -272,12 +396,27 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
     return where, values
 
 
+_BELOW = """
+WITH RECURSIVE below (id) AS (
+  SELECT id FROM threads WHERE parent_id = ?
+  UNION SELECT threads.id FROM threads JOIN below ON threads.parent_id = below.id
+) SELECT id FROM below"""
+
+
+def _within(column: str, within: Within, values: list[Any]) -> str:
+    if within.id is None:
+        values.append(to_json(list(within.known)).decode())
+        return f"({column} IS NULL OR {column} NOT IN (SELECT value FROM json_each(?)))"
+    values.append(within.id if within.id in within.known else None)
+    return f"{column} = ?"
+
+
 def _cursor(sort_key: SortKey, row: ThreadRow) -> str:
     place = to_json([sort_key, getattr(row, sort_key), row.id])
     return base64.urlsafe_b64encode(place).decode()
 
 
-def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int, str]:
+def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int | str, str]:
     try:
         place = from_json(base64.urlsafe_b64decode(cursor))
     except ValueError:
@@ -285,4 +424,6 @@ def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int, str]:
     match place:
         case [str(key), int(at_ms), str(thread_id)] if key == sort_key and abs(at_ms) < 1 << 63:
             return at_ms, thread_id
+        case ["section_rank", str(rank), str(thread_id)] if sort_key == "section_rank":
+            return rank, thread_id
     raise InvalidCursor(cursor)

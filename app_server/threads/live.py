@@ -1,12 +1,13 @@
 """A thread in memory, with the only pen that writes its log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import anyio
 import anyio.to_thread
 
 from app_server.threads.loading import load_state
+from app_server.threads.open_items import OpenItems
 from app_server.threads.rollout import RolloutWriter
 from app_server.threads.state import ThreadState
 from protocol.rollout import Record, TurnsReverted, render_record
@@ -23,6 +24,8 @@ class LiveThread:
     ) -> None:
         """`writer` None keeps the thread in memory alone; `changed` hears of every append."""
         self.state = state
+        self.open_items = OpenItems()
+        """What the running turn has begun, and the log does not have yet."""
         self._writer = writer
         self._changed = changed
         self._watch: Callable[[ThreadState], None] = lambda _: None
@@ -51,7 +54,19 @@ class LiveThread:
         Raises:
             OSError: the disk refused; nothing was added.
         """
+        await self.change(lambda _: records, sync=sync)
+
+    async def change(
+        self, decide: Callable[[ThreadState], Sequence[Record]], *, sync: bool = True
+    ) -> Sequence[Record]:
+        """Add what `decide` makes of the state; nothing else changes it in between.
+
+        Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
+        """
         async with self._pen:
+            records = decide(self.state)
+            if not records:
+                return records
             with anyio.CancelScope(shield=True):
                 if self._writer is not None:
                     write = partial(self._writer.append, records, sync=sync)
@@ -62,6 +77,7 @@ class LiveThread:
                     self.state.apply(record, size)
         self._changed(self.state)
         self._watch(self.state)
+        return records
 
     async def revert(self, record: TurnsReverted) -> None:
         """Drop a turn and all after it: in the log, then in the state, which is read anew.

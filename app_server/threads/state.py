@@ -7,15 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.accepted_inputs import AcceptedInputs
 from app_server.threads.kept_items import KeptItems
+from app_server.threads.metadata import ThreadMetadata
 from app_server.threads.queue import QueueState
 from app_server.threads.signals import SignalBook
 from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
+from protocol.metadata_records import MetadataRecord
 from protocol.model import JsonObject
 from protocol.rollout import (
     ArchivedChanged,
     HistoryAppended,
     HistoryCompacted,
+    InputAccepted,
     InputQueued,
     InputTaken,
     ItemCompleted,
@@ -94,6 +98,15 @@ class ThreadState:
     measured: int = 0
     """How many items of the history the last count of tokens covers."""
     queue: QueueState = field(default_factory=QueueState)
+    accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
+    metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
+    turn_settings: Settings | None = field(default=None, compare=False)
+    """Of the running turn; in no record, as a turn does not outlive its process."""
+
+    @property
+    def in_force(self) -> Settings:
+        """The settings that the next step of a turn goes by."""
+        return self.turn_settings or self.settings
 
     @property
     def id(self) -> str:
@@ -110,7 +123,12 @@ class ThreadState:
     def has_content(self) -> bool:
         """Whether anything was ever said or injected."""
         return bool(
-            self.turns or self.history or self.history_left_out or self.name or self.queue.entries
+            self.turns
+            or self.history
+            or self.history_left_out
+            or self.name
+            or self.queue.entries
+            or self.metadata.section_id
         )
 
     @property
@@ -120,6 +138,9 @@ class ThreadState:
 
     def apply(self, record: Record, size: int = 0) -> None:
         """Take one more record into account; `size` is that of its line, in bytes."""
+        if isinstance(record, MetadataRecord):
+            self.metadata.apply(record)
+            return
         self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
         match record:
             case SettingsChanged():
@@ -140,6 +161,8 @@ class ThreadState:
                     self.signals.queued(record.signal, record.items[0])
                 if record.submission_id is not None:
                     self.queue.take(record.submission_id)
+            case InputAccepted():
+                self.accepted.note(record)
             case InputTaken():
                 self._take_input()
             case SignalRecalled():
@@ -181,6 +204,7 @@ class ThreadState:
             self.signals.turn_ended(turn.id, "interrupted")
             self._take_input()
             turn.status, turn.completed_at_ms = "interrupted", at_ms
+            self.accepted.turn_over("interrupted")
 
     def _take_input(self) -> None:
         for queued in self.queued:
@@ -223,6 +247,7 @@ class ThreadState:
             return
         self.signals.turn_ended(record.turn_id, record.status)
         turn.status = record.status
+        self.accepted.turn_over(record.status)
         turn.error = record.error
         turn.completed_at_ms = record.at_ms
         turn.duration_ms = record.duration_ms
@@ -246,7 +271,17 @@ def replay(records: Iterable[Record]) -> ThreadState:
 
 def begin(created: ThreadCreated) -> ThreadState:
     """Make the state of a thread that was just created."""
-    return ThreadState(created, created.settings, created.at_ms, created.at_ms)
+    return ThreadState(
+        created,
+        created.settings,
+        created.at_ms,
+        created.at_ms,
+        metadata=ThreadMetadata(
+            git_info=created.git_info,
+            project_id=created.project_id,
+            daybreak_enabled=created.daybreak_enabled,
+        ),
+    )
 
 
 def preview_of(message: UserMessageThreadItem) -> str:

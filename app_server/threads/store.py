@@ -18,12 +18,14 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from app_server.threads.filing import Filing
 from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.history import ThreadHistory
-from app_server.threads.index import ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
 from app_server.threads.loading import add_up, load_state
 from app_server.threads.pages import HistoryReader
+from app_server.threads.ranks import rank_between
 from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
 from app_server.threads.search import SearchPage, SearchQuery
 from app_server.threads.state import NotARollout, ThreadState, begin
@@ -36,12 +38,19 @@ Answer = TypeVar("Answer")
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
 
+LAST_DAY_MS = 253_402_214_400_000
+"""The last day that a folder can be named after; an id may hold later times."""
+
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
 
 
 class ThreadNotFound(Exception):
     """There is no such thread."""
+
+
+class ThreadExists(Exception):
+    """There is a thread of this id already."""
 
 
 class InvalidThreadId(Exception):
@@ -60,6 +69,8 @@ class ThreadStore:
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
         self._index: ThreadIndex | None = None
+        self.filing = Filing(home / "filing.jsonl")
+        """The projects and sections that threads can be in."""
         self._indexed = anyio.Event()
         self._history = ThreadHistory(home / "index", self._index_path, self.path_of)
         self._behind: dict[str, ThreadState] = {}
@@ -74,6 +85,7 @@ class ThreadStore:
             OSError, sqlite3.Error: the home directory cannot be used.
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
+        await self.filing.refresh()
         self._index = index
         # What a crash left behind in the one index is behind in the other.
         behind = await anyio.to_thread.run_sync(index.open_ids)
@@ -112,22 +124,33 @@ class ThreadStore:
         """Begin a thread; when this returns, it is on disk (unless it is ephemeral).
 
         Raises:
+            InvalidThreadId: see `path_of`.
+            ThreadExists: there is a log of this id; nothing was changed.
+            ThreadBusy: another process is at work on it.
             OSError: the disk refused.
         """
         state = begin(created)
         if created.ephemeral:
+            await anyio.to_thread.run_sync(self._require_new, state.id)
             return LiveThread(state, None, lambda _: None)
         return await anyio.to_thread.run_sync(self._create, state)
 
     def _create(self, state: ThreadState) -> LiveThread:
         writer = self._open_writer(state.id)
         try:
+            # Behind the lock, so that of several who begin it one does.
+            self._require_new(state.id)
             writer.append([state.created], sync=True)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
             raise
         return LiveThread(state, writer, self._note_change)
+
+    def _require_new(self, thread_id: str) -> None:
+        path = self.path_of(thread_id)
+        if path.exists() and path.stat().st_size > 0:
+            raise ThreadExists(thread_id)
 
     async def load(self, thread_id: str) -> LiveThread:
         """Bring a stored thread into memory and take its pen.
@@ -259,14 +282,34 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError, and what `plan` raises
         """
+        state, _ = await self.change_by(thread_id, plan)
+        return state
+
+    async def change_by(
+        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        """Add what `decide` makes of the state of a thread that is not loaded.
+
+        Returns the state after it, and what was added. What `decide` raises comes out.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+        """
         async with self._order(thread_id):
             thread = await anyio.to_thread.run_sync(self._load, thread_id)
             try:
-                if records := plan(thread.state):
-                    await thread.append(*records)
+                added = await thread.change(decide)
             finally:
                 await self.unload(thread)
-        return thread.state
+        return thread.state, added
+
+    async def exists(self, thread_id: str) -> bool:
+        """Whether a thread is stored; those in memory alone are not.
+
+        Raises:
+            InvalidThreadId: see `path_of`.
+        """
+        return await anyio.to_thread.run_sync(self.path_of(thread_id).exists)
 
     async def find(self, thread_id: str) -> ThreadRow:
         """Return a thread's row without opening its log.
@@ -303,6 +346,33 @@ class ThreadStore:
         ids = [found.thread_id for found in page.found]
         return page, await anyio.to_thread.run_sync(self._require_index().rows_of, ids)
 
+    async def rank_in_section(self, section_id: str, moved: str, before: str | None) -> str:
+        """Find a place for a thread in a section: before another one, or at the end.
+
+        Raises:
+            NotInSection: the other thread is not in this section.
+        """
+        find = partial(self._require_index().neighbours, section_id, moved, before)
+        await self._indexed.wait()
+        await self._flush()
+        low, high = await anyio.to_thread.run_sync(find)
+        return rank_between(low, high)
+
+    async def project_recency(self) -> Mapping[str, int]:
+        """See ThreadIndex.project_recency."""
+        await self._indexed.wait()
+        await self._flush()
+        return await anyio.to_thread.run_sync(self._require_index().project_recency)
+
+    async def owners(
+        self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
+    ) -> Sequence[Owner]:
+        """See ThreadIndex.owners."""
+        find = partial(self._require_index().owners, attachment, archived, after, limit)
+        await self._indexed.wait()
+        await self._flush()
+        return await anyio.to_thread.run_sync(find)
+
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
 
@@ -315,9 +385,10 @@ class ThreadStore:
             raise InvalidThreadId(thread_id) from None
         if str(parsed) != thread_id:
             raise InvalidThreadId(thread_id)
-        if parsed.version != 7:
+        born_ms = parsed.int >> 80
+        if parsed.version != 7 or born_ms > LAST_DAY_MS:
             return self._logs / "other" / f"{thread_id}.jsonl"
-        born = datetime.fromtimestamp((parsed.int >> 80) / 1000, UTC)
+        born = datetime.fromtimestamp(born_ms / 1000, UTC)
         return self._logs / f"{born:%Y/%m/%d}" / f"{thread_id}.jsonl"
 
     def _open_writer(self, thread_id: str) -> RolloutWriter:

@@ -62,7 +62,7 @@ class ElicitationGate:
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Answer a question, asking the user unless policy decides; see ElicitationPort."""
         wire = _wire_question(self._thread.id, question)
-        settings = self._thread.state.settings
+        settings = self._thread.state.in_force
         if _is_empty_form(wire) and settings.approval_policy == "never" and writes_freely(settings):
             return {"action": "accept", "content": {}}
         if _may_not_ask(settings):

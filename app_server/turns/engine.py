@@ -23,7 +23,7 @@ from app_server.turns.scheduling import run_calls
 from app_server.turns.tool_router import FunctionCall, ToolRouter
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json
-from protocol.turns import McpMetaByServer
+from protocol.turns import McpMetaByServer, TokenUsageBreakdown
 
 MAX_REQUESTS = 500
 """Model calls of one turn; a model that never stops calling tools is stopped here."""
@@ -64,6 +64,13 @@ class TurnHost(Protocol):
 
     async def finish_if_idle(self, run: "TurnRun") -> bool:
         """Complete the turn unless input is queued; True if it was completed.
+
+        Raises:
+            OSError: the disk refused.
+        """
+
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Count what a response has cost towards the thread's goal.
 
         Raises:
             OSError: the disk refused.
@@ -154,6 +161,7 @@ class TurnRun:
                 self.is_asking = False
             self.last_message = reader.last_message or self.last_message
             await self._calls.account(reader.usage)
+            await self._host.spend(self.id, reader.usage)
             calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
             router = self._router
             await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
@@ -204,6 +212,8 @@ class TurnRun:
             async for batch in batches:
                 for event in batch:
                     await reader.take(event)
+                    if self._recorder.is_crowded:
+                        await self._recorder.breathe()
         return reader
 
     def _given_up(self, failure: ModelFailure) -> ModelFailure:

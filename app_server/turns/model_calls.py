@@ -77,7 +77,7 @@ class ModelCalls:
                 await self._sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
 
     def _provider(self) -> Provider:
-        provider_id = self._recorder.thread.state.settings.model_provider
+        provider_id = self._recorder.thread.state.in_force.model_provider
         provider = self._providers.get(provider_id)
         if provider is None:
             failure = ModelFailure(f"Model provider `{provider_id}` not found")

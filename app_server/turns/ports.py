@@ -28,6 +28,19 @@ class ClientPort(Protocol):
     def has_listeners(self, thread_id: str) -> bool:
         """Whether any client listens to the thread."""
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much was told that whoever told it should let others run: `breathe`."""
+
+    async def breathe(self) -> None:
+        """Let others run, those first who send what was told."""
+
+    def open_stream(self, thread_id: str) -> None:
+        """Begin to number and keep what the listeners of a thread are told."""
+
+    def close_stream(self, thread_id: str) -> None:
+        """Stop to number and keep, as the thread leaves memory."""
+
 
 class NotRecorded(Exception):
     """A lasting approval could not be written down; the text says why."""

@@ -39,7 +39,7 @@ def request_body(
     `notes` are told the model before the history, and are not part of it. `history` takes the place
     of the thread's own.
     """
-    settings = state.settings
+    settings = state.in_force
     body: JsonObject = {
         "model": settings.model,
         "instructions": _instructions(state),
@@ -78,7 +78,7 @@ def request_body(
 
 def _instructions(state: ThreadState) -> str:
     base = state.created.base_instructions or BASE_INSTRUCTIONS
-    return f"{base}\n\nThe working directory is {state.settings.cwd}"
+    return f"{base}\n\nThe working directory is {state.in_force.cwd}"
 
 
 def _developer_messages(*texts: str | None) -> list[JsonObject]:

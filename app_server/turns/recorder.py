@@ -29,7 +29,17 @@ class TurnRecorder:
 
     def emit(self, event: WireModel) -> None:
         """Tell the thread's listeners."""
+        self.thread.open_items.note(event)
         self._clients.emit(self.thread.id, event)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much was told that others should run first."""
+        return self._clients.is_crowded
+
+    async def breathe(self) -> None:
+        """Let others run."""
+        await self._clients.breathe()
 
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""
@@ -39,6 +49,8 @@ class TurnRecorder:
     def announce_started(self, item: KnownThreadItem) -> None:
         """Tell that an item exists."""
         assert item.started_at_ms is not None
+        # The item will change; what clients know of it changes by what they are told.
+        self.thread.open_items.begin(item.model_copy())
         self.emit(
             ItemStartedNotification(
                 item=item,
@@ -67,6 +79,7 @@ class TurnRecorder:
     def announce_completed(self, item: KnownThreadItem) -> None:
         """Tell that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
+        self.thread.open_items.end(item.id)
         self.emit(
             ItemCompletedNotification(
                 item=item,

@@ -78,7 +78,7 @@ def review_body(state: ThreadState, evidence: JsonObject) -> JsonObject:
 
     The evidence is one JSON text, so that nothing in it can end it.
     """
-    settings = state.settings
+    settings = state.in_force
     body: JsonObject = {
         "model": settings.model,
         "instructions": INSTRUCTIONS,

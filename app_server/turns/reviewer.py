@@ -153,7 +153,7 @@ class Reviewer:
     async def _ask(self, planned: PlannedAction) -> str:
         state = self._thread.state
         # The turn has asked it already.
-        provider = self._providers[state.settings.model_provider]
+        provider = self._providers[state.in_force.model_provider]
         evidence = {**excerpt(state.history), "action": planned.evidence}
         answer = ""
         request = ModelRequest(provider, review_body(state, evidence))

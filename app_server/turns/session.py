@@ -14,7 +14,7 @@ import anyio
 import anyio.abc
 
 from app_server.clock import Clock
-from app_server.config import Config
+from app_server.config import Config, ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.config import McpSettings
 from app_server.mcp.connections import ServerSet
@@ -28,10 +28,12 @@ from app_server.turns.approvals import ApprovalGate
 from app_server.turns.compaction_start import CompactionStart
 from app_server.turns.elicitations import ElicitationGate
 from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
+from app_server.turns.goals import GoalKeeper
 from app_server.turns.model import Model, ModelFailure
+from app_server.turns.named_inputs import name_records, turn_that_took
 from app_server.turns.outside import OutsideMessage, Reception, without_own_turn
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.prompt import STOPPED_BY_REVIEWER
+from app_server.turns.prompt import STOPPED_BY_REVIEWER, message
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.refusals import (
     NoActiveTurn,
@@ -39,6 +41,7 @@ from app_server.turns.refusals import (
     SessionClosed,
     TurnIdMismatch,
 )
+from app_server.turns.required import with_required
 from app_server.turns.reviewer import Reviewer
 from app_server.turns.thread_queue import ThreadQueue
 from app_server.turns.thread_servers import ThreadServers
@@ -68,6 +71,7 @@ from protocol.threads import (
 )
 from protocol.turns import (
     McpMetaByServer,
+    TokenUsageBreakdown,
     TurnError,
 )
 
@@ -142,8 +146,10 @@ class ThreadSession:
         self._clients = ports.clients
         self._clock = ports.clock
         self._tasks = tasks
+        self._requirements = ports.requirements
         self._settings = settings
         self._approvals = ApprovalGate(ports.clients, ports.approvals, reviewer)
+        self.goals = GoalKeeper(thread, ports.clients, ports.clock)
         self._accepting = anyio.Lock()
         self._beginning = anyio.Lock()
         """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
@@ -153,6 +159,8 @@ class ThreadSession:
         self._closed = False
         self._draining = False
         self._broken = False
+        self.untold_turn_id: str | None = None
+        """The turn that was accepted and that no client has been told of yet."""
         self._waiting_on_approval = 0
         self.idle = anyio.Event()
         """Set while no turn runs."""
@@ -220,14 +228,19 @@ class ThreadSession:
         """Accept input: for a new turn, or for the one that runs.
 
         When this returns, the input is on disk. Gives the id of the turn and what lets it begin;
-        that must be called, once the caller has been answered.
+        that must be called, once the caller has been answered. The same input again gives the turn
+        that took it.
 
         Raises:
+            InputIdTaken: another input has the same name.
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
         async with self._beginning, self._accepting:
             self._require_open()
+            name = user_input.client_id, user_input.digest
+            if (taken_by := turn_that_took(self.thread.state, *name)) is not None:
+                return taken_by, _nothing
             if self._run is not None:
                 await self._queue(user_input, options.mcp_meta)
                 return self._run.id, _nothing
@@ -260,6 +273,7 @@ class ThreadSession:
                 user_input.items,
                 submission,
                 user_input.signals,
+                name_records(user_input.client_id, user_input.digest, turn_id, at_ms),
             )
         )
         begin = self._begins(self._make_run(turn_id, options), user_message)
@@ -281,6 +295,9 @@ class ThreadSession:
         self, run: TurnRun, user_message: UserMessageThreadItem | None
     ) -> Callable[[], None]:
         self._run = run
+        self.untold_turn_id = run.id
+        self.thread.state.turn_settings = self.thread.state.settings
+        self.goals.turn_begins()
         self.idle = anyio.Event()
 
         def begin() -> None:
@@ -289,9 +306,10 @@ class ThreadSession:
         return begin
 
     async def _go_on(self) -> None:
-        """Begin what waits for the thread to be idle: a compaction, else queued input."""
+        """Begin what waits for the thread to be idle: a compaction, queued input, or a goal."""
         if not await self.compaction.go_on():
             await self.queue.go_on()
+            await self.pursue_goal()
 
     def _user_message(self, user_input: TurnInput, at_ms: int) -> UserMessageThreadItem | None:
         if not user_input.content:
@@ -315,6 +333,7 @@ class ThreadSession:
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
             hooks=self._hooks,
+            goals=self.goals,
             context=self.mcp.context,
         )
         return TurnRun(
@@ -351,8 +370,9 @@ class ThreadSession:
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         assert self._run is not None
         at_ms = self._clock.now_ms()
+        records = name_records(user_input.client_id, user_input.digest, self._run.id, at_ms)
         if user_input.items:
-            await self.thread.append(
+            records.append(
                 InputQueued(
                     at_ms=at_ms,
                     input_id=self._clock.new_id(),
@@ -360,6 +380,8 @@ class ThreadSession:
                     message=self._user_message(user_input, at_ms),
                 )
             )
+        if records:
+            await self.thread.append(*records)
         self._hooks.input_taken(self.thread.id, self._run.id, user_input.content)
         self._run.options.mcp_meta.update(mcp_meta)
 
@@ -509,6 +531,38 @@ class ThreadSession:
             if entry.message is not None:
                 self.announcer.user_message(self._run.id, entry.message)
 
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Count what a response has cost towards the thread's goal."""
+        await self.goals.spend(turn_id, usage)
+
+    def change_turn_settings(self, turn_id: str, change: Callable[[Settings], Settings]) -> bool:
+        """Change the settings of the running turn alone; False if it is another, or none."""
+        if self._run is None or self._run.id != turn_id:
+            return False
+        self.thread.state.turn_settings = change(self.thread.state.in_force)
+        return True
+
+    def wake_goal(self) -> None:
+        """Let the thread go on with its goal if it is idle; never waits."""
+        self._tasks.start_soon(self.pursue_goal)
+
+    async def pursue_goal(self) -> None:
+        """Begin a turn by itself if the thread is idle and its goal wants one."""
+        async with self._beginning, self._accepting:
+            if self._closed or self._draining or self._run is not None:
+                return
+            try:
+                instruction = await self.goals.next_instruction()
+                if instruction is None:
+                    return
+                turn_input = TurnInput((), [message("developer", instruction)])
+                settings, _ = with_required(self.thread.state.settings, await self._requirements())
+                _, begin = await self.accept(turn_input, settings, TurnOptions())
+            except (OSError, ConfigError):
+                logger.exception("thread %s cannot go on with its goal", self.thread.id)
+                return
+        begin()
+
     async def finish_if_idle(self, run: TurnRun) -> bool:
         """Complete the turn unless input is queued that it has to go on for."""
         async with self._accepting:
@@ -519,6 +573,7 @@ class ThreadSession:
             return True
 
     async def _run_turn(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
+        self.untold_turn_id = None
         self._tell_status()
         self.announcer.turn_started(run.id, run.started_at_ms)
         if user_message is not None:
@@ -556,8 +611,11 @@ class ThreadSession:
             pauses_queue=run.pauses_queue,
         )
         left = list(self.thread.state.queued)
+        marks: Sequence[Record] = ()
         try:
-            await self.thread.append(*records)
+            marks = await self.thread.change(
+                lambda state: [*records, *self.goals.marks_of_end(state, run.id, end, error)]
+            )
         except OSError:
             logger.exception("the end of turn %s cannot be written", run.id)
             self._broken = True
@@ -566,8 +624,11 @@ class ThreadSession:
             if entry.message is not None:
                 self.announcer.user_message(run.id, entry.message)
         self._run = None
+        self.thread.state.turn_settings = None
+        self.goals.tell(run.id, marks)
         self._tell_status()
         self.announcer.turn_completed(turn, end, error, run.last_message)
+        self.thread.open_items.clear()
         self._elicitations.turn_over(run.id)
         self._hooks.turn_ended(self.thread.id, run.id)
         self.idle.set()

@@ -6,6 +6,7 @@ Source: docs/wire.md, "Threads".
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from enum import Enum
 from weakref import WeakValueDictionary
 
 import anyio
@@ -18,6 +19,7 @@ from app_server.mcp.config import read_mcp_settings
 from app_server.threads.forking import ForkPoint
 from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
+from app_server.threads.store import ThreadExists
 from app_server.turns.compaction_settings import compaction_limit, read_compact_prompt
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
@@ -47,8 +49,22 @@ class NotLoaded(Exception):
     """The thread is not in memory."""
 
 
+class ThreadIdTaken(Exception):
+    """The client chose an id under which another thread was started."""
+
+
 class ThreadArchived(Exception):
-    """The thread is put away."""
+    """The thread must be brought back before it can be loaded."""
+
+
+class Start(Enum):
+    """What a start did."""
+
+    CREATED = "created"
+    FOUND = "found"
+    """The same request had been here before, and the thread is loaded."""
+    LOADED = "loaded"
+    """The same request had been here before, and the thread was loaded again."""
 
 
 class Sessions:
@@ -63,6 +79,8 @@ class Sessions:
         self._unload_delay_s = unload_delay_s
         self._sessions: dict[str, ThreadSession] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._unload_delays: dict[str, float] = {}
+        """Of threads that have one of their own."""
         self._quiet_since: dict[str, float] = {}
         self._draining = False
         self._base: Config | None = None
@@ -87,9 +105,19 @@ class Sessions:
         return session
 
     async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
-        """Create a thread and load it.
+        """Create a thread of a new id and load it; raises what `start_once` does."""
+        session, _ = await self.start_once(created, config)
+        return session
+
+    async def start_once(
+        self, created: ThreadCreated, config: Config
+    ) -> tuple[ThreadSession, Start]:
+        """Create a thread and load it, or load the one that the same request has created.
 
         Raises:
+            ThreadIdTaken: there is one of this id that another request has created.
+            ThreadArchived: there is one, and it was archived since.
+            InvalidThreadId, ThreadBusy: see ThreadStore.create.
             ConfigError: the MCP servers cannot be read; nothing was created.
             RequiredServersFailed: the thread exists but was unloaded again.
             SessionClosed: the server is stopping.
@@ -99,9 +127,30 @@ class Sessions:
         base = self._base
         mcp, settings = read_mcp_settings(config), await _session_settings(config)
         async with self._lock(created.thread_id):
-            thread = await self._ports.store.create(created)
+            if self.find(created.thread_id) is not None:
+                return await self._start_again(created, config), Start.FOUND
+            try:
+                thread = await self._ports.store.create(created)
+            except ThreadExists:
+                return await self._start_again(created, config), Start.LOADED
             session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
-            return await self._open(session, base)
+            return await self._open(session, base), Start.CREATED
+
+    async def _start_again(self, created: ThreadCreated, config: Config) -> ThreadSession:
+        session = self.find(created.thread_id)
+        if session is None:
+            before = (await self._ports.store.read(created.thread_id)).created
+        else:
+            before = session.thread.state.created
+        if created.request_digest is None or created.request_digest != before.request_digest:
+            raise ThreadIdTaken(created.thread_id)
+
+        async def configure(state: ThreadState) -> tuple[Config, Settings]:
+            if state.archived:
+                raise ThreadArchived(state.id)
+            return config, state.settings
+
+        return await self._load(created.thread_id, configure)
 
     async def fork(
         self, created: ThreadCreated, config: Config, source_id: str, point: ForkPoint
@@ -142,23 +191,30 @@ class Sessions:
             SessionClosed, RequiredServersFailed, OSError: see `start`.
         """
         async with self._lock(thread_id):
-            if (session := self.find(thread_id)) is not None:
-                if not session.closed:
-                    self._quiet_since.pop(thread_id, None)
-                    return session
-                await self._put_away(session)
-            self._require_open()
-            base = self._base
-            thread = await self._ports.store.load(thread_id)
-            try:
-                config, settings = await configure(thread.state)
-                await thread.append(*self._repairs(thread.state, settings))
-                mcp, session_settings = read_mcp_settings(config), await _session_settings(config)
-            except BaseException:
-                await self._ports.store.unload(thread)
-                raise
-            session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
-            return await self._open(session, base)
+            return await self._load(thread_id, configure)
+
+    async def _load(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> ThreadSession:
+        if (session := self.find(thread_id)) is not None:
+            if not session.closed:
+                self._quiet_since.pop(thread_id, None)
+                return session
+            await self._put_away(session)
+        self._require_open()
+        base = self._base
+        thread = await self._ports.store.load(thread_id)
+        try:
+            config, settings = await configure(thread.state)
+            await thread.append(*self._repairs(thread.state, settings))
+            mcp, session_settings = read_mcp_settings(config), await _session_settings(config)
+        except BaseException:
+            await self._ports.store.unload(thread)
+            raise
+        session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
+        return await self._open(session, base)
 
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
         at_ms = self._ports.clock.now_ms()
@@ -207,6 +263,7 @@ class Sessions:
 
     async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
         self._sessions[session.thread.id] = session
+        self._ports.clients.open_stream(session.thread.id)
         if self._base is not None and self._base is not base:
             # There was a reload after the thread's configuration had been read.
             session.mcp.reload(self._base)
@@ -216,6 +273,26 @@ class Sessions:
             await self._put_away(session)
             raise
         return session
+
+    async def change(
+        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        """Add what `decide` makes of a thread's state to its log, whether it is loaded or not.
+
+        Returns the state after it, and what was added. What `decide` raises comes out, and nothing
+        was added.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.change_by.
+        """
+        session = self.find(thread_id)
+        if session is None or session.closed:
+            # Nobody loads the thread, or puts it away, meanwhile.
+            async with self._lock(thread_id):
+                session = self.find(thread_id)
+                if session is None:
+                    return await self._ports.store.change_by(thread_id, decide)
+        return session.thread.state, await session.thread.change(decide)
 
     async def refresh_extensions(self, base: Config) -> None:
         """Let extensions look anew at what they register; bounded, and a failure is only logged."""
@@ -260,7 +337,9 @@ class Sessions:
         with anyio.CancelScope(shield=True):
             await session.close()
             self._sessions.pop(thread.id)
+            self._ports.clients.close_stream(thread.id)
             self._quiet_since.pop(thread.id, None)
+            self._unload_delays.pop(thread.id, None)
             await self._ports.store.unload(thread)
 
     def _lock(self, thread_id: str) -> anyio.Lock:
@@ -274,20 +353,39 @@ class Sessions:
             await self.sweep(anyio.current_time())
 
     async def sweep(self, now_s: float) -> None:
-        """Unload what has been quiet for the unload delay."""
+        """Unload what has been quiet for its unload delay."""
         for session in self:
             thread_id = session.thread.id
-            wanted = self._ports.clients.has_listeners(thread_id) or not session.announcer.began
-            if wanted or not session.idle.is_set():
+            delay_s = self._unload_delays.get(thread_id, self._unload_delay_s)
+            if not self._is_quiet(session):
                 self._quiet_since.pop(thread_id, None)
-            elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= self._unload_delay_s:
-                await self.unload(thread_id)
-                self._ports.clients.broadcast(
-                    ThreadStatusChangedNotification(
-                        thread_id=thread_id, status=NotLoadedThreadStatus()
-                    )
-                )
-                self._ports.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
+            elif now_s - self._quiet_since.setdefault(thread_id, now_s) >= delay_s:
+                await self.unload_quiet(thread_id)
+
+    def set_unload_delay(self, thread_id: str, delay_s: float) -> None:
+        """Give a loaded thread a delay of its own, for as long as it stays loaded."""
+        if thread_id in self._sessions:
+            self._unload_delays[thread_id] = delay_s
+
+    @property
+    def quiet(self) -> list[str]:
+        """The threads that were quiet at the last sweep, the longest quiet ones first."""
+        return sorted(self._quiet_since, key=self._quiet_since.__getitem__)
+
+    def _is_quiet(self, session: ThreadSession) -> bool:
+        wanted = self._ports.clients.has_listeners(session.thread.id)
+        return session.idle.is_set() and session.announcer.began and not wanted
+
+    async def unload_quiet(self, thread_id: str) -> None:
+        """Unload a thread if it is still quiet, and tell every client."""
+        session = self.find(thread_id)
+        if session is None or not self._is_quiet(session):
+            return
+        await self.unload(thread_id)
+        self._ports.clients.broadcast(
+            ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
+        )
+        self._ports.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
 
     def _require_open(self) -> None:
         if self._draining:

@@ -46,6 +46,7 @@ from app_server.mcp.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
 from app_server.mcp_wire.errors import McpError
 from app_server.turns.approval_question import ApprovalRequest
 from app_server.turns.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
+from app_server.turns.goals import GoalKeeper
 from app_server.turns.prompt import call_output, search_output
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.sandbox_state import Place, sandbox_state
@@ -78,6 +79,7 @@ class TurnTools:
     turn_metadata: Callable[[], JsonObject]
     output_limit_bytes: int
     hooks: Hooks = field(default_factory=Hooks)
+    goals: GoalKeeper | None = None
     context: Callable[[], ContributionContext] = lambda: ContributionContext("current", {})
     """What hooks are told of the thread."""
 
@@ -120,6 +122,11 @@ class ToolRouter:
 
     def declarations(self) -> list[JsonObject]:
         """Declare what can be called now."""
+        goals = self._tools.goals
+        own = [] if goals is None else goals.declarations()
+        return [*own, *self._of_servers()]
+
+    def _of_servers(self) -> list[JsonObject]:
         servers = self._tools.servers
         if not servers.servers:
             return []
@@ -177,6 +184,9 @@ class ToolRouter:
             return await self._call_resource_function(call, arguments)
         visible = VisibleName(call.namespace or "", call.name)
         tool = self._tools.servers.tools().find(visible)
+        goals = self._tools.goals
+        if tool is None and goals is not None and goals.offers(call.namespace, call.name):
+            return await goals.call(self._tools.recorder.turn_id, call.name, arguments)
         if tool is None:
             return f"unsupported call: {call.namespace or ''}{call.name}"
         return await self._call_tool(call, tool, arguments)
@@ -231,7 +241,7 @@ class ToolRouter:
         tools = self._tools
         thread_id, turn_id = tools.recorder.thread.id, tools.recorder.turn_id
         request = ApprovalRequest(thread_id, turn_id, call.call_id, tool, arguments)
-        match tools.approvals.verdict(tool, tools.recorder.thread.state.settings):
+        match tools.approvals.verdict(tool, tools.recorder.thread.state.in_force):
             case Verdict.FORBID:
                 raise Denied(FORBIDDEN)
             case Verdict.REVIEW:
@@ -288,7 +298,7 @@ class ToolRouter:
         listing = self._tools.servers.server(tool.raw.server).listing
         if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
             return None
-        settings = self._tools.recorder.thread.state.settings
+        settings = self._tools.recorder.thread.state.in_force
         return sandbox_state(settings, self._place(tool.config, settings.cwd))
 
     def _place(self, config: ServerConfig, cwd: str) -> Place | None:

@@ -19,10 +19,10 @@ def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
     metadata: JsonObject = {
         "session_id": state.id,
         "thread_id": state.id,
-        "model": state.settings.model,
+        "model": state.in_force.model,
     }
-    if state.settings.effort is not None:
-        metadata["reasoning_effort"] = state.settings.effort
+    if state.in_force.effort is not None:
+        metadata["reasoning_effort"] = state.in_force.effort
     if user_was_asked:
         metadata["user_input_requested_during_turn"] = True
     return metadata | {
@@ -35,12 +35,12 @@ def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
 
 
 def _auto_review_enabled(state: ThreadState) -> bool:
-    settings = state.settings
+    settings = state.in_force
     return settings.approvals_reviewer != "user" and settings.approval_policy != "never"
 
 
 def _sandbox_mode(state: ThreadState) -> str:
-    match state.settings.sandbox_policy:
+    match state.in_force.sandbox_policy:
         case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
             return "danger-full-access"
         case WorkspaceWriteSandboxPolicy():

@@ -36,6 +36,7 @@ def start_of_turn(
     items: Sequence[JsonObject],
     submission: SubmissionQueued | None,
     signals: Sequence[SignalMark] = (),
+    names: Sequence[Record] = (),
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
@@ -46,7 +47,10 @@ def start_of_turn(
     records: list[Record] = []
     if settings != state.settings:
         records.append(SettingsChanged(at_ms=at_ms, settings=settings))
-    records.append(started)
+    records.extend((started, *names))
+    if state.queue.paused and user_message is None and submission is None:
+        # Nobody said anything: a pause of the queue outlives such a turn.
+        records.append(QueuePaused(at_ms=at_ms))
     if submission is not None:
         submission_id = submission.submission_id
         records.append(

@@ -32,6 +32,8 @@ class TurnInput:
     content: Sequence[UserInput]
     items: Sequence[JsonObject]
     client_id: str | None = None
+    digest: str | None = None
+    """Of the request; with it and `client_id` the same input is accepted once."""
     signals: Sequence[SignalMark] = ()
     """One for each item, where the input is signals and no user's."""
 

@@ -108,7 +108,7 @@ def _modules() -> list[ModuleType]:
     areas = {spec.area for table in (METHODS, SERVER_REQUESTS) for spec in table.values()}
     areas |= {spec.area for spec in NOTIFICATIONS.values()} | {FRAMES}
     # What the areas share lives in areas of their own.
-    areas |= {"items", "policy", "responses", "values"}
+    areas |= {"items", "policy", "responses", "thread_facts", "values"}
     return [importlib.import_module(f"protocol.{area}") for area in sorted(areas)]
 
 

@@ -35,7 +35,15 @@ def message_definitions() -> Definitions:
                     "description": "When the server sent it, Unix milliseconds.",
                     "type": "integer",
                     "format": "int64",
-                }
+                },
+                "seq": {
+                    "description": "The number of an event that its thread's listeners hear.",
+                    "type": "integer",
+                    "format": "uint64",
+                    "minimum": 0,
+                    EXPERIMENTAL: True,
+                    EXTENSION: True,
+                },
             },
             "oneOf": [
                 _message(method, "Notification", {"params": _ref(spec.params_name)}, spec)

@@ -5066,6 +5066,8 @@ export type ServerDiagnosticsResponse = {
 export type ServerNotification = {
   /** When the server sent it, Unix milliseconds. */
   emittedAtMs: number;
+  /** The number of an event that its thread's listeners hear. */
+  seq: number;
 } & ({
   method: "account/login/completed";
   params: AccountLoginCompletedNotification;
@@ -5973,6 +5975,10 @@ export type ThreadForkResponse = {
   reasoningEffort: ReasoningEffort | null;
   /** Outdated: always `explicitRequestOnly`. */
   multiAgentMode: MultiAgentMode;
+  /** Opaque; which stream of the thread's events the caller is subscribed to. */
+  streamId?: string | null;
+  /** The last event of that stream that the answer takes into account. */
+  seq?: number | null;
 };
 
 /** What a thread works towards, turn after turn. Times are Unix seconds. */
@@ -6746,6 +6752,12 @@ export type ThreadResumeParams = {
   excludeTurns?: boolean;
   /** Puts a page of turns into the answer; null puts none. */
   initialTurnsPage?: ThreadResumeInitialTurnsPageParams | null;
+  /** The stream that `afterSeq` counts in, from an earlier answer. */
+  streamId?: string | null;
+  /** The last event that the client has seen; what came after it is sent again. */
+  afterSeq?: number | null;
+  /** When to unload the thread once it is quiet; null leaves that as it is. */
+  unloadAfterSecs?: number | null;
 };
 
 /** The thread with its turns, unless they were excluded. */
@@ -6768,9 +6780,19 @@ export type ThreadResumeResponse = {
   reasoningEffort: ReasoningEffort | null;
   /** Outdated: always `explicitRequestOnly`. */
   multiAgentMode: MultiAgentMode;
+  /** Opaque; which stream of the thread's events the caller is subscribed to. */
+  streamId?: string | null;
+  /** The last event of that stream that the answer takes into account. */
+  seq?: number | null;
   /** Null from older servers. */
   collaborationMode: CollaborationMode | null;
   initialTurnsPage: TurnsPage | null;
+  /**
+   * Answers `afterSeq`. False: the events follow, and `thread.turns` is empty.
+   *
+   * True: they cannot be told any more, and `thread.turns` has what there is now.
+   */
+  resyncRequired?: boolean | null;
   /** Opaque `cursor` for `thread/turns/list` with `desc`; the turn that it names comes along. */
   turnsBackwardsCursor: string | null;
   /** Opaque `cursor` for `thread/items/list` with `desc`; the item that it names comes along. */
@@ -7057,6 +7079,10 @@ export type ThreadStartParams = {
   config?: { [key: string]: JsonValue } | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
+  /** A UUID that the client chose, in small letters; the same request again starts no other. */
+  threadId?: string | null;
+  /** When to unload the thread once it is quiet; null means the server's delay. */
+  unloadAfterSecs?: number | null;
   /** If the provider's list has no such model, take its default. */
   allowProviderModelFallback?: boolean;
   serviceName?: string | null;
@@ -7104,6 +7130,10 @@ export type ThreadStartResponse = {
   reasoningEffort: ReasoningEffort | null;
   /** Outdated: always `explicitRequestOnly`. */
   multiAgentMode: MultiAgentMode;
+  /** Opaque; which stream of the thread's events the caller is subscribed to. */
+  streamId?: string | null;
+  /** The last event of that stream that the answer takes into account. */
+  seq?: number | null;
 };
 
 /** What the user did to get a new thread: started the program, or cleared the old one. */

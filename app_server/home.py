@@ -1,0 +1,17 @@
+"""Where settings, threads and everything else of this user are kept."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def resolve_home(option: str | None) -> Path:
+    """Choose the home directory: the option, the environment, or the platform's state folder."""
+    chosen = option or os.environ.get("APP_SERVER_HOME") or os.environ.get("CODEX_HOME")
+    return Path(chosen).expanduser().absolute() if chosen else default_home()
+
+
+def default_home() -> Path:
+    """Return the platform's state folder for this user."""
+    return platformdirs.user_state_path("app-server")

@@ -1,0 +1,107 @@
+"""The frames between a bridge and a router: one JSON object a message. No I/O.
+
+Source: docs/receiver.md, "The session stream".
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from pydantic_core import from_json, to_json
+
+from protocol.model import Json, JsonObject
+
+MAX_SENT_FRAME_BYTES = 1024 * 1024
+"""Of a bridge to the router."""
+
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+"""Of the router to a bridge: what is too large for a signal has to be read to be refused."""
+
+MAX_KEY_BYTES = 4096
+
+KEY_VARIABLE = "PRISM_API_KEY"
+URL_VARIABLE = "PRISM_ROUTER_URL"
+SESSION_VARIABLE = "PRISM_SESSION"
+
+REPLACED = 4001
+"""Close code: another bridge has taken over the session."""
+
+
+class BadKey(Exception):
+    """There is no key, or it is no text of a header; the text does not repeat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterAddress:
+    """Where the stream of one session is, and the key to it."""
+
+    url: str
+    """`ws://` on this machine, `wss://` elsewhere; without the session."""
+    session: str
+    key: str = field(repr=False)
+
+    def stream_url(self, cursor: str | None) -> str:
+        """Return the URL of the stream behind a cursor; the key is not in it."""
+        since = "" if cursor is None else f"?since={quote(cursor, safe='')}"
+        return f"{self.url.rstrip('/')}/sessions/{quote(self.session, safe='')}/stream{since}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the router is on this machine."""
+        return _is_loopback(self.url)
+
+
+def check_router_url(url: str) -> str:
+    """Return a URL of a router.
+
+    Raises:
+        ValueError: it would send the key in the clear, or holds more than a place.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise ValueError("a router has a URL of the form wss://HOST/PATH")
+    if parts.scheme == "ws" and not _is_loopback(url):
+        raise ValueError("ws:// would send the key in the clear: use wss://")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("the URL of a router holds no names, keys or queries")
+    return url
+
+
+def check_key(text: str) -> str:
+    """Return a key without the white space around it.
+
+    Raises:
+        BadKey
+    """
+    key = text.strip()
+    if not key or len(text) > MAX_KEY_BYTES or not key.isascii() or not key.isprintable():
+        raise BadKey(f"the key must be 1 to {MAX_KEY_BYTES} printable ASCII characters on one line")
+    return key
+
+
+def read_key_file(path: Path) -> str:
+    """Read a key from a file. Blocks.
+
+    Raises:
+        BadKey, OSError
+    """
+    with path.expanduser().open("rb") as file:
+        return check_key(file.read(MAX_KEY_BYTES + 1).decode("ascii", errors="replace"))
+
+
+def parse_frame(text: str | bytes) -> JsonObject | None:
+    """Read a frame; None for what is none."""
+    try:
+        frame = from_json(text)
+    except ValueError:
+        return None
+    return frame if isinstance(frame, dict) else None
+
+
+def render_frame(kind: str, **members: Json) -> str:
+    """Write a frame."""
+    return to_json({"type": kind, **members}).decode()
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")

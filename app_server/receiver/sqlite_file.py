@@ -1,0 +1,50 @@
+"""A SQLite file for its owner alone, in which a commit outlives the machine. All of this blocks.
+
+Source: docs/receiver.md, "The ledger".
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BUSY_S = 5.0
+"""For another process to finish its transaction."""
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a file or make it; workers may use the connection, one at a time.
+
+    Raises:
+        OSError, sqlite3.Error: it cannot be used.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # The other side forgets what was acknowledged.
+        connection.execute("PRAGMA synchronous = FULL")
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do several things or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def read_number(connection: sqlite3.Connection, query: str, *values: object) -> int:
+    """Return the one number that a query gives."""
+    return int(connection.execute(query, values).fetchone()[0])

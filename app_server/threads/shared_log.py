@@ -1,0 +1,109 @@
+"""A log of JSON lines that several processes append to, each after it has read what there is.
+
+Everything here blocks. A lock on the file itself orders the writers; the system frees it when its
+holder dies. A torn last line is nobody's: readers leave it, the next writer cuts it off.
+Source: docs/threads.md, "Projects and sections".
+"""
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 5.0
+"""For other processes that write; each holds the lock for one write."""
+LOCK_STEP_S = 0.01
+
+
+class LogLocked(OSError):
+    """Other processes held the lock for too long."""
+
+    def __init__(self) -> None:
+        super().__init__("another process holds the lock of the log")
+        self.strerror = str(self)
+
+
+class SharedLog:
+    """One file, and how much of it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_to = 0
+
+    def read_new(self) -> Sequence[bytes]:
+        """Return the whole lines that were added since the last look.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_to)
+                added = file.read()
+        except FileNotFoundError:
+            return []
+        whole = added[: added.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        return whole.splitlines(keepends=True)
+
+    def append(self, decide: Callable[[Sequence[bytes]], Sequence[bytes]]) -> None:
+        """Add the lines that `decide` makes of those it has not seen; all of them, or none.
+
+        They are on disk when this returns. What `decide` raises comes out.
+
+        Raises:
+            LogLocked: other processes held the lock for 5 s.
+            OSError: the disk refused; nothing was added.
+        """
+        with self._locked() as file:
+            content = b"".join(decide(self.read_new()))
+            if os.fstat(file).st_size > self._read_to:
+                logger.warning("cut a torn line off %s", self._path)
+                os.ftruncate(file, self._read_to)
+            try:
+                written = 0
+                while written < len(content):
+                    written += os.write(file, content[written:])
+                os.fsync(file)
+            except OSError:
+                os.ftruncate(file, self._read_to)
+                raise
+            self._read_to += len(content)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        is_new = not self._path.exists()
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            if is_new:
+                _sync_folder(self._path.parent)
+            _lock(file)
+            yield file
+        finally:
+            os.close(file)
+
+
+def _lock(file: int) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise LogLocked from None
+            time.sleep(LOCK_STEP_S)
+        else:
+            return
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
