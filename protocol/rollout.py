@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
 from protocol.metadata_records import MetadataRecord
-from protocol.model import Json, JsonObject, WireModel, absent_if_none
+from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.record_base import RecordBase
 from protocol.specs import type_adapter
@@ -157,7 +157,7 @@ class TurnCompleted(RecordBase):
     turn_id: str
     status: Literal["completed", "interrupted", "failed"]
     error: TurnError | None = None
-    duration_ms: int | None = None
+    duration_ms: Int64 | None = None
 
 
 class TurnsReverted(RecordBase):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from protocol.rollout import parse_record
 
-_PREFIX = re.compile(rb'\{"v":\d+,"atMs":(-?\d+),"type":"(\w+)"')
+_PREFIX = re.compile(rb'\{"v":\d+,"atMs":(-?\d{1,18}),"type":"(\w+)"')
 
 
 class LogLine(NamedTuple):
