@@ -253,8 +253,11 @@ def test_what_is_told_again_has_the_form_of_its_client(jsonrpc: bool, experiment
         hub.hold(two, "t", position)
         hub.release(two, "t")
     assert late.heard == live.heard
-    shown = late.heard[0]["params"]["threadSettings"]["approvalPolicy"]
-    assert (shown == "on-request") is not experimental
+    # Settings are told to those alone who know all their forms.
+    assert [message["method"] for message in late.heard] == [
+        *(["thread/settings/updated"] if experimental else []),
+        "item/agentMessage/delta",
+    ]
     assert ("jsonrpc" in late.heard[0], "seq" in late.heard[0]) == (jsonrpc, experimental)
 
 
