@@ -34,6 +34,7 @@ EPILOG = """\
 examples:
   app-server demo                                   see it work, without an account
   app-server demo --apps                            the same for the apps of ChatGPT
+  app-server demo --signals                         the same for messages between agents
   app-server --listen ws://127.0.0.1:4500           serve editors and terminals
   app-server --listen ws://127.0.0.1:0 --listen unix://
                                                     any free port, and a socket in the home folder
@@ -76,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet_libraries()
     home = resolve_home(options.home)
     if options.command == "demo":
-        return _demo("apps_story" if options.apps else "story")
+        stories = {"apps_story": options.apps, "signals_story": options.signals}
+        return _demo(next((story for story, chosen in stories.items() if chosen), "story"))
     is_mcp_server = options.command == MCP_SERVER
     if is_mcp_server and options.listen:
         parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
@@ -155,6 +157,11 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with demo: apps of a hosted endpoint that this package ships, instead of an MCP "
         "server",
+    )
+    parser.add_argument(
+        "--signals",
+        action="store_true",
+        help="with demo: two agents, one asks and the other is woken; then a crash in between",
     )
     parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
     return parser

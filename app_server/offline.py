@@ -55,10 +55,20 @@ def reply(body: Item) -> Item:
     said = next(
         (_text_of(i.get("content")) for i in reversed(items) if i.get("role") == "user"), ""
     )
-    if said.startswith("/tool "):
+    if said.startswith("/tool ") and not _called_since(items):
         return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
     news = "".join(f" I was also told: {text}" for text in _told_since_last_answer(items))
     return _message(identity, f"{INTRODUCTION} You said: {said}{news}")
+
+
+def _called_since(items: list[Item]) -> bool:
+    """Whether the user's last message has had its call."""
+    for item in reversed(items):
+        if item.get("role") == "user":
+            break
+        if item.get("type") == "function_call":
+            return True
+    return False
 
 
 def _schema_name(body: Item) -> Any:

@@ -1,6 +1,6 @@
 """What every line of a rollout has."""
 
-from protocol.model import WireModel
+from protocol.model import Int64, WireModel
 
 ROLLOUT_VERSION = 1
 
@@ -9,5 +9,5 @@ class RecordBase(WireModel):
     """What every line has."""
 
     v: int = ROLLOUT_VERSION
-    at_ms: int
+    at_ms: Int64
     """Unix milliseconds of writing."""

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
 from protocol.metadata_records import MetadataRecord
-from protocol.model import Json, JsonObject, WireModel, absent_if_none
+from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.record_base import ROLLOUT_VERSION, RecordBase
 from protocol.specs import type_adapter
@@ -160,7 +160,7 @@ class TurnCompleted(RecordBase):
     turn_id: str
     status: Literal["completed", "interrupted", "failed"]
     error: TurnError | None = None
-    duration_ms: int | None = None
+    duration_ms: Int64 | None = None
 
 
 class TurnsReverted(RecordBase):

@@ -23,6 +23,7 @@ from app_server.threads.store import ThreadBusy
 from app_server.turns.prompt import INTERRUPTED
 from protocol.rollout import (
     HistoryAppended,
+    HistoryCompacted,
     NameChanged,
     Record,
     SignalMark,
@@ -153,6 +154,29 @@ async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> Non
         await second.delete(thread.id)
         assert not store.path_of(thread.id).exists()
         assert not list((tmp_path / "locks").iterdir())
+
+
+@claim("history:compacted")
+def test_forks_and_reverts_go_by_what_a_compaction_left(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    write(path, created(), *turn(1, "one"), *turn(2, "two"))
+    before = load_state(path).history
+    summary = HistoryCompacted(at_ms=3, turn_id="t3", items=[raw("in short")])
+    write(path, *turn(3)[:1], summary, *turn(3)[-1:], *turn(4, "four"))
+    compacted = load_state(path).history
+    assert compacted == whole(path).history == [raw("in short"), raw("question 4")]
+    for point, history in (
+        (ForkPoint(), compacted),
+        (ForkPoint(last_turn_id="t3"), compacted[:1]),
+        (ForkPoint(before_turn_id="t3"), before),
+    ):
+        copy = tmp_path / f"copy {point}"
+        write_fork(path, ranges_to_copy(path, point), created(), copy)
+        assert load_state(copy).history == whole(copy).history == history
+    write(path, TurnsReverted(at_ms=5, before_turn_id="t4"))
+    assert load_state(path).history == whole(path).history == compacted[:1]
+    write(path, TurnsReverted(at_ms=6, before_turn_id="t3"))
+    assert load_state(path).history == whole(path).history == before
 
 
 # Forks, as clients use them.

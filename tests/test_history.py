@@ -1,5 +1,6 @@
 """threads: the history of a thread by pages, from its log alone; and thread/turns, thread/items."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from protocol.history import ThreadItemOutputDeferral
 from protocol.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
 from protocol.rollout import (
     HistoryAppended,
+    InputQueued,
     ItemCompleted,
     Record,
     TurnCompleted,
@@ -160,7 +162,7 @@ def test_a_thread_by_pages_equals_its_log_as_a_whole(
     loaded = load_state(path)
     assert (loaded.older_turns, loaded) == (0, replay(read_rollout(path)))
     seen = load_state(path, with_history=False)
-    seen.history = loaded.history
+    seen.history, seen.measured = loaded.history, loaded.measured
     assert seen == loaded
     index.close()
 
@@ -303,6 +305,23 @@ def test_a_line_that_is_cut_or_damaged_is_no_item(index: HistoryIndex, tmp_path:
     assert [(entry.index, entry.turn.id) for entry in page.items] == [(0, "t1"), (2, "t1")]
     state = load_state(path)
     assert [item.id for item in state.turns[0].items] == ["u1", "a1.1"]  # type: ignore[union-attr]
+
+
+def test_lines_in_another_form_are_read_in_full(index: HistoryIndex, tmp_path: Path) -> None:
+    path, foreign = tmp_path / "log", tmp_path / "foreign"
+    records = [*turn(1, "one", "two"), *turn(2, "three")[:-1]]
+    queued = InputQueued(at_ms=3, input_id="q", items=[raw("and?")], message=said("and?"))
+    write(path, created(thread_id="same"), *records, queued, TurnStarted(at_ms=4, turn_id="t3"))
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    # As somebody else might write it: spaces, and members in another order.
+    written = [json.dumps(dict(sorted(line.items(), reverse=True))) for line in lines]
+    foreign.write_text("\n".join([*written[:4], "[1]", *written[4:]]) + "\n")
+    assert all_turns(index, foreign, 9, ascending=True) == turns_of(whole(path))
+    assert load_state(foreign) == load_state(path) == whole(path)
+    with HistoryReader(index, THREAD, foreign) as reader:
+        page = turns_page(reader, HistoryQuery(THREAD, 9, ascending=True), "summary")
+        shown = [[item.type for item in one.items] for one in page.turns]  # type: ignore[union-attr]
+    assert shown == [["userMessage", "agentMessage"], ["userMessage", "agentMessage"], []]
 
 
 # As clients use it.

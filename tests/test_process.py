@@ -496,6 +496,15 @@ def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@claim("process:demo", "signals:demo")
+def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", "--signals", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert result.stdout.endswith("All 9 checks hold.\n")
+    assert not list(tmp_path.iterdir())
+
+
 @claim("process:demo")
 def test_the_demo_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", TMPDIR=str(tmp_path))

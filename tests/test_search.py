@@ -117,7 +117,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 
 @claim("search:parts")
-@pytest.mark.parametrize(("few_hits", "some_hits"), [(0, 0), (0, 20000), (400, 20000)])
+@pytest.mark.parametrize(("few_hits", "some_hits"), [(0, 0), (0, 10000), (400, 10000)])
 def test_any_part_of_what_was_said_is_found_however_often_it_was_said(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, few_hits: int, some_hits: int
 ) -> None:
@@ -349,6 +349,17 @@ async def test_places_in_a_thread_are_found_paged_and_lead_to_their_turns(tmp_pa
         )
         assert [turns.index(one["turnId"]) for one in rest["data"]] == [1, 1, 2, 2, 2]
         assert rest["nextCursor"] is None
+        one_by_one: list[Any] = []
+        cursor = None
+        while len(one_by_one) < 10:
+            step = await client.call(
+                "thread/searchOccurrences", {**asked, "limit": 1, "cursor": cursor}
+            )
+            one_by_one.extend(step["data"])
+            cursor = step["nextCursor"]
+            if cursor is None:
+                break
+        assert one_by_one == [*page["data"], *rest["data"]]
         (number,) = (
             await client.call("thread/searchOccurrences", {**here, "searchTerm": "number 2"})
         )["data"]

@@ -35,6 +35,12 @@ class ServerProcess:
         with anyio.fail_after(STOP_S):
             return await self._process.wait()
 
+    async def kill(self) -> None:
+        """End the server as a crash would."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
 
 @asynccontextmanager
 async def start_server(home: Path) -> AsyncIterator[ServerProcess]:

@@ -12,6 +12,7 @@ from app_server.handlers.first_pages import first_pages
 from app_server.handlers.history import refuse_ephemeral
 from app_server.handlers.thread_view import settings_response, thread_of_state
 from app_server.handlers.threads import ThreadPorts, overrides_of, shown_turns
+from app_server.plugins.contributor import roots_of
 from app_server.requirements import requirements_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.forking import ForkPoint, TurnInProgress, TurnNotFound
@@ -71,9 +72,11 @@ class BranchHandlers:
             requirements = requirements_of(config)
             chosen = with_overrides(source.settings, overrides_of(params, cwd), config.view())
             settings, replaced = with_required(chosen, requirements)
+            thread_id, roots = self._clock.new_id(), source.created.selected_capability_roots
+            problems = await self._ports.plugins.select(thread_id, roots_of(roots or ()))
             created = ThreadCreated(
                 at_ms=self._clock.now_ms(),
-                thread_id=self._clock.new_id(),
+                thread_id=thread_id,
                 settings=settings,
                 source=source.created.source,
                 cli_version=PROTOCOL_VERSION,
@@ -84,6 +87,7 @@ class BranchHandlers:
                 or source.created.developer_instructions,
                 ephemeral=params.ephemeral,
                 forked_from_id=source_id,
+                selected_capability_roots=roots,
             )
             point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
             try:
@@ -102,7 +106,7 @@ class BranchHandlers:
             turns = await shown_turns(self._store, session.thread.state, loaded=True)
             shown = thread.model_copy(update={"turns": turns})
         context.after_answer(partial(self._announce_fork, context, session, thread))
-        warnings = (*requirements.warnings, *replaced)
+        warnings = (*requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
         members = cast(dict[str, Any], settings_response(session.thread.state.settings, shown))
         return ThreadForkResponse(**members)

@@ -173,10 +173,10 @@ def turns_with_log(newest: Sequence[Turn], logged: Sequence[Turn]) -> list[Turn]
     turns = [turn for turn in logged if turn.id not in begun]
     for turn in newest:
         before = known.get(turn.id)
-        if before is None or before.items_view != "full":
-            turns.append(turn)
-        elif before.status != "inProgress":
+        if before is not None and before.status != "inProgress":
             turns.append(before)
+        elif before is None or before.items_view != "full":
+            turns.append(turn)
         else:
             ids = {getattr(item, "id", None) for item in before.items}
             rest = [item for item in turn.items if getattr(item, "id", None) not in ids]

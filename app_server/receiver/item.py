@@ -4,9 +4,10 @@ Source: docs/receiver.md, "The item".
 """
 
 import re
+from collections.abc import Set
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from app_server.receiver.envelope import SOURCE, Envelope
 from protocol.model import JsonObject
@@ -54,17 +55,19 @@ def line_holds(line: bytes, signal_id: str) -> bool:
     except ValueError:
         # The torn last line of a process that died: its item is in no history.
         return False
-    return _holds(value, f"id: {signal_id}", 0)
+    # The second is how an app-server renders it that has `signal/deliver`.
+    wanted = {f"id: {signal_id}", f"id: {to_json(signal_id).decode()}"}
+    return _holds(value, wanted, 0)
 
 
-def _holds(value: Any, wanted: str, depth: int) -> bool:
+def _holds(value: Any, wanted: Set[str], depth: int) -> bool:
     if isinstance(value, list):
         return any(_holds(member, wanted, depth + 1) for member in value)
     if not isinstance(value, dict) or depth > _MAX_DEPTH:
         return False
     if value.get("role") == "developer" and isinstance(value.get("content"), list):
         return any(
-            isinstance(part, dict) and wanted in str(part.get("text")).split("\n")
+            isinstance(part, dict) and not wanted.isdisjoint(str(part.get("text")).split("\n"))
             for part in value["content"]
         )
     return any(_holds(member, wanted, depth + 1) for member in value.values())

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 ThreadId: TypeAlias = str
 
-MAX_AT_ONCE = 256
+MAX_AT_ONCE = 1024
 """Messages that one thread may queue before others run."""
 
 
@@ -83,7 +83,7 @@ class Hub:
         """Listeners that are told nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
         self._told = 0
-        """Messages since others could run."""
+        """Messages to threads with several listeners, since others could run."""
 
     @contextmanager
     def connect(self, peer: Peer) -> Iterator[ConnectionId]:
@@ -221,12 +221,14 @@ class Hub:
             None if stream is None else stream.next_seq(),
         )
         listeners = self._listeners.get(thread_id, ()) if thread_id is not None else ()
-        held = self._held.get(thread_id, ()) if thread_id is not None else ()
+        # Without a stream nothing is kept for those who are held.
+        held = self._held.get(thread_id, ()) if stream is not None and thread_id is not None else ()
         for connection_id in connection_ids:
             peer = self._peers.get(connection_id)
             if peer is not None and connection_id not in held:
                 _post(peer, outgoing, as_listener=connection_id in listeners)
-                self._told += 1
+        if len(listeners) > 1:
+            self._told += len(listeners)
         if stream is not None:
             self.streams.keep(stream, outgoing)
 

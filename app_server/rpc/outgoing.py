@@ -23,9 +23,12 @@ DELTAS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delta:
-    """A piece of text that may be sent together with the pieces before it."""
+    """A piece of text that may be sent together with the pieces before it; it never changes.
+
+    It is not frozen, as making one would take three times as long, and there is one for each.
+    """
 
     key: Hashable
     """Equal for pieces of one text."""
@@ -51,7 +54,7 @@ class Message(Protocol):
 class Outgoing:
     """An event, when it happened, and its place in the stream of its thread."""
 
-    __slots__ = ("_deltas", "_key", "_texts", "at_ms", "event", "method", "seq")
+    __slots__ = ("_deltas", "_key", "_texts", "at_ms", "event", "is_delta", "method", "seq")
 
     def __init__(self, method: str, event: WireModel, at_ms: int, seq: int | None = None) -> None:
         """`seq` None is for what stands in no stream."""
@@ -59,14 +62,11 @@ class Outgoing:
         self.event = event
         self.at_ms = at_ms
         self.seq = seq
+        self.is_delta = isinstance(event, DELTAS)
+        """Whether this is a piece of a text."""
         self._key: Hashable = None
         self._texts: dict[Form, str] = {}
         self._deltas: dict[Form, Delta] = {}
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether this is a piece of a text."""
-        return isinstance(self.event, DELTAS)
 
     @property
     def key(self) -> Hashable:

@@ -12,7 +12,7 @@ from app_server.threads.bounded_lines import read_lines
 from protocol.record_base import ROLLOUT_VERSION
 from protocol.rollout import parse_record
 
-_PREFIX = re.compile(rb'\{"v":%d,"atMs":(-?\d+),"type":"(\w+)"' % ROLLOUT_VERSION)
+_PREFIX = re.compile(rb'\{"v":%d,"atMs":(-?\d{1,18}),"type":"(\w+)"' % ROLLOUT_VERSION)
 
 
 class LogLine(NamedTuple):

@@ -22,7 +22,7 @@ from app_server.threads.texts import BETWEEN, SLOTS
 
 FEW_HITS = 400
 """Pages of text up to which hits are looked up and sorted."""
-SOME_HITS = 20_000
+SOME_HITS = 10_000
 """Pages of text up to which all hits are collected before threads are walked."""
 _TRIGRAM = 3
 

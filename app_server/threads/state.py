@@ -45,7 +45,7 @@ from protocol.turns import ThreadTokenUsage, TurnError
 PREVIEW_CHARS = 1024
 KEPT_TURNS = 32
 """Turns that stay in memory; older ones are read from the log, page by page."""
-KEPT_BYTES = 1 << 20
+KEPT_BYTES = 1 << 18
 """Bytes of lines whose items stay in memory, of all these turns together."""
 
 
