@@ -28,8 +28,9 @@ from app_server.threads.checking import check_logs
 from app_server.threads.doctor import index_path
 from app_server.threads.rollout import read_rollout
 from app_server.threads.snapshot import read_index
-from app_server.threads.state import ThreadState, replay
+from app_server.threads.state import ThreadState, begin
 from app_server.threads.store import ThreadStore
+from protocol.rollout import ThreadCreated
 from tests.harness import ScriptedModel, WireClient, WireError, says, write_config
 from tests.test_process import EXECUTABLE, Running, running
 
@@ -213,8 +214,20 @@ def lost(ledger: Ledger) -> list[str]:
     return [
         f"{thread_id}: {problem}"
         for thread_id, promise in ledger.promises.items()
-        for problem in _lost_of(promise, replay(read_rollout(promise.path)))
+        for problem in _lost_of(promise, whole(promise.path))
     ]
+
+
+def whole(path: Path) -> ThreadState:
+    """Add up everything, with nothing left out."""
+    records = read_rollout(path)
+    created = next(records)
+    assert isinstance(created, ThreadCreated)
+    state = begin(created)
+    state.kept_turns = state.kept_bytes = 1 << 40
+    for record in records:
+        state.apply(record)
+    return state
 
 
 def _lost_of(promise: Promise, state: ThreadState) -> list[str]:

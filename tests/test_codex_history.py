@@ -65,7 +65,7 @@ async def test_what_was_said_in_codex_is_found_also_after_it_went_on(home: Path)
         await client.call("thread/resume", {"threadId": OLD})
         found = await client.call("thread/search", {"searchTerm": "another walrus"})
         assert [one["thread"]["id"] for one in found["data"]] == [OLD]
-    assert not (home / "threads" / "other").exists()
+    assert [path.stem for path in (home / "threads").rglob("*.jsonl")] == [OLD]
 
 
 def line(kind: str, **members: str) -> str:
@@ -85,7 +85,7 @@ async def test_a_fork_of_a_thread_of_codex_has_its_turns(home: Path) -> None:
         assert fork["turns"] == TURNS[TOOLS]
         with pytest.raises(WireError) as caught:
             await client.call("thread/fork", {"threadId": ARCHIVED})
-        assert caught.value.data["reason"] == "threadArchived"
+        assert caught.value.data["code"] == "threadArchived"
     assert rollouts(home) == before
 
 
@@ -95,7 +95,7 @@ async def test_a_thread_that_is_codex_s_alone_is_not_deleted(home: Path) -> None
     async with serve(home) as served, served.client() as client:
         with pytest.raises(WireError) as caught:
             await client.call("thread/delete", {"threadId": TOOLS})
-        assert caught.value.data["reason"] == "threadOfCodex"
+        assert caught.value.data["code"] == "threadOfCodex"
         await client.call("thread/name/set", {"threadId": TOOLS, "name": "ours"})
         await client.call("thread/delete", {"threadId": TOOLS})
         shown = (await client.call("thread/read", {"threadId": TOOLS}))["thread"]
@@ -108,7 +108,7 @@ async def test_an_id_of_codex_is_taken_for_new_threads(home: Path) -> None:
     async with serve(home) as served, served.client() as client:
         with pytest.raises(WireError) as caught:
             await client.call("thread/start", {"threadId": TOOLS})
-        assert caught.value.data["reason"] == "threadIdTaken"
+        assert caught.value.data["code"] == "threadIdTaken"
     assert not list((home / "threads").rglob("*.jsonl"))
 
 

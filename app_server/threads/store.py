@@ -218,15 +218,17 @@ class ThreadStore:
         """
         state = begin(created)
         if created.ephemeral:
-            await anyio.to_thread.run_sync(self._require_new, created)
+            await anyio.to_thread.run_sync(self._require_new, state)
             return LiveThread(state, None, lambda _: None)
         return await anyio.to_thread.run_sync(self._create, state)
 
     def _create(self, state: ThreadState) -> LiveThread:
+        # Before there is a file: it would hide a thread of Codex, even without a line.
+        self._require_not_of_codex(state.created)
         writer = self._open_writer(state.id)
         try:
             # Behind the lock, so that of several who begin it one does.
-            self._require_new(state.created)
+            self._require_no_log(state.id)
         except BaseException:
             writer.close()
             raise
@@ -241,13 +243,19 @@ class ThreadStore:
         self._ours.add(state.id)
         return LiveThread(state, writer, self._note_change)
 
-    def _require_new(self, created: ThreadCreated) -> None:
-        path = self.path_of(created.thread_id)
-        if path.exists() and path.stat().st_size > 0:
-            raise ThreadExists(created.thread_id)
+    def _require_new(self, state: ThreadState) -> None:
+        self._require_not_of_codex(state.created)
+        self._require_no_log(state.id)
+
+    def _require_not_of_codex(self, created: ThreadCreated) -> None:
         # An id that was made here is nobody else's.
         if created.request_digest is not None and self._codex.has(created.thread_id):
             raise ThreadExists(created.thread_id)
+
+    def _require_no_log(self, thread_id: str) -> None:
+        path = self.path_of(thread_id)
+        if path.exists() and path.stat().st_size > 0:
+            raise ThreadExists(thread_id)
 
     async def load(self, thread_id: str) -> LiveThread:
         """Bring a stored thread into memory and take its pen; one of Codex's is imported first.
