@@ -2,7 +2,8 @@
 
 python -m tests.crash [--rounds 200] [--seed N]
 
-In each round clients inject items, run turns, name threads and start new ones, all at once, until
+In each round clients inject items, run turns, queue them, deliver signals, name threads and start
+new ones, all at once, until
 the server gets SIGKILL: after a random number of messages, while it starts, or while it makes its
 index. Then nothing may be missing that was acknowledged, nothing may be there twice, and the index
 must be what the logs say, or a row that the next start makes again. The exit status is 1 otherwise.
@@ -24,13 +25,15 @@ from typing import Any
 
 import anyio
 
+from app_server.signals.ledger import Ledger as SignalLedger
 from app_server.threads.checking import check_logs
 from app_server.threads.doctor import index_path
 from app_server.threads.rollout import read_rollout
 from app_server.threads.snapshot import read_index
 from app_server.threads.state import ThreadState, begin
 from app_server.threads.store import ThreadStore
-from protocol.rollout import ThreadCreated
+from protocol.items import TextUserInput
+from protocol.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from tests.harness import ScriptedModel, WireClient, WireError, says, write_config
 from tests.test_process import EXECUTABLE, Running, running
 
@@ -50,6 +53,10 @@ class Promise:
     """The last name that was acknowledged, and those that were asked for since."""
     items: list[Any] = field(default_factory=list)
     """Items that were announced as completed."""
+    queued: list[str] = field(default_factory=list)
+    """Texts whose place in the queue was acknowledged."""
+    delivered: list[str] = field(default_factory=list)
+    """Ids of signals that were acknowledged."""
     ended: dict[str, str] = field(default_factory=dict)
     """Turns that were announced as completed, and how."""
 
@@ -97,21 +104,27 @@ class Worker:
         chance, promise = self._ledger.chance, self._promise
         assert promise is not None
         while True:
-            kind = chance.choice(("inject", "inject", "turn", "name"))
+            kind = chance.choice(("inject", "inject", "turn", "queue", "signal", "name"))
             text = self._ledger.new_text(kind)
             content = [{"type": "input_text", "text": text}]
             item = {"type": "message", "role": "developer", "content": content}
             requests: dict[str, tuple[str, dict[str, Any]]] = {
                 "inject": ("thread/inject_items", {"items": [item]}),
                 "turn": ("turn/start", {"input": [{"type": "text", "text": text}]}),
+                "queue": (
+                    "thread/queue/add",
+                    {"input": [{"type": "text", "text": text}], "clientUserMessageId": text},
+                ),
+                "signal": ("signal/deliver", delivery(thread_id, text)),
                 "name": ("thread/name/set", {"name": text}),
             }
             method, params = requests[kind]
             if kind == "name":
                 promise.names.append(text)
-            else:
+            elif kind != "signal":
                 promise.asked[text] += 1
-            request = await self._client.request(method, {"threadId": thread_id, **params})
+            target = {} if kind == "signal" else {"threadId": thread_id}
+            request = await self._client.request(method, {**target, **params})
             self._pending[request] = (kind, text)
             while len(self._pending) > 8:
                 await asyncio.sleep(0)
@@ -125,15 +138,28 @@ class Worker:
             case None if message["id"] in self._pending:
                 kind, text = self._pending.pop(message["id"])
                 if "error" in message:
+                    if message["error"]["data"]["code"] == "queueFull":
+                        return
                     raise WireError(message["error"])
-                if kind == "name":
-                    del promise.names[: promise.names.index(text)]
-                else:
-                    promise.acknowledged.append(text)
+                match kind:
+                    case "name":
+                        del promise.names[: promise.names.index(text)]
+                    case "queue":
+                        promise.queued.append(text)
+                    case "signal":
+                        promise.delivered.append(text)
+                    case _:
+                        promise.acknowledged.append(text)
             case "item/completed":
                 promise.items.append(params["item"])
             case "turn/completed":
                 promise.ended[params["turn"]["id"]] = params["turn"]["status"]
+
+
+def delivery(thread_id: str, signal_id: str) -> dict[str, Any]:
+    """Return the parameters of a signal that begins no turn."""
+    described = {"id": signal_id, "source": "r", "type": "T", "sender": "a", "summary": "s"}
+    return {"signal": described, "target": {"threadId": thread_id}, "mode": "passive"}
 
 
 class Countdown:
@@ -214,8 +240,30 @@ def lost(ledger: Ledger) -> list[str]:
     return [
         f"{thread_id}: {problem}"
         for thread_id, promise in ledger.promises.items()
-        for problem in _lost_of(promise, whole(promise.path))
+        for problem in [
+            *_lost_of(promise, whole(promise.path)),
+            *_lost_signals(promise, ledger.home),
+        ]
     ]
+
+
+def _lost_signals(promise: Promise, home: Path) -> list[str]:
+    in_log: Counter[str] = Counter()
+    for record in read_rollout(promise.path):
+        match record:
+            case HistoryAppended():
+                in_log.update(mark.id for mark in record.signals or ())
+            case InputQueued(signal=SignalMark(id=signal_id)):
+                in_log[signal_id] += 1
+    problems = [f"{key} is there {count} times" for key, count in in_log.items() if count > 1]
+    if promise.delivered:
+        kept = SignalLedger(home / "signals" / "ledger.sqlite3")
+        for signal_id in promise.delivered:
+            entry = kept.find("r", signal_id)
+            if entry is None or (entry.stage != "accepted" and signal_id not in in_log):
+                problems.append(f"{signal_id} was acknowledged, and is {entry}")
+        kept.close()
+    return problems
 
 
 def whole(path: Path) -> ThreadState:
@@ -233,12 +281,15 @@ def whole(path: Path) -> ThreadState:
 def _lost_of(promise: Promise, state: ThreadState) -> list[str]:
     raw = [*state.history, *(item for queued in state.queued for item in queued.items)]
     texts = [part["text"] for item in raw for part in item.get("content", [])]
+    waiting_input = [part for entry in state.queue.entries for part in entry.input]
+    texts += [part.text for part in waiting_input if isinstance(part, TextUserInput)]
     ours = [text for text in texts if text in promise.asked]
     problems = [f"{text!r} is there twice" for text, count in Counter(ours).items() if count > 1]
     wanted = set(promise.acknowledged)
     if [text for text in ours if text in wanted] != promise.acknowledged:
         missing = [text for text in promise.acknowledged if text not in ours]
         problems.append(f"{missing} were acknowledged" if missing else "the order has changed")
+    problems += [f"{text!r} was queued" for text in promise.queued if text not in texts]
     if state.name not in promise.names:
         problems.append(f"the name is {state.name!r}, not one of {promise.names}")
     shown = [
