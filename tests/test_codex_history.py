@@ -20,6 +20,14 @@ from tests.test_codex_threads import (
     write_rollout,
 )
 
+SAID = next(
+    part["text"]
+    for item in TURNS[TOOLS][0]["items"]
+    if item["type"] == "userMessage"
+    for part in item["content"]
+)
+"""What the user said first in one of them."""
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -85,6 +93,10 @@ async def test_a_fork_of_a_thread_of_codex_has_its_turns(home: Path) -> None:
         assert fork["turns"] == TURNS[TOOLS]
         with pytest.raises(WireError) as caught:
             await client.call("thread/fork", {"threadId": ARCHIVED})
+        listed = await client.call("thread/list", {})
+        assert {TOOLS, fork["id"]} <= {one["id"] for one in listed["data"]}
+        found = await client.call("thread/search", {"searchTerm": SAID})
+        assert {TOOLS, fork["id"]} <= {one["thread"]["id"] for one in found["data"]}
         assert caught.value.data["code"] == "threadArchived"
     assert rollouts(home) == before
 
@@ -101,6 +113,8 @@ async def test_a_thread_that_is_codex_s_alone_is_not_deleted(home: Path) -> None
         shown = (await client.call("thread/read", {"threadId": TOOLS}))["thread"]
         assert shown["name"] != "ours"
         assert Path(shown["path"]) in before
+        found = await client.call("thread/search", {"searchTerm": SAID})
+        assert TOOLS in {one["thread"]["id"] for one in found["data"]}
     assert rollouts(home) == before
 
 

@@ -148,6 +148,9 @@ async def test_a_thread_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path
             ("thread/name/set", {"name": "n"}),
             ("thread/archive", {}),
             ("thread/unarchive", {}),
+            ("thread/turns/list", {}),
+            ("thread/fork", {}),
+            ("thread/delete", {}),
         ):
             error = await client.refusal(method, {"threadId": thread_id, **params})
             assert (error.code, error.data) == (

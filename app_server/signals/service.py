@@ -23,7 +23,13 @@ from app_server.signals.entries import Announce, Effects, Entries
 from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.recipients import NoRecipient, Recipients
 from app_server.threads.state import ThreadState
-from app_server.threads.store import ThreadBusy, ThreadNotFound, ThreadStore
+from app_server.threads.store import (
+    ThreadArchived,
+    ThreadBusy,
+    ThreadNotFound,
+    ThreadStore,
+    ThreadTooNew,
+)
 from app_server.turns.outside import OutsideMessage
 from app_server.turns.refusals import SessionClosed
 from app_server.turns.session import ThreadSession
@@ -32,6 +38,8 @@ from protocol.rollout import Settings, SignalMark, SignalRecalled
 from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
 
 logger = logging.getLogger(__name__)
+
+TOO_NEW = "a newer version of this server wrote the thread"
 
 RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Until the next try for a thread that cannot be had now; the last one repeats."""
@@ -284,6 +292,11 @@ class Signals:
             await self._entries.fail(thread_id, exc.code, str(exc), effects)
         except (ThreadNotFound, ConfigError, RequiredServersFailed) as exc:
             await self._entries.fail(thread_id, "threadNotLoadable", str(exc), effects)
+        except ThreadTooNew:
+            await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, effects)
+        except ThreadArchived:
+            text = f"thread {thread_id} is archived"
+            await self._entries.fail(thread_id, "threadArchived", text, effects)
         else:
             with anyio.CancelScope(shield=True):
                 reception = await session.receive([_outside(entry) for entry in waiting])
@@ -325,6 +338,8 @@ class Signals:
                 await self._entries.follow(state, [])
             except ThreadNotFound:
                 await self._entries.fail(thread_id, "threadNotFound", "the thread is gone", [])
+            except ThreadTooNew:
+                await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, [])
             except OSError:
                 logger.exception("signals of thread %s have to wait", thread_id)
         if self._entries.open.waiting(thread_id):

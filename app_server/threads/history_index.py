@@ -101,6 +101,7 @@ class HistoryIndex:
             for (key,) in found.fetchall():
                 _clear(database, key)
                 database.execute("DELETE FROM logs WHERE key = ?", (key,))
+            database.execute("DELETE FROM copied WHERE thread_id = ?", (thread_id,))
 
     def catch_up(self, logs: Sequence[tuple[str, Path]]) -> None:
         """Take into account what was written to logs since the last time, all in one transaction.

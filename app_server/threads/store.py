@@ -266,7 +266,10 @@ class ThreadStore:
         """
         load = partial(self._load, thread_id, archived_too=False)
         async with self._order(thread_id):
-            return await anyio.to_thread.run_sync(load)
+            thread = await anyio.to_thread.run_sync(load)
+        # What was imported is searched like all else here.
+        self._history.note_change(thread_id)
+        return thread
 
     def _order(self, thread_id: str) -> anyio.Lock:
         """Held while a thread is opened, so that what this process does to it never meets."""
@@ -324,6 +327,8 @@ class ThreadStore:
             OSError: the disk refused; there is no new thread.
         """
         source = self.path_of(source_id)
+        if not await anyio.to_thread.run_sync(source.exists):
+            await self.unload(await self.load(source_id))
         thread = await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
         if not created.ephemeral:
             self._note_change(thread.state)
@@ -332,8 +337,6 @@ class ThreadStore:
     def _fork(
         self, source_id: str, source: Path, point: ForkPoint, created: ThreadCreated
     ) -> LiveThread:
-        if not source.exists():
-            self._import(source_id, source, archived_too=False)
         with _log_failures(source_id):
             read_created(source)
             ranges = ranges_to_copy(source, point)
@@ -347,7 +350,7 @@ class ThreadStore:
         """Remove a thread that is not loaded, for good.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew
             ThreadOfCodex: there is no log of ours that could be removed.
             OSError: the disk refused; the thread is still there.
         """
@@ -366,6 +369,7 @@ class ThreadStore:
     def _delete(self, thread_id: str, path: Path) -> None:
         if not path.exists():
             raise (ThreadOfCodex if self._codex.has(thread_id) else ThreadNotFound)(thread_id)
+        _require_not_newer(path, thread_id)
         with self._locked(thread_id):
             self._require_index().mark_open(thread_id)
             path.unlink(missing_ok=True)
@@ -423,15 +427,20 @@ class ThreadStore:
         seen as an import would make it.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, OSError, and what `question` raises.
+            InvalidThreadId, ThreadNotFound, ThreadTooNew, OSError, and what `question` raises.
         """
         path = self.path_of(thread_id)
         try:
-            if not await anyio.to_thread.run_sync(path.exists):
-                path = await anyio.to_thread.run_sync(self._copies.path_of, thread_id)
+            path = await anyio.to_thread.run_sync(self._log_to_ask, thread_id, path)
             return await self._history.ask(thread_id, path, question)
         except (FileNotFoundError, NoCodexThread):
             raise ThreadNotFound(thread_id) from None
+
+    def _log_to_ask(self, thread_id: str, path: Path) -> Path:
+        if not path.exists():
+            return self._copies.path_of(thread_id)
+        _require_not_newer(path, thread_id)
+        return path
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
@@ -673,6 +682,16 @@ def _holder(path: Path) -> Holder | None:
         return holder_of(path)
     except OSError:
         return None
+
+
+def _require_not_newer(path: Path, thread_id: str) -> None:
+    """Look at the first line alone; one that is damaged is none of a newer version."""
+    try:
+        read_created(path)
+    except NotARollout:
+        return
+    except LogTooNew:
+        raise ThreadTooNew(thread_id) from None
 
 
 @contextmanager
