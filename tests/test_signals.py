@@ -336,6 +336,25 @@ async def test_what_waited_for_a_turn_is_delivered_after_a_restart(tmp_path: Pat
         assert served.model.inputs()[-1] == ("developer", text_of())
 
 
+async def test_what_waits_for_a_thread_of_a_newer_version_fails_and_the_server_goes_on(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    model = ScriptedModel()
+    model.scripts = [[gate]]
+    async with serve(tmp_path, model=model) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        await client.call("turn/start", params)
+        await gate.wait_until_reached()
+        assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"
+    (path,) = (tmp_path / "threads").rglob("*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'{"v":1', b'{"v":2', 1))
+    async with serve(tmp_path) as served, served.client() as client:
+        receipt = await read(client)
+        assert (receipt["stage"], receipt["error"]["code"]) == ("failed", "threadNotLoadable")
+
+
 async def read(client: WireClient, signal_id: str = "s1") -> Any:
     """Return a receipt."""
     answer = await client.call("signal/read", {"source": "router", "id": signal_id})
