@@ -18,7 +18,11 @@ from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
-LATE_COMMANDS = {"exec-server": "app_server.exec_cli", "signal": "app_server.signal_cli"}
+LATE_COMMANDS = {
+    "doctor": "app_server.doctor_cli",
+    "exec-server": "app_server.exec_cli",
+    "signal": "app_server.signal_cli",
+}
 """Commands of their own, imported late: a server has no use for them."""
 MCP_SERVER = "mcp-server"
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
@@ -36,6 +40,7 @@ examples:
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
+  app-server doctor                                 check stored threads, locks and the index
   app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere
   app-server receiver --help                        messages of other agents, into threads

@@ -91,6 +91,14 @@ class Settings:
     websocket: WebSocketLimits = field(default_factory=WebSocketLimits)
 
 
+class HomeUnusable(OSError):
+    """The home folder cannot be read or written; the text says why and what to do."""
+
+    def __str__(self) -> str:
+        """Say it without a number."""
+        return str(self.strerror)
+
+
 class AppServer:
     """One server process."""
 
@@ -164,8 +172,7 @@ class AppServer:
         Raises:
             OSError: an address cannot be bound, or the home directory cannot be used.
         """
-        self._settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._store.open()
+        await self._open_home()
         await self._plugins.load()
         try:
             async with anyio.create_task_group() as self._background:
@@ -183,6 +190,18 @@ class AppServer:
                 if self._signals is not None:
                     await self._signals.aclose()
                 await self._store.aclose()
+
+    async def _open_home(self) -> None:
+        home = self._settings.home
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await self._store.open()
+        except OSError as exc:
+            raise HomeUnusable(
+                exc.errno,
+                f"the home folder cannot be used: {exc.strerror} ({exc.filename}); "
+                f"app-server doctor --home {home} says more",
+            ) from exc
 
     async def _serve(
         self, work: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
@@ -244,7 +263,9 @@ class AppServer:
                     await stack.enter_async_context(self._listen(address))
                     for address in self._settings.listen
                 ]
-                ready([listener.url for listener in listeners])
+                urls = [listener.url for listener in listeners]
+                self._store.address = next((url for url in urls if url != "stdio://"), None)
+                ready(urls)
                 self._background.start_soon(self._warm_up)
                 if self._late_apps is not None:
                     self._background.start_soon(self._serve_apps, self._late_apps)

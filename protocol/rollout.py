@@ -6,15 +6,16 @@ version does not know is kept on disk and skipped when reading.
 Source: docs/wire.md, "Rollout lines".
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
 from protocol.metadata_records import MetadataRecord
 from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
-from protocol.record_base import RecordBase
+from protocol.record_base import ROLLOUT_VERSION, RecordBase
 from protocol.specs import type_adapter
 from protocol.threads import GitInfo
 from protocol.turns import ThreadTokenUsage, TurnError
@@ -59,6 +60,8 @@ class ThreadCreated(RecordBase):
     daybreak_enabled: bool | None = None
     request_digest: str | None = absent_if_none()
     """Of the request, where the client chose the id."""
+    imported_from: str | None = absent_if_none()
+    """The file of another program that everything up to the first own record was read from."""
 
 
 class SettingsChanged(RecordBase):
@@ -289,13 +292,30 @@ TURN_RECORDS = frozenset(
 thread as such."""
 
 
+_TYPES = {kind.model_fields["type"].default for kind in get_args(get_args(Record)[0])}
+
+
 def parse_record(line: bytes | str) -> Record | None:
-    """Read one line; None when it is damaged or of a kind this version does not know."""
+    """Read one line; None when it is damaged or of a version or kind that is not known here."""
     try:
         record: Record = type_adapter(Record).validate_json(line)
     except ValidationError:
         return None
-    return record
+    return record if record.v <= ROLLOUT_VERSION else None
+
+
+def is_newer(line: bytes | str) -> bool:
+    """Whether a line that cannot be read here is whole, but of a newer version or kind."""
+    try:
+        members = from_json(line)
+    except ValueError:
+        return False
+    if not isinstance(members, dict) or not isinstance(members.get("type"), str):
+        return False
+    version = members.get("v")
+    return (isinstance(version, int) and version > ROLLOUT_VERSION) or (
+        members["type"] not in _TYPES
+    )
 
 
 def render_record(record: RecordBase) -> bytes:

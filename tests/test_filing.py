@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from app_server.threads import shared_log
 from app_server.threads.filing import PINNED, Filing, FilingState
+from app_server.threads.locks import WriterLock
 from app_server.threads.ranks import rank_between
-from app_server.threads.rollout import WriterLock
 from app_server.threads.shared_log import LogLocked, SharedLog
 from protocol.filing_records import FiledProject, ProjectDeleted, ProjectMoved, ProjectPut
 from tests.harness import WAIT_S, Served, WireClient, WireError, claim, serve

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +21,8 @@ from app_server.config import Config
 from app_server.handlers.thread_view import MAX_TURNS_CHARS, turns_of_state
 from app_server.rpc.hub import Hub
 from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, ThreadRow
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, read_rollout
+from app_server.threads.locks import STARTED_AT, LockBusy, WriterLock
+from app_server.threads.rollout import RolloutWriter, read_rollout
 from app_server.threads.state import NotARollout, ThreadState, begin, replay
 from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadStore
 from app_server.turns.model import ModelRequest
@@ -367,9 +367,9 @@ def test_items_before_any_turn_belong_to_none() -> None:
 
 def test_one_writer_at_a_time_and_the_lock_names_it(tmp_path: Path) -> None:
     lock = WriterLock(tmp_path / "locks" / "a")
-    with pytest.raises(LogBusy) as caught:
+    with pytest.raises(LockBusy) as caught:
         WriterLock(tmp_path / "locks" / "a")
-    assert json.loads(caught.value.holder) == {"pid": os.getpid()}
+    assert caught.value.holder.pid == os.getpid()
     lock.release()
     assert not (tmp_path / "locks" / "a").exists()
     WriterLock(tmp_path / "locks" / "a").release()
@@ -574,7 +574,7 @@ async def test_a_row_whose_thread_another_process_holds_is_left_alone(tmp_path: 
 async def test_an_index_that_is_missing_is_made_from_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.store.REBUILD_STEP", 2)
+    monkeypatch.setattr("app_server.threads.making.REBUILD_STEP", 2)
     async with open_store(tmp_path) as store:
         kept = []
         for number in range(5):
@@ -639,7 +639,7 @@ async def test_threads_that_are_none_are_refused(tmp_path: Path) -> None:
         store.path_of(missing).write_text("nothing\n")
         with pytest.raises(ThreadNotFound):
             await store.load(missing)
-        assert not list((tmp_path / "locks").iterdir())
+        assert not (tmp_path / "locks").exists()
         other_version = "00000000-0000-4000-8000-000000000000"
         assert store.path_of(other_version).parent.name == "other"
 
@@ -894,8 +894,9 @@ async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path
         async with serve(tmp_path) as second, second.client() as late:
             error = await late.refusal("thread/resume", {"threadId": thread_id})
             assert error.code == -32600
-            assert error.data["code"] == "threadBusy"
-            assert json.loads(error.data["holder"]) == {"pid": os.getpid()}
+            assert error.message == f"thread {thread_id} already has an active writer"
+            holder = {"pid": os.getpid(), "startedAt": STARTED_AT, "address": served.urls[0]}
+            assert error.data == {"code": "threadBusy", "threadId": thread_id, "holder": holder}
             read = await late.call("thread/read", {"threadId": thread_id})
             assert read["thread"]["id"] == thread_id
 

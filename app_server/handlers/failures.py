@@ -1,5 +1,6 @@
 """Domain failures to wire errors, each translated once."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,12 +14,19 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
-from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound
+from app_server.threads.store import (
+    InvalidThreadId,
+    ThreadArchived,
+    ThreadBusy,
+    ThreadNotFound,
+    ThreadOfCodex,
+    ThreadTooNew,
+)
 from app_server.turns.named_inputs import InputIdTaken
 from app_server.turns.providers import ProviderNotFound
 from app_server.turns.refusals import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
 from app_server.turns.required import SettingNotAllowed
-from app_server.turns.sessions import NotLoaded, ThreadArchived, ThreadIdTaken
+from app_server.turns.sessions import NotLoaded, ThreadIdTaken
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
 from protocol.model import JsonObject
 
@@ -51,11 +59,24 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             turnId=exc.turn_id,
         ) from exc
     except ThreadBusy as exc:
+        holder = exc.holder
         raise invalid_request(
-            f"thread {thread_id} has an active writer: {exc}",
+            f"thread {thread_id} already has an active writer",
             "threadBusy",
             threadId=thread_id,
-            holder=str(exc),
+            holder={"pid": holder.pid, "startedAt": holder.started_at, "address": holder.address},
+        ) from exc
+    except ThreadOfCodex as exc:
+        raise invalid_request(
+            f"thread {thread_id} is kept by Codex, whose files are left alone",
+            "threadOfCodex",
+            threadId=thread_id,
+        ) from exc
+    except ThreadTooNew as exc:
+        raise invalid_request(
+            f"thread {thread_id} was written by a newer version of this server",
+            "threadTooNew",
+            threadId=thread_id,
         ) from exc
     except SessionClosed as exc:
         raise invalid_request(
@@ -64,9 +85,27 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             threadId=thread_id,
         ) from exc
     except OSError as exc:
-        raise internal_error(
-            f"the thread cannot be stored: {exc.strerror}", "storageFailed", threadId=thread_id
-        ) from exc
+        raise _storage_failure(exc, thread_id) from exc
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _storage_failure(error: OSError, thread_id: str) -> RpcError:
+    if error.errno in _FULL:
+        reason, todo = "diskFull", "make room on the disk of the home folder, then try again"
+    elif error.errno in _NOT_WRITABLE:
+        reason, todo = "notWritable", "let the server write to its home folder, then try again"
+    else:
+        reason, todo = "ioError", "app-server doctor says what is wrong with the home folder"
+    return internal_error(
+        f"the thread cannot be stored: {error.strerror}; {todo}",
+        "storageFailed",
+        threadId=thread_id,
+        reason=reason,
+        detail=str(error.strerror),
+    )
 
 
 def archived(thread_id: str) -> RpcError:

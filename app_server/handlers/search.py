@@ -83,7 +83,7 @@ class SearchHandlers:
     def _thread(self, row: ThreadRow) -> Thread:
         session = self._sessions.find(row.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_of(row.id))
+        return thread_of_row(row, status, self._store.path_shown(row.id))
 
     async def search_occurrences(
         self, context: RequestContext, params: ThreadSearchOccurrencesParams

@@ -58,7 +58,7 @@ class ThreadChanges:
         """Show a thread as it is now, without its turns."""
         session = self._ports.sessions.find(state.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        path = None if state.created.ephemeral else self._ports.store.path_of(state.id)
+        path = None if state.created.ephemeral else self._ports.store.path_shown(state.id)
         return thread_of_state(state, status, path, filing=self._ports.store.filing.state)
 
 

@@ -10,7 +10,6 @@ from app_server.clock import Clock
 from app_server.config import Config
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import (
-    archived,
     config_failures,
     cursor_failures,
     thread_failures,
@@ -36,7 +35,7 @@ from app_server.rpc.hub import Hub
 from app_server.threads.filing import FilingState
 from app_server.threads.index import ThreadRow
 from app_server.threads.state import ThreadState
-from app_server.threads.store import ThreadNotFound, ThreadStore
+from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore
 from app_server.turns.required import with_required
 from app_server.turns.response_items import first_problem
 from app_server.turns.session import ThreadSession
@@ -231,7 +230,7 @@ class ThreadHandlers:
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
-                raise archived(thread_id)
+                raise ThreadArchived(thread_id)
             config = await self._configuration.read(params.config)
             cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
             settings = with_overrides(state.settings, overrides_of(params, cwd), config.view())
@@ -264,7 +263,15 @@ class ThreadHandlers:
         thread = self._thread(session, joining.turns)
         context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
+        context.after_answer(partial(self._tell_of_loading, context, session))
         return ThreadResumeResponse(**_members(session, thread, joining), **history)
+
+    def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
+        for text in session.thread.take_warnings():
+            self._hub.tell(
+                context.connection_id,
+                WarningNotification(thread_id=session.thread.id, message=text),
+            )
 
     async def _history(self, params: ThreadResumeParams, state: ThreadState) -> dict[str, Any]:
         """Return where the pages of a thread begin, and the first one if it was asked for."""
@@ -307,7 +314,7 @@ class ThreadHandlers:
             with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
                 state = await self._store.read(params.thread_id)
                 state.give_up_open_turn(state.updated_at_ms)
-                path: Path | None = self._store.path_of(params.thread_id)
+                path: Path | None = self._store.path_shown(params.thread_id)
             status: ThreadStatus = NotLoadedThreadStatus()
         else:
             state, status, path = session.thread.state, session.status, self._path(session)
@@ -348,7 +355,7 @@ class ThreadHandlers:
     def _row(self, row: ThreadRow, filing: FilingState) -> Thread:
         session = self._sessions.find(row.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_of(row.id), filing)
+        return thread_of_row(row, status, self._store.path_shown(row.id), filing)
 
     async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams
@@ -453,7 +460,8 @@ class ThreadHandlers:
             field = f"items[{index}]"
             raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
         with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            await self._sessions.get(params.thread_id).inject(params.items)
+            session = await self._sessions.writable(params.thread_id)
+            await session.inject(params.items)
         return ThreadInjectItemsResponse()
 
     def _thread(self, session: ThreadSession, turns: list[Turn] | None = None) -> Thread:

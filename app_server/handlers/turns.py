@@ -82,7 +82,7 @@ class TurnHandlers:
             setting_failures(),
         ):
             requirements = await self._configuration.requirements()
-            session = self._sessions.get(params.thread_id)
+            session = await self._sessions.writable(params.thread_id)
             before = session.thread.state.settings
             settings, replaced = self._settings(session, params, requirements)
             turn_id, begin = await session.start_turn(
@@ -135,7 +135,7 @@ class TurnHandlers:
             thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
             turn_failures("steer"),
         ):
-            session = self._sessions.get(params.thread_id)
+            session = await self._sessions.writable(params.thread_id)
             await session.steer(
                 params.expected_turn_id,
                 await _turn_input(params.input, params.client_user_message_id),
@@ -148,7 +148,7 @@ class TurnHandlers:
     ) -> TurnInterruptResponse:
         """Stop the running turn, or the MCP servers that still start."""
         with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            session = self._sessions.get(params.thread_id)
+            session = await self._sessions.writable(params.thread_id)
         if params.turn_id == "" and session.active_turn_id is None:
             context.after_answer(session.servers.cancel_starting)
             return TurnInterruptResponse()

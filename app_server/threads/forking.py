@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app_server.threads.folders import make_folder, sync_folder
 from app_server.threads.lines import LogLine, scan_lines
 from app_server.threads.reverts import dropped_in
-from app_server.threads.rollout import sync_folder
 from protocol.rollout import (
     TURN_RECORDS,
     ThreadCreated,
@@ -91,7 +91,7 @@ def write_fork(
     Raises:
         OSError: the disk refused; there is no new log.
     """
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(target.parent)
     unfinished = target.with_suffix(".part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:

@@ -6,6 +6,7 @@ threads.
 Source: docs/architecture.md, "Threads on disk".
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,13 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from app_server.threads.codex.threads import NoCodexThread
+from app_server.threads.codex_copies import CodexCopies
 from app_server.threads.history_index import HistoryIndex
 from app_server.threads.pages import HistoryReader
 from app_server.threads.search import SearchPage, SearchQuery, ThreadSearch
+
+logger = logging.getLogger(__name__)
 
 FOLLOW_STEP = 50
 """Threads a transaction of the index."""
@@ -42,7 +47,7 @@ class ThreadHistory:
         """Open the index; `behind` are the threads that a crash may have cut off.
 
         Raises:
-            OSError, sqlite3.Error: the index cannot be made.
+            OSError: the index cannot be made.
         """
         index = self._index = await anyio.to_thread.run_sync(HistoryIndex, self._path)
         if not index.is_new:
@@ -65,12 +70,44 @@ class ThreadHistory:
         self._behind[thread_id] = None
 
     async def catch_up(self) -> None:
-        """Take in all threads that changed; at once after a start, as soon as the index is made."""
+        """Take in all threads that changed; at once after a start, as soon as the index is made.
+
+        Raises:
+            OSError: the index cannot be written; the threads are taken in the next time.
+        """
         if not self._searchable.is_set():
             return
         async with self._following:
             changed, self._behind = list(self._behind), {}
-            await self._take_in([(thread_id, self._path_of(thread_id)) for thread_id in changed])
+            try:
+                await self._take_in([(thread, self._path_of(thread)) for thread in changed])
+            except OSError:
+                self._behind = {**dict.fromkeys(changed), **self._behind}
+                raise
+
+    async def take_in_copies(self, copies: CodexCopies) -> None:
+        """Take in the threads of Codex that lists show, as far as they changed.
+
+        Raises:
+            OSError: the index cannot be written.
+        """
+        await self._searchable.wait()
+        async with self._following:
+            await anyio.to_thread.run_sync(self._take_in_copies, copies)
+
+    def _take_in_copies(self, copies: CodexCopies) -> None:
+        index = self._require_index()
+        known = index.copied()
+        for thread_id, version in copies.listed():
+            if known.get(thread_id) == version or self._path_of(thread_id).exists():
+                continue
+            try:
+                path = copies.path_of(thread_id)
+            except (NoCodexThread, OSError) as exc:
+                logger.warning("the thread %s of Codex cannot be searched: %s", thread_id, exc)
+                continue
+            index.catch_up([(thread_id, path)])
+            index.note_copied(thread_id, version)
 
     async def _take_in(self, logs: list[tuple[str, Path]]) -> None:
         for first in range(0, len(logs), FOLLOW_STEP):
@@ -119,7 +156,10 @@ class ThreadHistory:
     async def aclose(self) -> None:
         """Take in what is behind and close the files; closing what was never open is harmless."""
         if self._index is not None:
-            await self.catch_up()
+            try:
+                await self.catch_up()
+            except OSError as exc:
+                logger.warning("the history is behind until the next start: %s", exc)
             await anyio.to_thread.run_sync(self._index.close)
         if self._search is not None:
             await anyio.to_thread.run_sync(self._search.close)

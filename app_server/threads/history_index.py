@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from app_server.threads.index import index_failures
 from app_server.threads.lines import LogLine, scan_lines
 from app_server.threads.outline import ItemKind, ItemPlace, Outliner, TurnOutline
 from app_server.threads.reverts import Dropped, dropped_in
@@ -29,7 +30,7 @@ from protocol.turns import TurnError
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = f"""
 CREATE TABLE logs (
@@ -42,6 +43,7 @@ CREATE TABLE turns (
     PRIMARY KEY (key, number)
 );
 CREATE INDEX by_id ON turns (key, id);
+CREATE TABLE copied (thread_id TEXT PRIMARY KEY, version TEXT);
 {TEXT_SCHEMA}
 """
 
@@ -74,11 +76,13 @@ class HistoryIndex:
         """Open the index, or make it; one of another version is thrown away (then `is_new`).
 
         Raises:
-            OSError, sqlite3.Error: the file cannot be made.
+            OSError: the file cannot be made.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = path
         self._lock = threading.Lock()
-        self._database, self.is_new = _open(path)
+        with index_failures(path):
+            self._database, self.is_new = _open(path)
 
     def close(self) -> None:
         """Close the file."""
@@ -114,17 +118,27 @@ class HistoryIndex:
                         logger.warning("%s cannot be searched: %s", path, exc.strerror)
                 database.execute("RELEASE one_log")
 
+    def copied(self) -> dict[str, str]:
+        """Return what `note_copied` was told, by thread."""
+        with self.reading() as database:
+            return dict(database.execute("SELECT thread_id, version FROM copied").fetchall())
+
+    def note_copied(self, thread_id: str, version: str) -> None:
+        """Note which version of a thread of another program was taken in."""
+        with self.transaction() as database:
+            database.execute("INSERT OR REPLACE INTO copied VALUES (?, ?)", (thread_id, version))
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the file for writing, all or nothing."""
-        with self._lock, self._database:
+        with index_failures(self._path), self._lock, self._database:
             self._database.execute("BEGIN IMMEDIATE")
             yield self._database
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Hold the connection for reading."""
-        with self._lock:
+        with index_failures(self._path), self._lock:
             yield self._database
 
     def facts(self, thread_id: str, path: Path) -> LogFacts:
@@ -173,6 +187,9 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
         if version == SCHEMA_VERSION:
             return database, False
         database.close()
+    except sqlite3.OperationalError:
+        # Locked, full or read-only: nothing is wrong with what is in it.
+        raise
     except sqlite3.DatabaseError:
         pass
     for suffix in ("", "-wal", "-shm"):

@@ -6,16 +6,19 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import base64
+import errno
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_json
 
+from app_server.threads.codex.threads import Seen
+from app_server.threads.locks import LockBusy, SharedLock, WriterLock, short_lock
 from app_server.threads.sources import parent_of, source_kind
 from app_server.threads.state import ThreadState
 from protocol.model import WireModel
@@ -23,6 +26,10 @@ from protocol.model import WireModel
 SCHEMA_VERSION = 2
 
 SortKey: TypeAlias = Literal["created_at_ms", "updated_at_ms", "recency_at_ms", "section_rank"]
+
+
+class IndexUnusable(OSError):
+    """The index cannot be opened, read or written; the logs are as they were."""
 
 
 class InvalidCursor(Exception):
@@ -158,11 +165,11 @@ class ThreadPage:
     backwards_cursor: str | None
 
 
-_COLUMNS = [column.name for column in fields(ThreadRow)]
-_NAMES = ", ".join(_COLUMNS)
+COLUMNS = [column.name for column in fields(ThreadRow)]
+_NAMES = ", ".join(COLUMNS)
 
 _SCHEMA = f"""
-CREATE TABLE threads ({", ".join(_COLUMNS)}, open INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id));
+CREATE TABLE threads ({", ".join(COLUMNS)}, open INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id));
 CREATE INDEX by_created ON threads (archived, has_content, created_at_ms, id);
 CREATE INDEX by_updated ON threads (archived, has_content, updated_at_ms, id);
 CREATE INDEX by_recency ON threads (archived, has_content, recency_at_ms, id);
@@ -173,8 +180,10 @@ CREATE INDEX by_attachments ON threads (id) WHERE attachments <> '[]';
 CREATE INDEX by_open ON threads (id) WHERE open;
 """
 
-_INSERT = f"INSERT INTO threads ({_NAMES}, open) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"
-_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in [*_COLUMNS[1:], "open"])
+_SEEN = f"CREATE TABLE IF NOT EXISTS seen ({', '.join(Seen._fields)}, PRIMARY KEY (thread_id))"
+
+_INSERT = f"INSERT INTO threads ({_NAMES}, open) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"
+_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in [*COLUMNS[1:], "open"])
 _UPSERT = f"{_INSERT} ON CONFLICT (id) DO UPDATE SET {_ASSIGNMENTS}"
 _ADD = f"{_INSERT} ON CONFLICT (id) DO NOTHING"
 
@@ -185,20 +194,67 @@ class ThreadIndex:
     def __init__(self, path: Path) -> None:
         """Open the index, or make it.
 
-        One of another version, one that was never marked complete, and one that is no database are
-        thrown away; `is_new` then says that there may be threads it does not know.
+        One of another version and one that is no database are thrown away, unless another process
+        uses it. `is_new` says that there
+        may be threads it does not know; one process at a time fills it, the others wait for that:
+        `is_made_elsewhere`.
 
         Raises:
-            OSError, sqlite3.Error: the file cannot be made.
+            IndexUnusable: the file cannot be made or opened.
+            OSError: the folder cannot be made.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = path
         self._lock = threading.Lock()
-        self._database, self.is_new = _open(path)
+        self._making: WriterLock | None = None
+        self._use = SharedLock(path.with_name("users.lock"))
+        try:
+            with index_failures(path):
+                self._database, self.is_new = self._open()
+        except BaseException:
+            self._use.release()
+            raise
+
+    @property
+    def is_made_elsewhere(self) -> bool:
+        """Whether another process fills it now."""
+        return self.is_new and self._making is None
+
+    def _open(self) -> tuple[sqlite3.Connection, bool]:
+        # Nobody replaces the file while somebody else looks what it is.
+        with short_lock(self._path.with_name("schema.lock")):
+            database = _open(self._path, self._use)
+            if _version(database) == SCHEMA_VERSION:
+                return database, False
+            with suppress(LockBusy):
+                self._making = WriterLock(self._path.with_name("rebuild.lock"))
+            return database, True
+
+    def _stop_making(self) -> None:
+        making, self._making = self._making, None
+        if making is not None:
+            making.release()
+
+    def look_again(self) -> bool:
+        """Whether what another process made is complete; take over if that one has died.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with index_failures(self._path), self._lock:
+            if _version(self._database) != SCHEMA_VERSION:
+                self._database.close()
+                self._database, self.is_new = self._open()
+            else:
+                self.is_new = False
+            return not self.is_new
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._database.close()
+            self._stop_making()
+            self._use.release()
 
     def put(self, rows: Iterable[ThreadRow], *, is_open: bool) -> None:
         """Insert or replace rows, all or none; `is_open` says that a writer holds their threads."""
@@ -214,11 +270,21 @@ class ThreadIndex:
         """Note that every thread is in the index."""
         with self._transaction() as database:
             database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.is_new = False
+        self._stop_making()
 
     def open_ids(self) -> list[str]:
         """Return the threads that a writer held when it last wrote here."""
-        with self._lock:
-            found = self._database.execute("SELECT id FROM threads WHERE open")
+        with self._reading() as database:
+            found = database.execute("SELECT id FROM threads WHERE open")
+            return [thread_id for (thread_id,) in found]
+
+    def own_ids(self) -> list[str]:
+        """Return the threads that have a row and should have a log of ours."""
+        with self._reading() as database:
+            found = database.execute(
+                "SELECT id FROM threads WHERE id NOT IN (SELECT thread_id FROM seen)"
+            )
             return [thread_id for (thread_id,) in found]
 
     def mark_open(self, thread_id: str) -> None:
@@ -230,22 +296,47 @@ class ThreadIndex:
         """Return rows by their ids, as far as they are there."""
         marks = ", ".join("?" * len(ids))
         statement = f"SELECT {_NAMES} FROM threads WHERE id IN ({marks})"
-        with self._lock:
-            found = self._database.execute(statement, tuple(ids)).fetchall()
-        return {row.id: row for row in map(_row, found)}
+        with self._reading() as database:
+            found = database.execute(statement, tuple(ids)).fetchall()
+        return {row.id: row for row in map(row_of, found)}
 
     def forget(self, thread_id: str) -> None:
         """Remove one row."""
         with self._transaction() as database:
             database.execute("DELETE FROM threads WHERE id = ?", (thread_id,))
 
+    # Threads of another program, which are listed beside ours.
+
+    def seen(self) -> list[Seen]:
+        """Return the rollouts of Codex of which there are rows."""
+        with self._reading() as database:
+            found = database.execute(f"SELECT {', '.join(Seen._fields)} FROM seen")
+            return [Seen(*values) for values in found]
+
+    def put_seen(self, threads: list[tuple[ThreadState, Seen]]) -> None:
+        """Insert or replace rows of threads of Codex, all or none."""
+        with self._transaction() as database:
+            rows = (ThreadRow.of(state) for state, _ in threads)
+            database.executemany(_UPSERT, ((*astuple(row), False) for row in rows))
+            places = ", ".join("?" * len(Seen._fields))
+            database.executemany(
+                f"INSERT OR REPLACE INTO seen VALUES ({places})", [seen for _, seen in threads]
+            )
+
+    def forget_seen(self, thread_ids: list[str], *, rows_too: bool) -> None:
+        """Forget that threads are of Codex, `rows_too` with their rows."""
+        values = [(thread_id,) for thread_id in thread_ids]
+        with self._transaction() as database:
+            database.executemany("DELETE FROM seen WHERE thread_id = ?", values)
+            if rows_too:
+                database.executemany("DELETE FROM threads WHERE id = ?", values)
+
     def find(self, thread_id: str) -> ThreadRow | None:
         """Return one row, or None."""
-        with self._lock:
-            found = self._database.execute(
-                f"SELECT {_NAMES} FROM threads WHERE id = ?", (thread_id,)
-            ).fetchone()
-        return None if found is None else _row(found)
+        with self._reading() as database:
+            statement = f"SELECT {_NAMES} FROM threads WHERE id = ?"
+            found = database.execute(statement, (thread_id,)).fetchone()
+        return None if found is None else row_of(found)
 
     def page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of threads that have content.
@@ -259,9 +350,9 @@ class ThreadIndex:
             f"SELECT {_NAMES} FROM threads WHERE {' AND '.join(where)} "
             f"ORDER BY {query.sort_key} {order}, id {order} LIMIT ?"
         )
-        with self._lock:
-            found = self._database.execute(statement, (*values, query.limit + 1)).fetchall()
-        rows = [_row(values) for values in found[: query.limit]]
+        with self._reading() as database:
+            found = database.execute(statement, (*values, query.limit + 1)).fetchall()
+        rows = [row_of(values) for values in found[: query.limit]]
         return ThreadPage(
             rows,
             next_cursor=_cursor(query.sort_key, rows[-1]) if len(found) > query.limit else None,
@@ -279,9 +370,9 @@ class ThreadIndex:
         bound = ""
         values: list[Any] = [section_id, moved]
         high = None
-        with self._lock:
+        with self._reading() as database:
             if before is not None:
-                found = self._database.execute(
+                found = database.execute(
                     "SELECT section_rank FROM threads WHERE id = ? AND section_id = ?",
                     (before, section_id),
                 ).fetchone()
@@ -290,7 +381,7 @@ class ThreadIndex:
                 (high,) = found
                 bound = " AND (section_rank, id) < (?, ?)"
                 values.extend([high, before])
-            (low,) = self._database.execute(
+            (low,) = database.execute(
                 f"SELECT max(section_rank) FROM threads WHERE section_id = ? AND id <> ?{bound}",
                 values,
             ).fetchone()
@@ -299,9 +390,9 @@ class ThreadIndex:
 
     def project_recency(self) -> Mapping[str, int]:
         """Return when an unarchived thread of each project was last active, in milliseconds."""
-        with self._lock:
+        with self._reading() as database:
             return dict(
-                self._database.execute(
+                database.execute(
                     "SELECT project_id, max(recency_at_ms) FROM threads "
                     "WHERE project_id IS NOT NULL AND NOT archived AND has_content "
                     "GROUP BY project_id"
@@ -314,8 +405,8 @@ class ThreadIndex:
         """Return threads with an attachment of this type and key, by id, from `after` on."""
         which = "" if archived is None else " AND archived = ?"
         values = [to_json(attachment).decode(), after, *([] if archived is None else [archived])]
-        with self._lock:
-            found = self._database.execute(
+        with self._reading() as database:
+            found = database.execute(
                 "SELECT id, archived FROM threads WHERE attachments <> '[]' AND EXISTS "
                 "(SELECT 1 FROM json_each(attachments) AS each WHERE each.value = json(?)) "
                 f"AND id > ?{which} ORDER BY id LIMIT ?",
@@ -325,35 +416,80 @@ class ThreadIndex:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._database:
+        with index_failures(self._path), self._lock, self._database:
+            yield self._database
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with index_failures(self._path), self._lock:
             yield self._database
 
 
-def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
+def _open(path: Path, use: SharedLock) -> sqlite3.Connection:
+    """Open the file if it has tables of this version, complete or not; else begin it anew."""
     try:
         database = _connect(path)
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == SCHEMA_VERSION:
-            return database, False
+        if abs(_version(database)) == SCHEMA_VERSION:
+            database.execute(_SEEN)
+            return database
         database.close()
+    except sqlite3.OperationalError:
+        # Locked, full or read-only: nothing is wrong with what is in it.
+        raise
     except sqlite3.DatabaseError:
         pass
+    if not use.is_only_one():
+        problem = "another process uses it, of another version; stop that, or use another home"
+        raise IndexUnusable(errno.EBUSY, problem, str(path))
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     database = _connect(path)
-    database.executescript(_SCHEMA)
-    return database, True
+    database.executescript(f"BEGIN; {_SCHEMA} {_SEEN}; PRAGMA user_version = {-SCHEMA_VERSION};")
+    database.commit()
+    return database
+
+
+def _version(database: sqlite3.Connection) -> int:
+    """Return the version of the tables: SCHEMA_VERSION, less than 0 while they are filled."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
-def _row(values: Sequence[Any]) -> ThreadRow:
-    named = dict(zip(_COLUMNS, values, strict=True))
+_ERRNO = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+}
+
+
+@contextmanager
+def index_failures(path: Path) -> Iterator[None]:
+    """Translate failures of SQLite into those of a disk."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        # The low byte is the kind of failure, the others are details.
+        code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF
+        number = _ERRNO.get(code, errno.EIO)
+        raise IndexUnusable(number, str(exc), str(path)) from exc
+
+
+def row_of(values: Sequence[Any]) -> ThreadRow:
+    """Return the row that the values of COLUMNS are."""
+    named = dict(zip(COLUMNS, values, strict=True))
     named |= {"archived": bool(named["archived"]), "has_content": bool(named["has_content"])}
     if named["daybreak_enabled"] is not None:
         named["daybreak_enabled"] = bool(named["daybreak_enabled"])

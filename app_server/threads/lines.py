@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from app_server.threads.bounded_lines import read_lines
+from protocol.record_base import ROLLOUT_VERSION
 from protocol.rollout import parse_record
 
-_PREFIX = re.compile(rb'\{"v":\d+,"atMs":(-?\d{1,18}),"type":"(\w+)"')
+_PREFIX = re.compile(rb'\{"v":%d,"atMs":(-?\d{1,18}),"type":"(\w+)"' % ROLLOUT_VERSION)
 
 
 class LogLine(NamedTuple):
@@ -19,21 +21,19 @@ class LogLine(NamedTuple):
     offset: int
     """Bytes before it."""
     content: bytes
-    """With its line end."""
+    """With its line end; empty when it is too long to be looked at."""
     type: str
     """Of its record; empty when nobody can read it."""
     at_ms: int
-
-    @property
-    def end(self) -> int:
-        """Where the next line begins."""
-        return self.offset + len(self.content)
+    end: int
+    """Where the next line begins."""
 
 
 def scan_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[LogLine]:
     """Walk the whole lines from `start`, which begins one, to `end` or to the end of the log.
 
-    Only the head of a line that was written by this program is looked at.
+    Only the head of a line that was written by this program is looked at. Lines of more than
+    MAX_LINE_BYTES, of bounded_lines.py, come without their content.
 
     Raises:
         FileNotFoundError: there is no such log.
@@ -42,18 +42,19 @@ def scan_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[L
     with path.open("rb") as file:
         file.seek(start)
         offset = start
-        for content in file:
-            if not content.endswith(b"\n") or (end is not None and offset >= end):
+        for line in read_lines(file):
+            if not line.ended or (end is not None and offset >= end):
                 return
-            yield _line(offset, content)
-            offset += len(content)
+            next_offset = file.tell() if line.content is None else offset + len(line.content)
+            yield _line(offset, line.content or b"", next_offset)
+            offset = next_offset
 
 
-def _line(offset: int, content: bytes) -> LogLine:
+def _line(offset: int, content: bytes, end: int) -> LogLine:
     head = _PREFIX.match(content)
     if head is not None:
-        return LogLine(offset, content, head[2].decode(), int(head[1]))
+        return LogLine(offset, content, head[2].decode(), int(head[1]), end)
     record = parse_record(content)
     if record is None:
-        return LogLine(offset, content, "", 0)
-    return LogLine(offset, content, record.type, record.at_ms)
+        return LogLine(offset, content, "", 0, end)
+    return LogLine(offset, content, record.type, record.at_ms, end)

@@ -1,5 +1,6 @@
 """A thread in memory, with the only pen that writes its log."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -12,6 +13,8 @@ from app_server.threads.rollout import RolloutWriter
 from app_server.threads.state import ThreadState
 from protocol.rollout import Record, TurnsReverted, render_record
 
+logger = logging.getLogger(__name__)
+
 
 class LiveThread:
     """State that changes only by records that are in the log first."""
@@ -21,13 +24,19 @@ class LiveThread:
         state: ThreadState,
         writer: RolloutWriter | None,
         changed: Callable[[ThreadState], None],
+        warnings: Sequence[str] = (),
     ) -> None:
-        """`writer` None keeps the thread in memory alone; `changed` hears of every append."""
+        """`writer` None keeps the thread in memory alone; `changed` hears of every append.
+
+        `warnings` say what could not be read when it was loaded.
+        """
         self.state = state
         self.open_items = OpenItems()
         """What the running turn has begun, and the log does not have yet."""
         self._writer = writer
         self._changed = changed
+        self._warnings = list(warnings)
+        self._owed: list[Record] = []
         self._watch: Callable[[ThreadState], None] = lambda _: None
         self._pen = anyio.Lock()
 
@@ -40,6 +49,11 @@ class LiveThread:
     def ephemeral(self) -> bool:
         """Whether the thread is in memory alone."""
         return self._writer is None
+
+    def take_warnings(self) -> list[str]:
+        """Return what nobody was told yet of how the thread was loaded."""
+        taken, self._warnings = self._warnings, []
+        return taken
 
     def watch(self, changed: Callable[[ThreadState], None]) -> None:
         """Let somebody else hear of every append; never waits."""
@@ -64,20 +78,38 @@ class LiveThread:
         Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
         """
         async with self._pen:
+            # What is owed comes first, and `decide` sees it.
+            await self._settle()
             records = decide(self.state)
             if not records:
                 return records
-            with anyio.CancelScope(shield=True):
-                if self._writer is not None:
-                    write = partial(self._writer.append, records, sync=sync)
-                    sizes = await anyio.to_thread.run_sync(write)
-                else:
-                    sizes = [len(render_record(record)) for record in records]
-                for record, size in zip(records, sizes, strict=True):
-                    self.state.apply(record, size)
+            await self._write(records, sync=sync)
+        self._tell()
+        return records
+
+    def owe(self, *records: Record) -> None:
+        """Put records that the disk refused before those of the next append."""
+        self._owed.extend(records)
+
+    async def _settle(self) -> None:
+        if self._owed:
+            await self._write(tuple(self._owed), sync=True)
+            self._owed.clear()
+            self._tell()
+
+    async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._writer is not None:
+                write = partial(self._writer.append, records, sync=sync)
+                sizes = await anyio.to_thread.run_sync(write)
+            else:
+                sizes = [len(render_record(record)) for record in records]
+            for record, size in zip(records, sizes, strict=True):
+                self.state.apply(record, size)
+
+    def _tell(self) -> None:
         self._changed(self.state)
         self._watch(self.state)
-        return records
 
     async def revert(self, record: TurnsReverted) -> None:
         """Drop a turn and all after it: in the log, then in the state, which is read anew.
@@ -90,10 +122,10 @@ class LiveThread:
         async with self._pen:
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
+            await self._settle()
             with anyio.CancelScope(shield=True):
                 self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
-        self._changed(self.state)
-        self._watch(self.state)
+        self._tell()
 
     async def log_length(self) -> int | None:
         """Return the length of the log in bytes; None when nobody here writes it any more."""
@@ -101,8 +133,12 @@ class LiveThread:
             return None if self._writer is None else self._writer.length
 
     async def aclose(self) -> None:
-        """Put the pen down; closing twice is harmless."""
+        """Put the pen down, after what is owed; closing twice is harmless."""
         async with self._pen:
+            try:
+                await self._settle()
+            except OSError as exc:
+                logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
             writer, self._writer = self._writer, None
             if writer is not None:
                 with anyio.CancelScope(shield=True):

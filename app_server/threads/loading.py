@@ -3,38 +3,53 @@
 What the model sees is read as a whole; of what clients see, only what stays in memory.
 """
 
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from app_server.threads.faults import LogFaults
 from app_server.threads.lines import LogLine, scan_lines
 from app_server.threads.outline import ItemKind, item_kind
 from app_server.threads.reverts import dropped_in
+from app_server.threads.rollout import LogTooNew
 from app_server.threads.state import NotARollout, ThreadState, begin
-from protocol.rollout import ThreadCreated, parse_record
-
-logger = logging.getLogger(__name__)
+from protocol.rollout import Record, ThreadCreated, is_newer, parse_record
 
 _SIGNALS = b'"signals":['
 _NO_ITEMS = b'"items":[]}\n'
 
 
 def load_state(
-    path: Path, *, with_history: bool = True, before_turn_id: str | None = None
+    path: Path,
+    faults: LogFaults | None = None,
+    *,
+    with_history: bool = True,
+    before_turn_id: str | None = None,
+    thorough: bool = False,
 ) -> ThreadState:
-    """Add up what a log says; lines that make no sense are skipped, a torn last one is dropped.
+    """Add up what a log says.
 
-    Without `with_history` the state's `history` stays empty, for those who only look. With
-    `before_turn_id` the state is as a revert to before that turn would leave it.
+    A torn last line is dropped, lines that make no sense or are of a newer version are skipped;
+    `faults` counts them. Lines that need no reading are only looked at from both ends, but for
+    those who are `thorough`. Without `with_history` the state's `history` stays empty, for those
+    who only look. With `before_turn_id` the state is as a revert to before that turn would leave
+    it.
 
     Raises:
         NotARollout: there is no record, or the first one does not create a thread.
+        LogTooNew: the first line is of a newer version.
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
     """
+    faults = LogFaults() if faults is None else faults
     dropped = dropped_in(path, before_turn_id)
-    lines = (line for line in scan_lines(path) if not dropped.has(line.type, line.offset))
-    state = add_up(None, lines, path, with_history=with_history)
+    end, state = 0, None
+    adding = _Adding(path, faults, with_history=with_history, thorough=thorough)
+    for line in scan_lines(path):
+        end = line.end
+        adding.number += 1
+        if not dropped.has(line.type, line.offset):
+            state = adding.add(state, line)
+    faults.torn_bytes = max(0, path.stat().st_size - end)
     if state is None:
         raise NotARollout
     if not with_history and state.history:
@@ -42,29 +57,90 @@ def load_state(
     return state
 
 
-def add_up(
-    state: ThreadState | None, lines: Iterable[LogLine], path: Path, *, with_history: bool = True
-) -> ThreadState | None:
-    """Take lines of a log into account; None if there is no state yet and no line begins one.
+def add_up(state: ThreadState, lines: Iterable[LogLine], path: Path) -> ThreadState:
+    """Take lines of a log into account, with what the model sees.
 
     Raises:
-        NotARollout, OSError: see `load_state`.
+        OSError: the lines cannot be read.
     """
-    for line in lines:
-        if state is not None and _needs_no_reading(state, line, with_history):
-            _note(state, line)
-        else:
-            state = _read(state, line, path)
+    adding = _Adding(path, LogFaults(), with_history=True, thorough=False)
+    for adding.number, line in enumerate(lines, start=1):
+        adding.add(state, line)
     return state
 
 
-def _needs_no_reading(state: ThreadState, line: LogLine, with_history: bool) -> bool:
-    if line.type == "itemCompleted":
-        return bool(state.preview) or item_kind(line.content) is not ItemKind.USER
-    if line.type != "historyAppended" or with_history:
+def read_created(path: Path) -> ThreadCreated:
+    """Read the first line alone.
+
+    Raises:
+        NotARollout, LogTooNew, OSError: see `load_state`.
+    """
+    lines: Iterator[LogLine] = scan_lines(path)
+    state = None
+    if (line := next(lines, None)) is not None:
+        adding = _Adding(path, LogFaults(), with_history=False, thorough=False)
+        adding.number = 1
+        state = adding.add(None, line)
+    if state is None:
+        raise NotARollout
+    return state.created
+
+
+class _Adding:
+    """Lines that are taken into account one after the other."""
+
+    def __init__(
+        self, path: Path, faults: LogFaults, *, with_history: bool, thorough: bool
+    ) -> None:
+        self.number = 0
+        """Of the line that comes next, from 1."""
+        self._path = path
+        self._faults = faults
+        self._with_history = with_history
+        self._thorough = thorough
+
+    def add(self, state: ThreadState | None, line: LogLine) -> ThreadState | None:
+        if state is not None and self._needs_no_reading(state, line):
+            if self._looks_whole(line):
+                _note(state, line)
+            return state
+        record = self._read(line)
+        if record is None:
+            return state
+        if state is not None:
+            state.apply(record, len(line.content))
+            return state
+        if isinstance(record, ThreadCreated):
+            return begin(record)
+        raise NotARollout
+
+    def _needs_no_reading(self, state: ThreadState, line: LogLine) -> bool:
+        if line.type == "itemCompleted":
+            return bool(state.preview) or item_kind(line.content) is not ItemKind.USER
+        if line.type != "historyAppended" or self._with_history:
+            return False
+        # From its first signal on, what becomes of a thread's signals shows in its history.
+        return not any(state.signals) and _SIGNALS not in line.content
+
+    def _looks_whole(self, line: LogLine) -> bool:
+        if self._thorough:
+            return self._read(line) is not None
+        # What a disk spoils are bytes in a row, mostly to zeros, or the end.
+        if line.content.endswith(b"}\n") and b"\0" not in line.content:
+            return True
+        self._faults.add_damaged(self.number)
         return False
-    # From its first signal on, what becomes of a thread's signals shows in its history.
-    return not any(state.signals) and _SIGNALS not in line.content
+
+    def _read(self, line: LogLine) -> Record | None:
+        record = parse_record(line.content)
+        if record is None:
+            if not is_newer(line.content):
+                self._faults.add_damaged(self.number)
+            elif self.number == 1:
+                raise LogTooNew(self._path)
+            else:
+                self._faults.add_newer(self.number)
+        return record
 
 
 def _note(state: ThreadState, line: LogLine) -> None:
@@ -73,16 +149,3 @@ def _note(state: ThreadState, line: LogLine) -> None:
         state.keep(line.content, len(line.content))
     elif not line.content.endswith(_NO_ITEMS):
         state.history_left_out = True
-
-
-def _read(state: ThreadState | None, line: LogLine, path: Path) -> ThreadState | None:
-    record = parse_record(line.content)
-    if record is None:
-        logger.warning("%s: skipped a line at byte %d", path, line.offset)
-    elif state is not None:
-        state.apply(record, len(line.content))
-    elif isinstance(record, ThreadCreated):
-        return begin(record)
-    else:
-        raise NotARollout
-    return state

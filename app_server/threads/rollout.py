@@ -1,72 +1,30 @@
-"""One thread's log file: appending, reading, and the lock of its only writer.
-
-Everything here blocks.
+"""One thread's log file: appending and reading. Everything here blocks.
 
 An append is one write, followed by a sync to disk when asked. A torn last line (the process died in
-the middle of a write) is dropped: by readers silently, by the next writer for good.
+the middle of a write) is dropped: by readers for themselves, by the next writer for good. Whatever
+else makes no sense is skipped, counted and kept.
 Source: docs/wire.md, "Rollout lines".
 """
 
-import fcntl
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from app_server.threads.bounded_lines import read_lines
+from app_server.threads.faults import LogFaults
+from app_server.threads.folders import make_folder, sync_folder
+from app_server.threads.locks import WriterLock
 from app_server.threads.reverts import dropped_in
-from protocol.rollout import Record, parse_record, render_record
+from protocol.rollout import Record, is_newer, parse_record, render_record
 
 logger = logging.getLogger(__name__)
 
 _sync_file = getattr(os, "fdatasync", os.fsync)
 
 
-class LogBusy(Exception):
-    """Another process writes this thread; `holder` says which, as far as it is known."""
-
-    def __init__(self, holder: str) -> None:
-        super().__init__(holder)
-        self.holder = holder
-
-
-class WriterLock:
-    """A lock file that names its holder; the system frees it when the holder dies."""
-
-    def __init__(self, path: Path) -> None:
-        """Take the lock.
-
-        Raises:
-            LogBusy: somebody has it.
-            OSError: the file cannot be made.
-        """
-        self._path = path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        while True:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(self._file, 256).decode(errors="replace").strip()
-                os.close(self._file)
-                raise LogBusy(holder or "unknown") from None
-            if self._is_current():
-                break
-            # The last holder removed the file between our open and our lock.
-            os.close(self._file)
-        os.ftruncate(self._file, 0)
-        os.write(self._file, json.dumps({"pid": os.getpid()}).encode())
-
-    def _is_current(self) -> bool:
-        try:
-            return self._path.stat().st_ino == os.fstat(self._file).st_ino
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        """Give the lock back and remove its file."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._file)
+class LogTooNew(Exception):
+    """A newer version began this log: what it says here would be a guess."""
 
 
 class RolloutWriter:
@@ -80,7 +38,9 @@ class RolloutWriter:
         """
         self._lock = lock
         self.path = path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.torn_bytes = 0
+        """Of the torn last line that was cut off."""
+        make_folder(path.parent)
         is_new = not path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
@@ -88,8 +48,9 @@ class RolloutWriter:
             sync_folder(path.parent)
         try:
             self._length = _whole_lines(self._file)
-            if self._length < os.fstat(self._file).st_size:
-                logger.warning("cut a torn line off %s", path)
+            self.torn_bytes = os.fstat(self._file).st_size - self._length
+            if self.torn_bytes:
+                logger.warning("cut a torn line of %d bytes off %s", self.torn_bytes, path)
                 os.ftruncate(self._file, self._length)
         except BaseException:
             os.close(self._file)
@@ -129,15 +90,6 @@ class RolloutWriter:
         self._lock.release()
 
 
-def sync_folder(path: Path) -> None:
-    """Put what a folder lists on disk."""
-    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _whole_lines(file: int) -> int:
     """Return the length of a file up to the end of its last whole line."""
     size = os.fstat(file).st_size
@@ -152,24 +104,33 @@ def _whole_lines(file: int) -> int:
     return 0
 
 
-def read_rollout(path: Path) -> Iterator[Record]:
-    """Read what counts of a log from its beginning.
+def read_rollout(path: Path, faults: LogFaults | None = None) -> Iterator[Record]:
+    """Read what counts of a log from its beginning: what reverts dropped is left out.
 
-    Lines that make no sense are skipped; a torn last one, and what reverts dropped, are left out.
+    A torn last line is dropped, lines that make no sense or are of a newer version are skipped;
+    `faults` counts them.
 
     Raises:
         FileNotFoundError: there is no such log.
+        LogTooNew: its first line is of a newer version.
         OSError: it cannot be read.
     """
+    faults = LogFaults() if faults is None else faults
     dropped = dropped_in(path)
-    end = 0
+    start = end = 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
+        for number, content, ended in read_lines(file):
+            if not ended:
+                faults.torn_bytes = os.fstat(file.fileno()).st_size - _whole_lines(file.fileno())
                 return
-            start, end = end, end + len(line)
-            record = parse_record(line)
-            if record is None:
-                logger.warning("%s:%d: skipped a line", path, number)
-            elif not dropped.has(record.type, start):
-                yield record
+            start, end = end, file.tell() if content is None else end + len(content)
+            record = None if content is None else parse_record(content)
+            if record is not None:
+                if not dropped.has(record.type, start):
+                    yield record
+            elif content is None or not is_newer(content):
+                faults.add_damaged(number)
+            elif number == 1:
+                raise LogTooNew(path)
+            else:
+                faults.add_newer(number)

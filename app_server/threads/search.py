@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from app_server.threads.index import InvalidCursor, SortKey
+from app_server.threads.index import InvalidCursor, SortKey, index_failures
 from app_server.threads.matching import excerpt, matches
 from app_server.threads.texts import BETWEEN, SLOTS
 
@@ -83,12 +83,14 @@ class ThreadSearch:
         """Open both files, which must be there.
 
         Raises:
-            sqlite3.Error: a file cannot be opened.
+            OSError: a file cannot be opened.
         """
+        self._path = history
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(history, check_same_thread=False, timeout=10.0)
-        self._database.execute("ATTACH DATABASE ? AS listed", (str(threads),))
-        self._database.create_function("holds", 2, _holds, deterministic=True)
+        with index_failures(history):
+            self._database = sqlite3.connect(history, check_same_thread=False, timeout=10.0)
+            self._database.execute("ATTACH DATABASE ? AS listed", (str(threads),))
+            self._database.create_function("holds", 2, _holds, deterministic=True)
 
     def close(self) -> None:
         """Close the files."""
@@ -100,10 +102,15 @@ class ThreadSearch:
 
         Raises:
             InvalidCursor: the cursor was not given out by a search in this order.
+            OSError: the files cannot be read.
         """
         term = query.term.casefold()
         if BETWEEN in term:
             return SearchPage([], None, None)
+        with index_failures(self._path):
+            return self._page(query, term)
+
+    def _page(self, query: SearchQuery, term: str) -> SearchPage:
         statement, values = self._statement(query, term)
         with self._lock:
             found = self._database.execute(statement, values).fetchall()

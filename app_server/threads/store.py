@@ -7,8 +7,10 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import logging
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,15 +20,22 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from app_server.threads.codex.threads import CodexThreads, NoCodexThread
+from app_server.threads.codex_copies import CodexCopies
+from app_server.threads.faults import LogFaults
 from app_server.threads.filing import Filing
+from app_server.threads.folders import sync_folder
 from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.history import ThreadHistory
+from app_server.threads.importing import import_thread
 from app_server.threads.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
 from app_server.threads.live import LiveThread
-from app_server.threads.loading import add_up, load_state
+from app_server.threads.loading import add_up, load_state, read_created
+from app_server.threads.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.making import mend, rebuild
 from app_server.threads.pages import HistoryReader
 from app_server.threads.ranks import rank_between
-from app_server.threads.rollout import LogBusy, RolloutWriter, WriterLock, sync_folder
+from app_server.threads.rollout import LogTooNew, RolloutWriter
 from app_server.threads.search import SearchPage, SearchQuery
 from app_server.threads.state import NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
@@ -35,14 +44,17 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-REBUILD_STEP = 200
-"""Rows a transaction while the index is made anew."""
-
 LAST_DAY_MS = 253_402_214_400_000
 """The last day that a folder can be named after; an id may hold later times."""
 
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
+
+MEND_S = 5.0
+"""How long after the death of another process lists may show its threads as it last told."""
+
+WAIT_FOR_MAKER_S = 0.2
+"""Between looks at an index that another process makes."""
 
 
 class ThreadNotFound(Exception):
@@ -58,31 +70,58 @@ class InvalidThreadId(Exception):
 
 
 class ThreadBusy(Exception):
-    """Another process writes the thread; the text names it."""
+    """Another process writes the thread; `holder` says which."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(str(holder))
+        self.holder = holder
+
+
+class ThreadArchived(Exception):
+    """The thread must be brought back from the archive before it is loaded."""
+
+
+class ThreadTooNew(Exception):
+    """A newer version of this server wrote the thread."""
+
+
+class ThreadOfCodex(Exception):
+    """The thread is Codex's alone, whose files are never altered."""
 
 
 class ThreadStore:
     """All threads below one home directory."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self._logs = home / "threads"
         self._locks = home / "locks"
         self._index_path = home / "index" / "threads.sqlite3"
+        self._codex = CodexThreads(home, self._has_log)
+        self._copies = CodexCopies(home / "index" / "codex", self._codex)
+        self.address: str | None = None
+        """Where clients find this process; the locks of its threads say so."""
         self._index: ThreadIndex | None = None
         self.filing = Filing(home / "filing.jsonl")
         """The projects and sections that threads can be in."""
         self._indexed = anyio.Event()
         self._history = ThreadHistory(home / "index", self._index_path, self.path_of)
         self._behind: dict[str, ThreadState] = {}
+        self._closed: dict[str, ThreadState] = {}
+        """Threads put away of which the index could not be told yet."""
+        self._index_fails = False
+        self._history_fails = False
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
+        self._ours: set[str] = set()
+        """Threads whose pen this process has."""
         self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def open(self) -> None:
         """Open the index and mend the rows that a crash left behind.
 
         Raises:
-            OSError, sqlite3.Error: the home directory cannot be used.
+            OSError: the home directory cannot be used.
         """
         index = await anyio.to_thread.run_sync(ThreadIndex, self._index_path)
         await self.filing.refresh()
@@ -92,7 +131,7 @@ class ThreadStore:
         await self._history.open(behind, logs_exist=self._logs.exists())
         if not index.is_new:
             await anyio.to_thread.run_sync(self._mend, index)
-        elif self._logs.exists():
+        elif index.is_made_elsewhere or self._logs.exists():
             return
         else:
             await anyio.to_thread.run_sync(index.mark_complete)
@@ -101,16 +140,64 @@ class ThreadStore:
     async def run(self) -> None:
         """Keep the index up to date until cancelled; make it first if it was missing."""
         if not self._indexed.is_set():
-            await anyio.to_thread.run_sync(self._rebuild, self._require_index())
+            await self._make_index(self._require_index())
             self._indexed.set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._history.make, self._logs)
+            tasks.start_soon(self._make_history)
+            tasks.start_soon(self._keep_mended)
             while True:
                 await self._changed.wait()
                 self._changed = anyio.Event()
                 await anyio.sleep(FLUSH_S)
                 await self._flush()
-                await self._history.catch_up()
+                await self._follow()
+
+    async def _make_index(self, index: ThreadIndex) -> None:
+        while index.is_new:
+            try:
+                if index.is_made_elsewhere:
+                    await anyio.sleep(WAIT_FOR_MAKER_S)
+                    await anyio.to_thread.run_sync(index.look_again)
+                else:
+                    await anyio.to_thread.run_sync(self._rebuild, index)
+            except OSError as exc:
+                logger.warning("the index cannot be made, and is tried again: %s", exc)
+                await anyio.sleep(MEND_S)
+
+    async def _make_history(self) -> None:
+        while True:
+            try:
+                await self._history.make(self._logs)
+            except OSError as exc:
+                logger.warning("the history cannot be indexed, and is tried again: %s", exc)
+                await anyio.sleep(MEND_S)
+            else:
+                return
+
+    async def _keep_mended(self) -> None:
+        """Make rows of processes that died again, while this one lives."""
+        while True:
+            await anyio.sleep(MEND_S)
+            try:
+                mended = await anyio.to_thread.run_sync(self._mend, self._require_index())
+            except OSError as exc:
+                logger.warning("the index cannot be mended: %s", exc)
+                continue
+            for thread_id in mended:
+                self._history.note_change(thread_id)
+                self._changed.set()
+
+    async def _follow(self) -> None:
+        """Let the history index catch up; what it cannot take now is tried again."""
+        try:
+            await self._history.catch_up()
+        except OSError as exc:
+            if not self._history_fails:
+                logger.warning("the history is behind until it can be written: %s", exc)
+            self._history_fails = True
+            self._changed.set()
+        else:
+            self._history_fails = False
 
     async def aclose(self) -> None:
         """Write what is behind and close the index."""
@@ -131,60 +218,108 @@ class ThreadStore:
         """
         state = begin(created)
         if created.ephemeral:
-            await anyio.to_thread.run_sync(self._require_new, state.id)
+            await anyio.to_thread.run_sync(self._require_new, state)
             return LiveThread(state, None, lambda _: None)
         return await anyio.to_thread.run_sync(self._create, state)
 
     def _create(self, state: ThreadState) -> LiveThread:
+        # Before there is a file: it would hide a thread of Codex, even without a line.
+        self._require_not_of_codex(state.created)
         writer = self._open_writer(state.id)
         try:
             # Behind the lock, so that of several who begin it one does.
-            self._require_new(state.id)
-            writer.append([state.created], sync=True)
-            self._require_index().put([ThreadRow.of(state)], is_open=True)
+            self._require_no_log(state.id)
         except BaseException:
             writer.close()
             raise
+        try:
+            writer.append([state.created], sync=True)
+            self._require_index().put([ThreadRow.of(state)], is_open=True)
+        except BaseException:
+            # Nobody hears of it, so it does not exist.
+            writer.path.unlink(missing_ok=True)
+            writer.close()
+            raise
+        self._ours.add(state.id)
         return LiveThread(state, writer, self._note_change)
 
-    def _require_new(self, thread_id: str) -> None:
+    def _require_new(self, state: ThreadState) -> None:
+        self._require_not_of_codex(state.created)
+        self._require_no_log(state.id)
+
+    def _require_not_of_codex(self, created: ThreadCreated) -> None:
+        # An id that was made here is nobody else's.
+        if created.request_digest is not None and self._codex.has(created.thread_id):
+            raise ThreadExists(created.thread_id)
+
+    def _require_no_log(self, thread_id: str) -> None:
         path = self.path_of(thread_id)
         if path.exists() and path.stat().st_size > 0:
             raise ThreadExists(thread_id)
 
     async def load(self, thread_id: str) -> LiveThread:
-        """Bring a stored thread into memory and take its pen.
+        """Bring a stored thread into memory and take its pen; one of Codex's is imported first.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            ThreadArchived: Codex has archived it, and it is not imported.
         """
+        load = partial(self._load, thread_id, archived_too=False)
         async with self._order(thread_id):
-            return await anyio.to_thread.run_sync(self._load, thread_id)
+            return await anyio.to_thread.run_sync(load)
 
     def _order(self, thread_id: str) -> anyio.Lock:
         """Held while a thread is opened, so that what this process does to it never meets."""
         return self._orders.setdefault(thread_id, anyio.Lock())
 
-    def _load(self, thread_id: str) -> LiveThread:
-        path = self.path_of(thread_id)
+    def _load(self, thread_id: str, *, archived_too: bool) -> LiveThread:
+        path, faults = self.path_of(thread_id), LogFaults()
+        warnings: list[str] = []
         if not path.exists():
-            raise ThreadNotFound(thread_id)
+            warnings = self._import(thread_id, path, archived_too=archived_too)
+        with _log_failures(thread_id):
+            # A log that is not known is not mended either.
+            read_created(path)
         writer = self._open_writer(thread_id)
         try:
-            state = _read(path, thread_id, with_history=True)
+            with _log_failures(thread_id):
+                state = load_state(path, faults)
             self._require_index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
             raise
-        return LiveThread(state, writer, self._note_change)
+        faults.torn_bytes = writer.torn_bytes
+        self._ours.add(thread_id)
+        warnings += faults.texts(path)
+        for text in warnings:
+            logger.warning("%s", text)
+        return LiveThread(state, writer, self._note_change, warnings)
+
+    def _import(self, thread_id: str, path: Path, *, archived_too: bool) -> list[str]:
+        """Copy a thread of Codex into a log of ours; returns what could not be read of it."""
+        faults = LogFaults()
+        try:
+            source = self._codex.find(thread_id)
+            if source.file.archived and not archived_too:
+                raise ThreadArchived(thread_id)
+            with self._locked(thread_id):
+                if not path.exists():
+                    # A crash from here on leaves a row that is made again, whoever's it is then.
+                    self._require_index().mark_open(thread_id)
+                    self._codex.imported(thread_id, self._require_index())
+                    import_thread(source, path, faults)
+        except NoCodexThread:
+            raise ThreadNotFound(thread_id) from None
+        return faults.texts(source.file.path)
 
     async def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
         """Begin a thread with what another one's turns have written; load it.
 
-        When this returns, it is on disk (unless it is ephemeral). The source need not be loaded.
+        When this returns, it is on disk (unless it is ephemeral). The source need not be loaded;
+        one of Codex's is imported first.
 
         Raises:
-            InvalidThreadId, ThreadNotFound: of the source.
+            InvalidThreadId, ThreadNotFound, ThreadArchived, ThreadTooNew: of the source.
             TurnNotFound, TurnInProgress: see `ranges_to_copy`.
             OSError: the disk refused; there is no new thread.
         """
@@ -197,42 +332,45 @@ class ThreadStore:
     def _fork(
         self, source_id: str, source: Path, point: ForkPoint, created: ThreadCreated
     ) -> LiveThread:
-        try:
+        if not source.exists():
+            self._import(source_id, source, archived_too=False)
+        with _log_failures(source_id):
+            read_created(source)
             ranges = ranges_to_copy(source, point)
-        except FileNotFoundError:
-            raise ThreadNotFound(source_id) from None
         if created.ephemeral:
-            state = begin(created)
-            add_up(state, lines_in(source, ranges), source)
+            state = add_up(begin(created), lines_in(source, ranges), source)
             return LiveThread(state, None, lambda _: None)
         write_fork(source, ranges, created, self.path_of(created.thread_id))
-        return self._load(created.thread_id)
+        return self._load(created.thread_id, archived_too=False)
 
     async def delete(self, thread_id: str) -> None:
         """Remove a thread that is not loaded, for good.
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy
+            ThreadOfCodex: there is no log of ours that could be removed.
             OSError: the disk refused; the thread is still there.
         """
         path = self.path_of(thread_id)
         with anyio.CancelScope(shield=True):
             async with self._flushing:
                 self._behind.pop(thread_id, None)
+                self._closed.pop(thread_id, None)
                 await anyio.to_thread.run_sync(self._delete, thread_id, path)
-                await self._history.forget(thread_id)
+                try:
+                    await self._history.forget(thread_id)
+                except OSError as exc:
+                    # Nobody finds what is left there: no list has the thread.
+                    logger.warning("the history of %s cannot be forgotten: %s", thread_id, exc)
 
     def _delete(self, thread_id: str, path: Path) -> None:
         if not path.exists():
-            raise ThreadNotFound(thread_id)
-        lock = self._lock(thread_id)
-        try:
+            raise (ThreadOfCodex if self._codex.has(thread_id) else ThreadNotFound)(thread_id)
+        with self._locked(thread_id):
             self._require_index().mark_open(thread_id)
             path.unlink(missing_ok=True)
             sync_folder(path.parent)
             self._require_index().forget(thread_id)
-        finally:
-            lock.release()
 
     async def unload(self, thread: LiveThread) -> None:
         """Put a thread's pen down and its final row into the index."""
@@ -242,35 +380,64 @@ class ThreadStore:
         with anyio.CancelScope(shield=True):
             async with self._flushing:
                 self._behind.pop(thread.id, None)
-                await self._put([ThreadRow.of(thread.state)], is_open=False)
+                self._ours.discard(thread.id)
+                self._closed[thread.id] = thread.state
+                await self._put_behind()
 
     async def read(self, thread_id: str) -> ThreadState:
         """Read a thread without loading it, and without what the model sees.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, OSError
+            InvalidThreadId, ThreadNotFound, ThreadTooNew, OSError
         """
         path = self.path_of(thread_id)
-        return await anyio.to_thread.run_sync(_read, path, thread_id)
+        return await anyio.to_thread.run_sync(self._read, path, thread_id)
+
+    def _read(self, path: Path, thread_id: str) -> ThreadState:
+        if not self._has_log(thread_id):
+            try:
+                return self._codex.read(thread_id)
+            except NoCodexThread:
+                raise ThreadNotFound(thread_id) from None
+        with _log_failures(thread_id):
+            return load_state(path, with_history=False)
+
+    async def require_free(self, thread_id: str) -> None:
+        """Look whether another process writes a thread that is not loaded here.
+
+        Raises:
+            ThreadBusy
+        """
+        try:
+            self.path_of(thread_id)
+        except InvalidThreadId:
+            return
+        holder = await anyio.to_thread.run_sync(_holder, self._locks / f"{thread_id}.lock")
+        if holder is not None:
+            raise ThreadBusy(holder)
 
     async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
         """Have a question about one thread's history answered in a worker thread.
 
-        The thread need not be loaded; a loaded one is seen as its log is by now.
+        The thread need not be loaded; a loaded one is seen as its log is by now. One of Codex's is
+        seen as an import would make it.
 
         Raises:
             InvalidThreadId, ThreadNotFound, OSError, and what `question` raises.
         """
+        path = self.path_of(thread_id)
         try:
-            return await self._history.ask(thread_id, self.path_of(thread_id), question)
-        except FileNotFoundError:
+            if not await anyio.to_thread.run_sync(path.exists):
+                path = await anyio.to_thread.run_sync(self._copies.path_of, thread_id)
+            return await self._history.ask(thread_id, path, question)
+        except (FileNotFoundError, NoCodexThread):
             raise ThreadNotFound(thread_id) from None
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
         """
         return await self.amend(thread_id, lambda _: records)
 
@@ -280,7 +447,8 @@ class ThreadStore:
         """Add the records that `plan` makes of the state to a thread that is not loaded.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError, and what `plan` raises
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            And what `plan` raises.
         """
         state, _ = await self.change_by(thread_id, plan)
         return state
@@ -290,13 +458,15 @@ class ThreadStore:
     ) -> tuple[ThreadState, Sequence[Record]]:
         """Add what `decide` makes of the state of a thread that is not loaded.
 
+        One of Codex's is imported first, also if Codex has archived it.
         Returns the state after it, and what was added. What `decide` raises comes out.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
         """
+        load = partial(self._load, thread_id, archived_too=True)
         async with self._order(thread_id):
-            thread = await anyio.to_thread.run_sync(self._load, thread_id)
+            thread = await anyio.to_thread.run_sync(load)
             try:
                 added = await thread.change(decide)
             finally:
@@ -309,7 +479,12 @@ class ThreadStore:
         Raises:
             InvalidThreadId: see `path_of`.
         """
-        return await anyio.to_thread.run_sync(self.path_of(thread_id).exists)
+        path = self.path_of(thread_id)
+        return await anyio.to_thread.run_sync(lambda: path.exists() or self._codex.has(thread_id))
+
+    async def indexed(self) -> None:
+        """Wait until every thread is in the index."""
+        await self._indexed.wait()
 
     async def find(self, thread_id: str) -> ThreadRow:
         """Return a thread's row without opening its log.
@@ -317,9 +492,9 @@ class ThreadStore:
         Raises:
             ThreadNotFound
         """
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
-        row = await anyio.to_thread.run_sync(self._require_index().find, thread_id)
+        row = await anyio.to_thread.run_sync(self._find, thread_id)
         if row is None:
             raise ThreadNotFound(thread_id)
         return row
@@ -330,9 +505,25 @@ class ThreadStore:
         Raises:
             InvalidCursor: see ThreadIndex.page.
         """
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
-        return await anyio.to_thread.run_sync(self._require_index().page, query)
+        return await anyio.to_thread.run_sync(self._page, query)
+
+    def _find(self, thread_id: str) -> ThreadRow | None:
+        index = self._require_index()
+        self._look_at_codex(index)
+        return index.find(thread_id)
+
+    def _page(self, query: ThreadQuery) -> ThreadPage:
+        index = self._require_index()
+        self._look_at_codex(index)
+        return index.page(query)
+
+    def _look_at_codex(self, index: ThreadIndex) -> None:
+        try:
+            self._codex.look(index)
+        except OSError as exc:
+            logger.warning("threads of Codex are listed as they were: %s", exc)
 
     async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
         """Return one page of threads by what was said in them, up to the call; and their rows.
@@ -340,8 +531,10 @@ class ThreadStore:
         Raises:
             InvalidCursor: see ThreadSearch.page.
         """
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
+        await anyio.to_thread.run_sync(self._look_at_codex, self._require_index())
+        await self._history.take_in_copies(self._copies)
         page = await self._history.search(query)
         ids = [found.thread_id for found in page.found]
         return page, await anyio.to_thread.run_sync(self._require_index().rows_of, ids)
@@ -353,14 +546,14 @@ class ThreadStore:
             NotInSection: the other thread is not in this section.
         """
         find = partial(self._require_index().neighbours, section_id, moved, before)
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
         low, high = await anyio.to_thread.run_sync(find)
         return rank_between(low, high)
 
     async def project_recency(self) -> Mapping[str, int]:
         """See ThreadIndex.project_recency."""
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
         return await anyio.to_thread.run_sync(self._require_index().project_recency)
 
@@ -369,9 +562,17 @@ class ThreadStore:
     ) -> Sequence[Owner]:
         """See ThreadIndex.owners."""
         find = partial(self._require_index().owners, attachment, archived, after, limit)
-        await self._indexed.wait()
+        await self.indexed()
         await self._flush()
         return await anyio.to_thread.run_sync(find)
+
+    def path_shown(self, thread_id: str) -> Path:
+        """Return the log of a thread that a list gave, which may be one of Codex's; no I/O.
+
+        Raises:
+            InvalidThreadId: see `path_of`.
+        """
+        return self._codex.path_of(thread_id) or self.path_of(thread_id)
 
     def path_of(self, thread_id: str) -> Path:
         """Return where a thread's log is or would be.
@@ -391,20 +592,34 @@ class ThreadStore:
         born = datetime.fromtimestamp(born_ms / 1000, UTC)
         return self._logs / f"{born:%Y/%m/%d}" / f"{thread_id}.jsonl"
 
+    def _has_log(self, thread_id: str) -> bool:
+        try:
+            return self.path_of(thread_id).exists()
+        except InvalidThreadId:
+            return False
+
     def _open_writer(self, thread_id: str) -> RolloutWriter:
         path = self.path_of(thread_id)
-        lock = self._lock(thread_id)
+        lock = self._take_lock(thread_id)
         try:
             return RolloutWriter(path, lock)
         except BaseException:
             lock.release()
             raise
 
-    def _lock(self, thread_id: str) -> WriterLock:
+    def _take_lock(self, thread_id: str) -> WriterLock:
         try:
-            return WriterLock(self._locks / f"{thread_id}.lock")
-        except LogBusy as exc:
+            return WriterLock(self._locks / f"{thread_id}.lock", self.address)
+        except LockBusy as exc:
             raise ThreadBusy(exc.holder) from exc
+
+    @contextmanager
+    def _locked(self, thread_id: str) -> Iterator[None]:
+        lock = self._take_lock(thread_id)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _note_change(self, state: ThreadState) -> None:
         self._behind[state.id] = state
@@ -413,52 +628,58 @@ class ThreadStore:
 
     async def _flush(self) -> None:
         async with self._flushing:
-            behind, self._behind = self._behind, {}
-            rows = [ThreadRow.of(state) for state in behind.values()]
-            if rows:
-                await self._put(rows, is_open=True)
+            await self._put_behind()
 
-    async def _put(self, rows: Sequence[ThreadRow], *, is_open: bool) -> None:
-        put = partial(self._require_index().put, rows, is_open=is_open)
-        await anyio.to_thread.run_sync(put)
+    async def _put_behind(self) -> None:
+        """Tell the index what it does not know yet; what it cannot take now is tried again."""
+        behind, self._behind = self._behind, {}
+        closed, self._closed = self._closed, {}
+        try:
+            await self._put(behind, is_open=True)
+            await self._put(closed, is_open=False)
+        except OSError as exc:
+            if not self._index_fails:
+                logger.warning("the index is behind until it can be written: %s", exc)
+            self._index_fails = True
+            self._behind = {**behind, **self._behind}
+            self._closed = {**closed, **self._closed}
+            self._changed.set()
+        else:
+            self._index_fails = False
+
+    async def _put(self, states: Mapping[str, ThreadState], *, is_open: bool) -> None:
+        if states:
+            rows = [ThreadRow.of(state) for state in states.values()]
+            put = partial(self._require_index().put, rows, is_open=is_open)
+            await anyio.to_thread.run_sync(put)
 
     def _require_index(self) -> ThreadIndex:
         assert self._index is not None, "open() comes first"
         return self._index
 
-    def _mend(self, index: ThreadIndex) -> None:
-        for thread_id in index.open_ids():
-            try:
-                lock = WriterLock(self._locks / f"{thread_id}.lock")
-            except LogBusy:
-                continue
-            try:
-                state = _read(self.path_of(thread_id), thread_id)
-                index.put([ThreadRow.of(state)], is_open=False)
-            except (ThreadNotFound, OSError):
-                index.forget(thread_id)
-            finally:
-                lock.release()
+    def _mend(self, index: ThreadIndex) -> list[str]:
+        return mend(index, self._locks, self.path_of, self._ours)
 
     def _rebuild(self, index: ThreadIndex) -> None:
-        rows: list[ThreadRow] = []
-        count = 0
-        for path in self._logs.rglob("*.jsonl"):
-            try:
-                rows.append(ThreadRow.of(_read(path, path.stem)))
-            except (ThreadNotFound, OSError):
-                logger.warning("%s is not a thread", path)
-            if len(rows) == REBUILD_STEP:
-                index.add(rows)
-                count += len(rows)
-                logger.info("index: %d threads", count)
-                rows.clear()
-        index.add(rows)
-        index.mark_complete()
+        logger.info("the index is made from the logs; lists wait for it")
+        began = time.monotonic()
+        count = rebuild(index, self._home)
+        logger.info("index: %d threads in %.1f s", count, time.monotonic() - began)
+        self._mend(index)
 
 
-def _read(path: Path, thread_id: str, *, with_history: bool = False) -> ThreadState:
+def _holder(path: Path) -> Holder | None:
     try:
-        return load_state(path, with_history=with_history)
+        return holder_of(path)
+    except OSError:
+        return None
+
+
+@contextmanager
+def _log_failures(thread_id: str) -> Iterator[None]:
+    try:
+        yield
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None
+    except LogTooNew:
+        raise ThreadTooNew(thread_id) from None

@@ -618,6 +618,7 @@ class ThreadSession:
             )
         except OSError:
             logger.exception("the end of turn %s cannot be written", run.id)
+            self.thread.owe(*records)
             self._broken = True
         turn = self.thread.state.turns[-1]
         for entry in left:

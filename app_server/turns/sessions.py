@@ -19,7 +19,7 @@ from app_server.mcp.config import read_mcp_settings
 from app_server.threads.forking import ForkPoint
 from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
-from app_server.threads.store import ThreadExists
+from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.compaction_settings import compaction_limit, read_compact_prompt
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
@@ -51,10 +51,6 @@ class NotLoaded(Exception):
 
 class ThreadIdTaken(Exception):
     """The client chose an id under which another thread was started."""
-
-
-class ThreadArchived(Exception):
-    """The thread must be brought back before it can be loaded."""
 
 
 class Start(Enum):
@@ -103,6 +99,17 @@ class Sessions:
         if session is None:
             raise NotLoaded(thread_id)
         return session
+
+    async def writable(self, thread_id: str) -> ThreadSession:
+        """Return a loaded thread, for a request that writes to it.
+
+        Raises:
+            ThreadBusy: another process has loaded it.
+            NotLoaded: nobody has.
+        """
+        if thread_id not in self._sessions:
+            await self._ports.store.require_free(thread_id)
+        return self.get(thread_id)
 
     async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
         """Create a thread of a new id and load it; raises what `start_once` does."""

@@ -1,0 +1,243 @@
+"""The threads that Codex keeps in a home: looking, summarizing, reading. Everything here blocks.
+
+What was seen is remembered by size and time of each file, also across starts, so that only files
+that changed are read again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from app_server.threads.codex.files import CodexFile, CodexNames, find_files
+from app_server.threads.codex.items import NoItem
+from app_server.threads.codex.reading import (
+    NotACodexRollout,
+    Segment,
+    read_last_context,
+    segments_of,
+)
+from app_server.threads.codex.records import created_of, message_of, records_of
+from app_server.threads.codex.values import settings_of
+from app_server.threads.faults import LogFaults
+from app_server.threads.state import ThreadState, begin, replay
+from protocol.rollout import ArchivedChanged, ItemCompleted, NameChanged, Record, TurnStarted
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How old what lists show of Codex may be."""
+
+STEP = 200
+"""Threads that are handed over together."""
+
+
+class Seen(NamedTuple):
+    """A rollout of Codex as it was when it was last read."""
+
+    thread_id: str
+    path: str
+    size: int
+    mtime_ns: int
+    name: str | None
+
+    @classmethod
+    def of(cls, file: CodexFile, name: str | None) -> "Seen":
+        """Note what tells whether a rollout must be read again."""
+        return cls(file.thread_id, file.place, file.size, file.mtime_ns, name)
+
+
+class Shelf(Protocol):
+    """Where summaries are kept; see ThreadIndex."""
+
+    def seen(self) -> list[Seen]:
+        """Return what `put_seen` was given and not taken back."""
+
+    def put_seen(self, threads: list[tuple[ThreadState, Seen]]) -> None:
+        """Keep summaries of threads."""
+
+    def forget_seen(self, thread_ids: list[str], *, rows_too: bool) -> None:
+        """Take them back, `rows_too` with what lists show."""
+
+
+class NoCodexThread(Exception):
+    """Codex has no such thread, or its rollout cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodexSource:
+    """A thread of Codex, ready to be read."""
+
+    file: CodexFile
+    segments: list[Segment]
+    name: str | None
+
+
+class CodexThreads:
+    """What Codex has in a home, as of the last look; safe to use from any worker thread."""
+
+    def __init__(self, home: Path, is_ours: Callable[[str], bool]) -> None:
+        """`is_ours` says whether a thread has a log of ours, which then counts alone."""
+        self._home = home
+        self._names = CodexNames(home)
+        self._is_ours = is_ours
+        self._lock = threading.Lock()
+        self._files: Mapping[str, CodexFile] = {}
+        self._seen: dict[str, Seen] | None = None
+        self._shown: dict[str, Path] = {}
+        self._unreadable: set[Seen] = set()
+        self._looked_at = float("-inf")
+        self.compressed = 0
+        """Rollouts that Codex has compressed; they cannot be read here."""
+
+    def look(self, shelf: Shelf) -> None:
+        """Bring a shelf up to date, unless it was within the last LOOK_S seconds."""
+        with self._lock:
+            if time.monotonic() - self._looked_at < LOOK_S:
+                return
+            self._look(shelf)
+            self._looked_at = time.monotonic()
+
+    def _look(self, shelf: Shelf) -> None:
+        if self._seen is None:
+            self._seen = {seen.thread_id: seen for seen in shelf.seen()}
+            self._shown.update((seen.thread_id, Path(seen.path)) for seen in self._seen.values())
+        folder = find_files(self._home)
+        names = self._names.read()
+        if folder.compressed > self.compressed:
+            logger.warning("%d compressed rollouts of Codex cannot be read", folder.compressed)
+        self._files, self.compressed = folder.files, folder.compressed
+        gone = [thread_id for thread_id in self._seen if thread_id not in folder.files]
+        if gone:
+            theirs = [thread_id for thread_id in gone if not self._is_ours(thread_id)]
+            shelf.forget_seen(theirs, rows_too=True)
+            for thread_id in gone:
+                del self._seen[thread_id]
+                self._shown.pop(thread_id, None)
+        changed: list[tuple[ThreadState, Seen]] = []
+        for file in folder.files.values():
+            seen = Seen.of(file, names.get(file.thread_id))
+            if self._seen.get(file.thread_id) == seen or seen in self._unreadable:
+                continue
+            if self._is_ours(file.thread_id):
+                continue
+            state = self._summarize(file, seen)
+            if state is not None:
+                changed.append((state, seen))
+            if len(changed) == STEP:
+                self._keep(shelf, changed)
+                changed = []
+        self._keep(shelf, changed)
+
+    def _keep(self, shelf: Shelf, changed: list[tuple[ThreadState, Seen]]) -> None:
+        assert self._seen is not None
+        if changed:
+            shelf.put_seen(changed)
+            self._seen.update((seen.thread_id, seen) for _, seen in changed)
+            self._shown.update((seen.thread_id, Path(seen.path)) for _, seen in changed)
+
+    def _summarize(self, file: CodexFile, seen: Seen) -> ThreadState | None:
+        try:
+            return _summary(CodexSource(file, segments_of(file, self._files), seen.name))
+        except (NotACodexRollout, OSError) as exc:
+            logger.warning("%s is not a rollout of Codex: %s", file.path, type(exc).__name__)
+            self._unreadable.add(seen)
+            return None
+
+    def path_of(self, thread_id: str) -> Path | None:
+        """Return the rollout of a thread that was listed or read; None when it is not Codex's."""
+        return self._shown.get(thread_id)
+
+    def listed(self) -> list[Seen]:
+        """Return the threads that lists show, as of the last look."""
+        with self._lock:
+            return list((self._seen or {}).values())
+
+    def has(self, thread_id: str) -> bool:
+        """Whether Codex has a thread, looking again."""
+        try:
+            self.find(thread_id)
+        except NoCodexThread:
+            return False
+        return True
+
+    def find(self, thread_id: str) -> CodexSource:
+        """Find a thread, looking again, whenever the last look was.
+
+        Raises:
+            NoCodexThread
+        """
+        with self._lock:
+            self._files = find_files(self._home).files
+            file = self._files.get(thread_id)
+            if file is None:
+                raise NoCodexThread(thread_id)
+            try:
+                segments = segments_of(file, self._files)
+            except (NotACodexRollout, OSError) as exc:
+                raise NoCodexThread(thread_id) from exc
+            return CodexSource(file, segments, self._names.read().get(thread_id))
+
+    def read(self, thread_id: str) -> ThreadState:
+        """Read a thread as it is now.
+
+        Raises:
+            NoCodexThread, OSError
+        """
+        source = self.find(thread_id)
+        state = replay(records_of(source.segments, LogFaults()))
+        _finish(state, source)
+        self._shown[thread_id] = source.file.path
+        return state
+
+    def imported(self, thread_id: str, shelf: Shelf) -> None:
+        """Note that a thread has a log of ours from now on."""
+        with self._lock:
+            self._shown.pop(thread_id, None)
+            if self._seen is not None and self._seen.pop(thread_id, None) is not None:
+                shelf.forget_seen([thread_id], rows_too=False)
+
+
+def records_to_import(source: CodexSource, faults: LogFaults) -> Iterator[Record]:
+    """Read a thread of Codex as the records of a log of ours.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    yield from records_of(source.segments, faults)
+    at_ms = source.file.updated_at_ms
+    if source.name is not None:
+        yield NameChanged(at_ms=at_ms, name=source.name)
+    if source.file.archived:
+        yield ArchivedChanged(at_ms=at_ms, archived=True)
+
+
+def _summary(source: CodexSource) -> ThreadState:
+    """Make what lists show of a thread from the beginning and the end of its rollout."""
+    state = begin(created_of(source.segments))
+    context = read_last_context(source.file)
+    if context is not None:
+        state.settings = settings_of(context, state.settings.model_provider)
+    for segment in source.segments:
+        line = segment.head.first_user_line
+        if line is None:
+            continue
+        state.apply(TurnStarted(at_ms=line.at_ms, turn_id=""))
+        try:
+            item = message_of(line)
+        except NoItem:
+            break
+        state.apply(ItemCompleted(at_ms=line.at_ms, turn_id="", item=item))
+        break
+    _finish(state, source)
+    return state
+
+
+def _finish(state: ThreadState, source: CodexSource) -> None:
+    # When the last turn began stands nowhere near the ends of a rollout.
+    state.updated_at_ms = state.recency_at_ms = source.file.updated_at_ms
+    state.name = source.name
+    state.archived = source.file.archived

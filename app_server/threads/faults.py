@@ -1,0 +1,59 @@
+"""What is wrong with a log, in words for whoever opens it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MAX_NAMED = 5
+"""Lines that a text names; the others are counted."""
+
+
+@dataclass(slots=True)
+class LogFaults:
+    """What reading a log had to leave out. Nothing of it was removed but a torn last line."""
+
+    torn_bytes: int = 0
+    """Of a last line that a crash cut off in the middle; nobody was ever told that it is there."""
+    damaged: int = 0
+    """Lines that make no sense."""
+    newer: int = 0
+    """Lines that only a newer version understands."""
+    damaged_lines: list[int] = field(default_factory=list)
+    """The first of them, from 1."""
+    newer_lines: list[int] = field(default_factory=list)
+
+    def add_damaged(self, number: int) -> None:
+        """Count a line that makes no sense."""
+        self.damaged += 1
+        if len(self.damaged_lines) < MAX_NAMED:
+            self.damaged_lines.append(number)
+
+    def add_newer(self, number: int) -> None:
+        """Count a line of a newer version."""
+        self.newer += 1
+        if len(self.newer_lines) < MAX_NAMED:
+            self.newer_lines.append(number)
+
+    def texts(self, path: Path) -> list[str]:
+        """Say each kind of fault in a sentence."""
+        found = []
+        if self.torn_bytes:
+            found.append(
+                f"{path}: a crash tore the last line ({self.torn_bytes} bytes); it was never "
+                "acknowledged, and it is left out"
+            )
+        if self.damaged:
+            found.append(
+                f"{path}: {_lines(self.damaged, self.damaged_lines)} damaged; skipped, and kept in "
+                "the file"
+            )
+        if self.newer:
+            found.append(
+                f"{path}: {_lines(self.newer, self.newer_lines)} of a newer version; skipped, and "
+                "kept in the file"
+            )
+        return found
+
+
+def _lines(count: int, named: list[int]) -> str:
+    numbers = ", ".join(map(str, named)) + (", ..." if count > len(named) else "")
+    return f"line {numbers} is" if count == 1 else f"{count} lines ({numbers}) are"

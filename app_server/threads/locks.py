@@ -1,0 +1,190 @@
+"""The lock of a thread's only writer. Everything here blocks.
+
+The system frees a lock when its holder dies, whatever the file says: `flock` belongs to the open
+file, and no child of ours inherits that.
+Source: docs/architecture.md, "Threads on disk".
+"""
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic_core import from_json
+
+MAX_HOLDER_BYTES = 4096
+
+LOOKS_S = (0.001, 0.005, 0.02)
+"""Pauses between tries to take a lock that is held: looks last less, writers longer."""
+
+SHORT_S = 10.0
+"""For whoever replaces the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, as far as its file says; all None when it says nothing."""
+
+    pid: int | None = None
+    started_at: int | None = None
+    """Unix seconds of the start of the process."""
+    address: str | None = None
+    """Where it listens, if clients elsewhere can connect there."""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        process = "an unknown process" if self.pid is None else f"process {self.pid}"
+        return process if self.address is None else f"{process} at {self.address}"
+
+
+STARTED_AT = int(time.time())
+
+
+class LockBusy(Exception):
+    """Another process has the lock; `holder` says which, as far as it is known."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(str(holder))
+        self.holder = holder
+
+
+class WriterLock:
+    """A lock file that names its holder; the system frees it when the holder dies."""
+
+    def __init__(self, path: Path, address: str | None = None) -> None:
+        """Take the lock; `address` is where clients find this process.
+
+        Raises:
+            LockBusy: somebody has it.
+            OSError: the file cannot be made.
+        """
+        self._path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._take()
+                if self._is_current():
+                    self._write_holder(Holder(os.getpid(), STARTED_AT, address))
+                    return
+            except BaseException:
+                os.close(self._file)
+                raise
+            # The last holder removed the file between our open and our lock.
+            os.close(self._file)
+
+    def _take(self) -> None:
+        for pause_s in (*LOOKS_S, None):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if pause_s is None:
+                    found = _parse_holder(os.pread(self._file, MAX_HOLDER_BYTES, 0))
+                    raise LockBusy(found) from None
+                # Somebody may only have looked who holds it.
+                time.sleep(pause_s)
+            else:
+                return
+
+    def _is_current(self) -> bool:
+        try:
+            return self._path.stat().st_ino == os.fstat(self._file).st_ino
+        except FileNotFoundError:
+            return False
+
+    def _write_holder(self, holder: Holder) -> None:
+        members = {"pid": holder.pid, "startedAt": holder.started_at, "address": holder.address}
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps(members).encode(), 0)
+
+    def release(self) -> None:
+        """Give the lock back and remove its file."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+class SharedLock:
+    """A lock that any number of processes hold: it tells whether one is alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Take part; the file stays when everybody has gone.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def is_only_one(self) -> bool:
+        """Whether nobody else holds it; true only for as long as nobody else may come."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            # A change that is refused gives the lock up; nobody keeps it alone.
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+        return True
+
+    def release(self) -> None:
+        """Take part no more."""
+        os.close(self._file)
+
+
+@contextmanager
+def short_lock(path: Path) -> Iterator[None]:
+    """Hold a lock for a few operations on files, waiting up to SHORT_S for whoever does too.
+
+    Raises:
+        OSError: it cannot be had, which means that its holder hangs.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + SHORT_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise OSError(errno.EBUSY, "another process holds it", str(path)) from None
+                time.sleep(LOOKS_S[-1])
+        yield
+    finally:
+        os.close(file)
+
+
+def holder_of(path: Path) -> Holder | None:
+    """Say who holds a lock, without taking it for longer than a look; None when it is free.
+
+    Raises:
+        OSError: the file cannot be read; FileNotFoundError means that it is free.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _parse_holder(os.pread(file, MAX_HOLDER_BYTES, 0))
+    finally:
+        os.close(file)
+    return None
+
+
+def _parse_holder(content: bytes) -> Holder:
+    try:
+        members = from_json(content)
+    except ValueError:
+        return Holder()
+    if not isinstance(members, dict):
+        return Holder()
+    pid, started_at, address = (members.get(name) for name in ("pid", "startedAt", "address"))
+    return Holder(
+        pid if isinstance(pid, int) else None,
+        started_at if isinstance(started_at, int) else None,
+        address if isinstance(address, str) else None,
+    )
