@@ -22,10 +22,10 @@ from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.apps.account import FixedAccount
 from app_server.apps.late import LateApps
+from app_server.areas import AreaPorts, account_area, make_dispatcher
 from app_server.clock import Clock, SystemClock
 from app_server.config import ConfigError
 from app_server.extension.registry import ExtensionRegistry
-from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.app_views import AppServers
 from app_server.handlers.apps_account import AppsAccount
 from app_server.handlers.config_file import ConfigFile
@@ -33,14 +33,9 @@ from app_server.handlers.configuration import Configuration
 from app_server.handlers.lasting_approvals import LastingApprovals
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.lifecycle import LifecycleHandlers
-from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
-from app_server.handlers.mcp_reload import McpReloadHandlers
 from app_server.handlers.memory import MemoryBudget
 from app_server.handlers.memory_settings import MemorySettings, read_memory_settings
-from app_server.handlers.metadata_areas import late_metadata_routes
 from app_server.handlers.signal_news import SignalNews, settings_as_stored
-from app_server.handlers.threads import ThreadHandlers, ThreadPorts
-from app_server.handlers.turns import TurnHandlers, TurnPorts
 from app_server.host.environments import Environments
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_sdk
@@ -239,7 +234,27 @@ class AppServer:
             news.announce,
             partial(settings_as_stored, self._configuration),
         )
-        self._requests = self._make_dispatcher(sessions, environments, news, budget)
+        areas = AreaPorts(
+            self._store,
+            sessions,
+            self._hub,
+            self._clock,
+            self._configuration,
+            self._file,
+            self._extensions,
+            environments,
+            self._accounts,
+            self._plugins,
+            self._apps,
+            self._signals,
+            news,
+            budget,
+            lambda: [connection.load for connection in self._connections],
+            self._background,
+            LifecycleHandlers(self._settings.home, VERSION),
+        )
+        self._account = account_area(areas)
+        self._requests = make_dispatcher(areas, self._account)
         self._background.start_soon(sessions.run)
         self._background.start_soon(budget.run)
         try:
@@ -315,173 +330,6 @@ class AppServer:
             # The only client there will ever be has gone: nobody waits for its turns.
             self.stop()
             self.stop()
-
-    def _make_dispatcher(
-        self,
-        sessions: Sessions,
-        environments: Environments,
-        news: SignalNews,
-        memory: MemoryBudget,
-    ) -> LateDispatcher:
-        configuration = self._configuration
-        assert self._background is not None
-        self._account = self._make_account_area()
-        threads = ThreadPorts(
-            self._store, sessions, self._hub, configuration, self._clock, self._plugins
-        )
-        areas = (
-            LifecycleHandlers(self._settings.home, VERSION),
-            ThreadHandlers(threads),
-            TurnHandlers(TurnPorts(sessions, self._hub, configuration)),
-            McpHandlers(
-                McpPorts(sessions, configuration, self._extensions, environments, self._apps)
-            ),
-            McpReloadHandlers(sessions, configuration),
-            LateHandlers(
-                "app_server.handlers.oauth",
-                "OAuthHandlers",
-                ("mcpServer/oauth/login",),
-                LoginPorts(
-                    sessions,
-                    configuration,
-                    self._extensions,
-                    self._hub,
-                    self._clock,
-                    self._background,
-                    partial(_start_signed_in, sessions),
-                ),
-            ),
-            LateHandlers(
-                "app_server.handlers.environments",
-                "EnvironmentHandlers",
-                ("environment/add", "environment/info", "environment/status"),
-                environments,
-            ),
-            self._account,
-            LateHandlers(
-                "app_server.handlers.branches",
-                "BranchHandlers",
-                ("thread/delete", "thread/fork", "thread/revert"),
-                threads,
-            ),
-            LateHandlers(
-                "app_server.handlers.history",
-                "HistoryHandlers",
-                (
-                    "thread/items/list",
-                    "thread/items/read",
-                    "thread/timeline/list",
-                    "thread/turns/list",
-                ),
-                self._store,
-                sessions,
-            ),
-            LateHandlers(
-                "app_server.handlers.search",
-                "SearchHandlers",
-                ("thread/search", "thread/searchOccurrences"),
-                self._store,
-                sessions,
-            ),
-            LateHandlers(
-                "app_server.handlers.signals",
-                "SignalHandlers",
-                ("signal/deliver", "signal/list", "signal/read", "signal/recall"),
-                self._signals,
-                news,
-            ),
-            self._make_plugin_area(sessions),
-            LateHandlers(
-                "app_server.handlers.queue",
-                "QueueHandlers",
-                (
-                    "thread/queue/add",
-                    "thread/queue/delete",
-                    "thread/queue/list",
-                    "thread/queue/reorder",
-                    "thread/queue/start",
-                    "thread/queue/update",
-                ),
-                self._store,
-                sessions,
-                self._clock,
-            ),
-            LateHandlers(
-                "app_server.handlers.compaction",
-                "CompactionHandlers",
-                ("thread/compact/start",),
-                sessions,
-            ),
-            LateHandlers(
-                "app_server.handlers.diagnostics",
-                "DiagnosticsHandlers",
-                ("server/diagnostics",),
-                self._hub,
-                sessions,
-                memory,
-                lambda: [connection.load for connection in self._connections],
-            ),
-            LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
-            LateHandlers(
-                "app_server.handlers.apps",
-                "AppHandlers",
-                ("app/installed", "app/list", "app/read"),
-                sessions,
-                configuration,
-                self._hub,
-                self._background,
-                self._apps,
-            ),
-            LateHandlers(
-                "app_server.handlers.config",
-                "ConfigHandlers",
-                ("config/read", "configRequirements/read", "model/list"),
-                configuration,
-            ),
-        )
-        return LateDispatcher(
-            {method: handler for area in areas for method, handler in area.routes.items()}
-            | late_metadata_routes(threads)
-        )
-
-    def _make_plugin_area(self, sessions: Sessions) -> LateHandlers:
-        return LateHandlers(
-            "app_server.handlers.plugin_areas",
-            "PluginAreas",
-            (
-                "marketplace/add",
-                "marketplace/remove",
-                "marketplace/upgrade",
-                "plugin/install",
-                "plugin/installed",
-                "plugin/list",
-                "plugin/read",
-                "plugin/uninstall",
-            ),
-            self._plugins,
-            sessions,
-            self._configuration,
-            self._file,
-            self._hub,
-            self._background,
-            self._apps,
-        )
-
-    def _make_account_area(self) -> LateHandlers:
-        assert self._background is not None
-        return LateHandlers(
-            "app_server.handlers.account",
-            "AccountHandlers",
-            (
-                "account/login/cancel",
-                "account/login/start",
-                "account/logout",
-                "account/rateLimits/read",
-                "account/read",
-                "account/usage/read",
-            ),
-            AccountPorts(self._configuration, self._accounts, self._hub, self._background),
-        )
 
     async def _is_signed_in(self) -> bool:
         return (await self._accounts.look()).credentials is not None
@@ -582,11 +430,6 @@ class AppServer:
 
 async def _account_settings(configuration: Configuration) -> AccountSettings:
     return read_account_settings(await configuration.read())
-
-
-def _start_signed_in(sessions: Sessions, name: str) -> None:
-    for session in sessions:
-        session.servers.signed_in(name)
 
 
 def _tell_of_environment(

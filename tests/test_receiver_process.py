@@ -194,21 +194,23 @@ async def test_a_bridge_killed_twice_leaves_one_item_in_the_thread(tmp_path: Pat
 
 async def _kill_at(home: Path, server: str, router: str, *steps: Step) -> None:
     name = " then ".join(steps)
+    # A server knows a signal by its id, whichever thread it went to.
+    first, second = (f"{'-'.join(steps)}-{number}" for number in (1, 2))
     folder = home / name
     folder.mkdir()
     thread = await start_thread(server, folder)
     here = {"router": router, "server": server, "cwd": folder}
-    await post(router, signal("s1", to=name))
+    await post(router, signal(first, to=name))
     for step in steps:
         async with bridge(home, name, kill_at=step, **here) as dying:  # type: ignore[arg-type]
             assert await dying.ended() == -signals.SIGKILL
     async with bridge(home, name, **here) as texi:  # type: ignore[arg-type]
-        await post(router, signal("s2", to=name))
-        await until(lambda: states(texi.ledger) == dict.fromkeys(["s1", "s2"], "injected"))
+        await post(router, signal(second, to=name))
+        await until(lambda: states(texi.ledger) == dict.fromkeys([first, second], "injected"))
         await until(lambda: left_with_router(home, name) == [])
         await texi.initialize()
         assert (await texi.call("prism_signals_pending"))["signals"] == []
-    counts = [times_in_log(thread["path"], one) for one in ("s1", "s2")]
+    counts = [times_in_log(thread["path"], one) for one in (first, second)]
     assert (name, counts) == (name, [1, 1])
 
 

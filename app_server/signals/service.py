@@ -214,7 +214,7 @@ class Signals:
             at_ms = self._ports.clock.now_ms()
             record = SignalRecalled(at_ms=at_ms, source=entry.source, id=entry.id)
             await self._ports.store.change(entry.thread_id, record)
-        elif not await session.withdraw(entry.source, entry.id):
+        elif not await session.outside.withdraw(entry.source, entry.id):
             raise NotRecallable(entry.stage)
 
     # What the work with threads says.
@@ -299,7 +299,7 @@ class Signals:
             await self._entries.fail(thread_id, "threadArchived", text, effects)
         else:
             with anyio.CancelScope(shield=True):
-                reception = await session.receive([_outside(entry) for entry in waiting])
+                reception = await session.outside.receive([_outside(entry) for entry in waiting])
                 effects.append(reception.begin)
                 await self._entries.follow(session.thread.state, effects)
 

@@ -31,7 +31,7 @@ from app_server.turns.engine import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.goals import GoalKeeper
 from app_server.turns.model import Model, ModelFailure
 from app_server.turns.named_inputs import name_records, turn_that_took
-from app_server.turns.outside import OutsideMessage, Reception, without_own_turn
+from app_server.turns.outside import OutsideInput
 from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.prompt import STOPPED_BY_REVIEWER, message
 from app_server.turns.recorder import TurnRecorder
@@ -57,7 +57,6 @@ from protocol.rollout import (
     InputTaken,
     Record,
     Settings,
-    SignalRecalled,
     SubmissionQueued,
     TurnsReverted,
     TurnStarted,
@@ -154,6 +153,7 @@ class ThreadSession:
         self._beginning = anyio.Lock()
         """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
         self.compaction = CompactionStart(self)
+        self.outside = OutsideInput(self, thread, ports.clock)
         self.queue = ThreadQueue(self, thread, self.announcer, ports.requirements)
         self._run: TurnRun | None = None
         self._closed = False
@@ -187,6 +187,11 @@ class ThreadSession:
     def active_turn_id(self) -> str | None:
         """The running turn, if there is one."""
         return None if self._run is None else self._run.id
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a model is being asked at this moment."""
+        return self._run is not None and self._run.is_asking
 
     def _tell_status(self) -> None:
         self.announcer.status(self.status)
@@ -401,74 +406,6 @@ class ThreadSession:
                 # The model may be in the middle of an answer: behind it, not inside it.
                 record = InputQueued(at_ms=at_ms, input_id=self._clock.new_id(), items=list(items))
             await self.thread.append(record)
-
-    async def receive(self, messages: Sequence[OutsideMessage]) -> Reception:
-        """Take in messages from outside, as far as that is possible now.
-
-        An idle thread takes all, and begins one turn if any of them wakes. A running turn takes
-        those that need no turn of their own, but never one ahead of another of its sender. When
-        this returns, what was taken is on disk.
-
-        Raises:
-            SessionClosed: nothing was taken.
-            OSError: the disk refused; nothing was taken.
-        """
-        async with self._beginning, self._accepting:
-            self._require_open()
-            if self._run is not None:
-                return await self._receive_in_turn(messages)
-            items = [message.item for message in messages]
-            if not any(message.wakes for message in messages):
-                marks = [message.mark for message in messages]
-                record = HistoryAppended(at_ms=self._clock.now_ms(), items=items, signals=marks)
-                await self.thread.append(record)
-                return Reception(messages)
-            if self._draining:
-                raise SessionClosed
-            woken = TurnInput(
-                (),
-                items,
-                signals=[
-                    message.mark.model_copy(update={"woke": message.wakes}) for message in messages
-                ],
-            )
-            turn_id, begin = await self.accept(woken, self.thread.state.settings, TurnOptions())
-            return Reception(messages, turn_id, begin)
-
-    async def _receive_in_turn(self, messages: Sequence[OutsideMessage]) -> Reception:
-        taken = without_own_turn(messages)
-        at_ms = self._clock.now_ms()
-        await self.thread.append(
-            *(
-                InputQueued(
-                    at_ms=at_ms,
-                    input_id=message.mark.item_id,
-                    items=[message.item],
-                    signal=message.mark,
-                    steers=message.steers or None,
-                )
-                for message in taken
-            )
-        )
-        return Reception(taken)
-
-    async def withdraw(self, source: str, signal_id: str) -> bool:
-        """Take a signal back; False when a model has seen it, or is being asked with it.
-
-        Raises:
-            SessionClosed
-            OSError: the disk refused; the signal is still there.
-        """
-        async with self._accepting:
-            self._require_open()
-            place = self.thread.state.signals.find((source, signal_id))
-            if place is None or place.stage not in ("queued", "visible"):
-                return False
-            if place.stage == "visible" and self._run is not None and self._run.is_asking:
-                return False
-            at_ms = self._clock.now_ms()
-            await self.thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
-            return True
 
     def require_active(self, turn_id: str) -> TurnRun:
         """Return the running turn if it is the one that is meant; "" means any.

@@ -1,0 +1,249 @@
+"""Which handlers serve which methods: the table of areas, joined with what they work with.
+
+Most areas are imported with their first request; the table names them and imports none.
+Source: docs/architecture.md, "Life of a process".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import anyio.abc
+
+from app_server.accounts.accounts import Accounts
+from app_server.clock import Clock
+from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.account_ports import AccountPorts
+from app_server.handlers.app_views import AppServers
+from app_server.handlers.config_file import ConfigFile
+from app_server.handlers.configuration import Configuration
+from app_server.handlers.late import LateHandlers
+from app_server.handlers.lifecycle import LifecycleHandlers
+from app_server.handlers.mcp import LoginPorts, McpHandlers, McpPorts
+from app_server.handlers.mcp_reload import McpReloadHandlers
+from app_server.handlers.memory import MemoryBudget
+from app_server.handlers.metadata_areas import late_metadata_routes
+from app_server.handlers.signal_news import SignalNews
+from app_server.handlers.threads import ThreadHandlers, ThreadPorts
+from app_server.handlers.turns import TurnHandlers, TurnPorts
+from app_server.host.environments import Environments
+from app_server.plugins.contributor import Plugins
+from app_server.rpc.context import Handler
+from app_server.rpc.hub import Hub
+from app_server.rpc.late_dispatch import LateDispatcher
+from app_server.signals.late import LateSignals
+from app_server.threads.store import ThreadStore
+from app_server.turns.sessions import Sessions
+
+
+class Area(Protocol):
+    """Handlers of some methods."""
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class AreaPorts:
+    """What the areas of one server work with."""
+
+    store: ThreadStore
+    sessions: Sessions
+    hub: Hub
+    clock: Clock
+    configuration: Configuration
+    file: ConfigFile
+    extensions: ExtensionRegistry
+    environments: Environments
+    accounts: Accounts
+    plugins: Plugins
+    apps: AppServers | None
+    signals: LateSignals
+    news: SignalNews
+    memory: MemoryBudget
+    loads: Callable[[], Sequence[Any]]
+    """How much waits on each connection."""
+    tasks: anyio.abc.TaskGroup
+    lifecycle: LifecycleHandlers
+
+
+def account_area(ports: AreaPorts) -> LateHandlers:
+    """Return account/*, which is loaded after the start too."""
+    return LateHandlers(
+        "app_server.handlers.account",
+        "AccountHandlers",
+        (
+            "account/login/cancel",
+            "account/login/start",
+            "account/logout",
+            "account/rateLimits/read",
+            "account/read",
+            "account/usage/read",
+        ),
+        AccountPorts(ports.configuration, ports.accounts, ports.hub, ports.tasks),
+    )
+
+
+def make_dispatcher(ports: AreaPorts, account: LateHandlers) -> LateDispatcher:
+    """Join every area with what it works with."""
+    threads = ThreadPorts(
+        ports.store, ports.sessions, ports.hub, ports.configuration, ports.clock, ports.plugins
+    )
+    areas: Sequence[Area] = (
+        ports.lifecycle,
+        ThreadHandlers(threads),
+        TurnHandlers(TurnPorts(ports.sessions, ports.hub, ports.configuration)),
+        McpHandlers(
+            McpPorts(
+                ports.sessions,
+                ports.configuration,
+                ports.extensions,
+                ports.environments,
+                ports.apps,
+            )
+        ),
+        McpReloadHandlers(ports.sessions, ports.configuration),
+        account,
+        *_thread_areas(ports, threads),
+        *_other_areas(ports),
+    )
+    routes = {method: handler for area in areas for method, handler in area.routes.items()}
+    return LateDispatcher(routes | late_metadata_routes(threads))
+
+
+def _thread_areas(ports: AreaPorts, threads: ThreadPorts) -> list[LateHandlers]:
+    store, sessions = ports.store, ports.sessions
+    return [
+        LateHandlers(
+            "app_server.handlers.branches",
+            "BranchHandlers",
+            ("thread/delete", "thread/fork", "thread/revert"),
+            threads,
+        ),
+        LateHandlers(
+            "app_server.handlers.history",
+            "HistoryHandlers",
+            (
+                "thread/items/list",
+                "thread/items/read",
+                "thread/timeline/list",
+                "thread/turns/list",
+            ),
+            store,
+            sessions,
+        ),
+        LateHandlers(
+            "app_server.handlers.search",
+            "SearchHandlers",
+            ("thread/search", "thread/searchOccurrences"),
+            store,
+            sessions,
+        ),
+        LateHandlers(
+            "app_server.handlers.queue",
+            "QueueHandlers",
+            (
+                "thread/queue/add",
+                "thread/queue/delete",
+                "thread/queue/list",
+                "thread/queue/reorder",
+                "thread/queue/start",
+                "thread/queue/update",
+            ),
+            store,
+            sessions,
+            ports.clock,
+        ),
+        LateHandlers(
+            "app_server.handlers.compaction",
+            "CompactionHandlers",
+            ("thread/compact/start",),
+            sessions,
+        ),
+        LateHandlers(
+            "app_server.handlers.signals",
+            "SignalHandlers",
+            ("signal/deliver", "signal/list", "signal/read", "signal/recall"),
+            ports.signals,
+            ports.news,
+        ),
+    ]
+
+
+def _other_areas(ports: AreaPorts) -> list[LateHandlers]:
+    return [
+        LateHandlers(
+            "app_server.handlers.oauth",
+            "OAuthHandlers",
+            ("mcpServer/oauth/login",),
+            LoginPorts(
+                ports.sessions,
+                ports.configuration,
+                ports.extensions,
+                ports.hub,
+                ports.clock,
+                ports.tasks,
+                partial(_start_signed_in, ports.sessions),
+            ),
+        ),
+        LateHandlers(
+            "app_server.handlers.environments",
+            "EnvironmentHandlers",
+            ("environment/add", "environment/info", "environment/status"),
+            ports.environments,
+        ),
+        LateHandlers(
+            "app_server.handlers.plugin_areas",
+            "PluginAreas",
+            (
+                "marketplace/add",
+                "marketplace/remove",
+                "marketplace/upgrade",
+                "plugin/install",
+                "plugin/installed",
+                "plugin/list",
+                "plugin/read",
+                "plugin/uninstall",
+            ),
+            ports.plugins,
+            ports.sessions,
+            ports.configuration,
+            ports.file,
+            ports.hub,
+            ports.tasks,
+            ports.apps,
+        ),
+        LateHandlers(
+            "app_server.handlers.diagnostics",
+            "DiagnosticsHandlers",
+            ("server/diagnostics",),
+            ports.hub,
+            ports.sessions,
+            ports.memory,
+            ports.loads,
+        ),
+        LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
+        LateHandlers(
+            "app_server.handlers.apps",
+            "AppHandlers",
+            ("app/installed", "app/list", "app/read"),
+            ports.sessions,
+            ports.configuration,
+            ports.hub,
+            ports.tasks,
+            ports.apps,
+        ),
+        LateHandlers(
+            "app_server.handlers.config",
+            "ConfigHandlers",
+            ("config/read", "configRequirements/read", "model/list"),
+            ports.configuration,
+        ),
+    ]
+
+
+def _start_signed_in(sessions: Sessions, name: str) -> None:
+    for session in sessions:
+        session.servers.signed_in(name)
