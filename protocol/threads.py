@@ -825,6 +825,8 @@ class ThreadUnsubscribeParams(WireModel):
     """Stop hearing of a thread on this connection."""
 
     thread_id: str
+    unload: bool | None = experimental(extension=True)
+    """True lets go of the thread at once, if nobody else listens and nothing runs."""
 
 
 ThreadUnsubscribeStatus = TypeAliasType(
@@ -837,6 +839,8 @@ class ThreadUnsubscribeResponse(WireModel):
     """What there was to leave."""
 
     status: ThreadUnsubscribeStatus
+    unloaded: bool | None = experimental(absent=True, extension=True)
+    """Whether the thread is out of memory, and another process may write it; if that was asked."""
 
 
 class ServerRequestResolvedNotification(WireModel):

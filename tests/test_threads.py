@@ -66,7 +66,7 @@ from protocol.threads import (
     TurnThreadUnreadPosition,
 )
 from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
-from tests.harness import Gate, approvals_in, claim, serve
+from tests.harness import Gate, ScriptedModel, approvals_in, claim, says, serve
 from tests.no_processes import NoProcesses
 
 CLOCK = SystemClock()
@@ -845,6 +845,41 @@ async def test_a_client_that_unsubscribed_hears_no_more(tmp_path: Path) -> None:
         await other.call("thread/name/set", {**here, "name": "end"})
         heard = [message["method"] for message in await client.until("thread/name/updated")]
         assert heard == ["thread/status/changed", "thread/status/changed", "thread/name/updated"]
+
+
+@claim("threads:unload-asked")
+async def test_a_thread_is_let_go_when_its_last_client_asks(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hello")
+        asks = {"threadId": thread_id, "unload": True}
+        lock = tmp_path / "locks" / f"{thread_id}.lock"
+        await other.call("thread/resume", {"threadId": thread_id})
+        answer = await client.call("thread/unsubscribe", asks)
+        assert (answer, lock.exists()) == ({"status": "unsubscribed", "unloaded": False}, True)
+        answer = await other.call("thread/unsubscribe", asks)
+        assert (answer, lock.exists()) == ({"status": "unsubscribed", "unloaded": True}, False)
+        closed = await client.wait_for("thread/closed")
+        assert closed["params"] == {"threadId": thread_id}
+        answer = await other.call("thread/unsubscribe", asks)
+        assert answer == {"status": "notLoaded", "unloaded": True}
+
+
+@claim("threads:unload-asked")
+async def test_a_thread_is_not_let_go_while_a_turn_runs(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel()
+    model.scripts = [[gate, *says("done")]]
+    async with serve(tmp_path, model=model) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        await client.call("turn/start", params)
+        await gate.wait_until_reached()
+        asks = {"threadId": thread_id, "unload": True}
+        answer = await client.call("thread/unsubscribe", asks)
+        assert answer == {"status": "unsubscribed", "unloaded": False}
+        gate.opened.set()
+        await client.call("thread/resume", {"threadId": thread_id})
 
 
 @claim("threads:name")

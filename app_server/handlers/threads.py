@@ -377,11 +377,19 @@ class ThreadHandlers:
     async def unsubscribe(
         self, context: RequestContext, params: ThreadUnsubscribeParams
     ) -> ThreadUnsubscribeResponse:
-        """Stop hearing of a thread."""
+        """Stop hearing of a thread, and let go of it if that is asked and nobody needs it."""
         if self._sessions.find(params.thread_id) is None:
-            return ThreadUnsubscribeResponse(status="notLoaded")
+            return ThreadUnsubscribeResponse(
+                status="notLoaded", unloaded=True if params.unload else None
+            )
         listened = self._hub.unsubscribe(context.connection_id, params.thread_id)
-        return ThreadUnsubscribeResponse(status="unsubscribed" if listened else "notSubscribed")
+        unloaded = None
+        if params.unload:
+            await self._sessions.unload_quiet(params.thread_id)
+            unloaded = self._sessions.find(params.thread_id) is None
+        return ThreadUnsubscribeResponse(
+            status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded
+        )
 
     async def set_name(
         self, context: RequestContext, params: ThreadSetNameParams

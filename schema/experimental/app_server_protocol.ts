@@ -7271,11 +7271,15 @@ export type ThreadUnreadPosition = {
 /** Stop hearing of a thread on this connection. */
 export type ThreadUnsubscribeParams = {
   threadId: string;
+  /** True lets go of the thread at once, if nobody else listens and nothing runs. */
+  unload?: boolean | null;
 };
 
 /** What there was to leave. */
 export type ThreadUnsubscribeResponse = {
   status: ThreadUnsubscribeStatus;
+  /** Whether the thread is out of memory, and another process may write it; if that was asked. */
+  unloaded?: boolean | null;
 };
 
 /** What became of the caller's subscription. */
