@@ -85,6 +85,8 @@ async def test_torn_damaged_and_newer_logs_are_named(tmp_path: Path) -> None:
     folder.mkdir()
     left = path.with_suffix(".importing")
     left.touch()
+    fork = path.with_suffix(".part")
+    fork.touch()
     before = everything(tmp_path)
     logs = by_name(examine(tmp_path, quiet))["logs"]
     assert logs.status == "warning"
@@ -98,6 +100,7 @@ async def test_torn_damaged_and_newer_logs_are_named(tmp_path: Path) -> None:
         f"{stray} does not begin as the log of a thread",
         f"{stray}: line 1 is damaged; skipped, and kept in the file",
         f"{left} is left of an import that was cut off",
+        f"{fork} is left of a fork that was cut off",
     ]
     assert everything(tmp_path) == before
 

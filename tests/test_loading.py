@@ -124,6 +124,24 @@ async def test_what_is_owed_is_written_before_anything_else(
     await store.aclose()
 
 
+def test_a_history_index_that_another_process_makes_is_made_together(tmp_path: Path) -> None:
+    path = log(tmp_path / "log", created(), *turn(0, "a"))
+    first = HistoryIndex(tmp_path / "history")
+    first.catch_up([(THREAD, path)])
+    second = HistoryIndex(tmp_path / "history")
+    assert (first.is_new, second.is_new) == (True, True)
+    write(path, *turn(1, "b"))
+    second.catch_up([(THREAD, path)])
+    second.mark_complete()
+    key = first.facts(THREAD, path).key
+    found = first.turns(key, below=None, above=None, limit=5)
+    assert [outline.id for outline in found] == ["t1", "t0"]
+    third = HistoryIndex(tmp_path / "history")
+    assert not third.is_new
+    for index in (first, second, third):
+        index.close()
+
+
 async def test_a_history_that_cannot_be_written_is_told_later_what_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,8 @@ def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogChe
             check.add("warning", text)
     for left in sorted((home / "threads").rglob("*.importing")):
         check.add("warning", f"{left} is left of an import that was cut off")
+    for left in sorted((home / "threads").rglob("*.part")):
+        check.add("warning", f"{left} is left of a fork that was cut off")
     seconds = max(time.monotonic() - began, 1e-9)
     check.message = (
         f"{len(checks)} logs, {_size(read_bytes)}, read at {_size(round(read_bytes / seconds))}/s"

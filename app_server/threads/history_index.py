@@ -22,6 +22,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.threads.index import index_failures
 from app_server.threads.lines import LogLine, scan_lines
+from app_server.threads.locks import short_lock
 from app_server.threads.outline import ItemKind, ItemPlace, Outliner, TurnOutline
 from app_server.threads.reverts import Dropped, dropped_in
 from app_server.threads.spoken import spoken_text
@@ -81,7 +82,8 @@ class HistoryIndex:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
         self._lock = threading.Lock()
-        with index_failures(path):
+        # Nobody replaces the file while somebody else looks what it is.
+        with index_failures(path), short_lock(path.with_name(f"{path.name}.lock")):
             self._database, self.is_new = _open(path)
 
     def close(self) -> None:
@@ -185,8 +187,9 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
     try:
         database = _connect(path)
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == SCHEMA_VERSION:
-            return database, False
+        # Less than 0 while it is made, which several processes may do at once.
+        if abs(version) == SCHEMA_VERSION:
+            return database, version < 0
         database.close()
     except sqlite3.OperationalError:
         # Locked, full or read-only: nothing is wrong with what is in it.
@@ -196,7 +199,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     database = _connect(path)
-    database.executescript(_SCHEMA)
+    database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {-SCHEMA_VERSION}; COMMIT;")
     return database, True
 
 
