@@ -122,7 +122,9 @@ class FakeApps:
     def account(self) -> Account | None:
         return self.accounts.pop(0) if self.accounts else self.signed_in
 
-    def plugin_names(self, config: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    def plugin_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
         return self.plugins
 
     def current_snapshot(self, config: Mapping[str, Any]) -> AppsSnapshot | None:

@@ -1,6 +1,7 @@
 """Apps that plugins declare: whose tools they are said to be, and what is left to sign in to."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,32 @@ async def test_an_installed_plugin_names_the_apps_that_are_not_linked_and_offers
         f"{LINK}/linear/linear",
         ["desk"],
     ]
+
+
+class OfThreads(FakeApps):
+    """Apps of which threads have a plugin of their own."""
+
+    def plugin_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        return {"drive": ["desk"] if thread_id is None else ["desk", f"of {thread_id}"]}
+
+
+async def test_lists_for_a_thread_name_the_plugins_that_were_chosen_for_it(tmp_path: Path) -> None:
+    listed = [AppInfo(id="drive", name="My Drive")]
+    apps = OfThreads(
+        fresh=Snapshot(connectors("Gmail")),
+        backend=FakeBackend(KnownDirectory(listed, is_fresh=True), listed),
+    )
+    async with serve(tmp_path, apps=apps) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        for params, names in (
+            ({}, ["desk"]),
+            ({"threadId": thread_id}, ["desk", f"of {thread_id}"]),
+        ):
+            found = await client.call("app/list", params)
+            shown = {app["id"]: app["pluginDisplayNames"] for app in found["data"]}
+            assert shown["drive"] == names
 
 
 @claim("apps:plugin-sign-in")

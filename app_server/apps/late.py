@@ -141,9 +141,11 @@ class LateApps:
         account: Account | None = module.account_of(self._auth)
         return account
 
-    def plugin_names(self, config: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    def plugin_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
         """Return the plugins in force that declare a connector, by its id."""
-        return self._plugins.app_names(config)
+        return self._plugins.app_names(config, thread_id)
 
     def current_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
         """Return what is published now; never waits."""

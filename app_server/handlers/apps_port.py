@@ -65,8 +65,10 @@ class AppsPort(AppServers, Protocol):
     def account(self) -> Account | None:
         """Return the account that is signed in; None unless it is one of ChatGPT."""
 
-    def plugin_names(self, config: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-        """Return the plugins that declare a connector, by its id."""
+    def plugin_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the plugins that declare a connector, by its id; a thread may have some more."""
 
     def current_snapshot(self, config: Mapping[str, Any]) -> AppsSnapshot | None:
         """Return what is published for these settings and this account; never waits."""

@@ -61,7 +61,8 @@ async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> 
         backend = Backend(apps.base_url or settings.base_url, account, settings.sku)
         if not await apps.backend.workspace_allows(backend):
             backend = None
-    return AppTerms(config.document, policy, apps.plugin_names(config.document), backend)
+    names = apps.plugin_names(config.document, thread_id)
+    return AppTerms(config.document, policy, names, backend)
 
 
 def _of_thread(ports: AppPorts, thread_id: str, config: Config) -> Config:
