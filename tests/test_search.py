@@ -137,6 +137,33 @@ def test_any_part_of_what_was_said_is_found_however_often_it_was_said(
     assert shelf.ids("question 1the") == shelf.ids("1\x1ethe") == []
 
 
+@claim("search:parts")
+@pytest.mark.parametrize("first", [0, 1, 400])
+@pytest.mark.parametrize("trigrams", [0, 2, 300])
+def test_terms_too_short_for_trigrams_are_found_wherever_they_stand(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, first: int, trigrams: int
+) -> None:
+    monkeypatch.setattr("app_server.threads.search.FIRST_THREADS", first)
+    monkeypatch.setattr("app_server.threads.search.MAX_TRIGRAMS", trigrams)
+    texts = {
+        "a": "Xyz stands first",
+        "b": "in the mxydle",
+        "c": "at the end xY",
+        "d": "x",
+        "e": "İy",
+    }
+    for number, (name, text) in enumerate(texts.items(), start=1):
+        shelf.put(name, number, *turn(number, text, "no"))
+    assert shelf.ids("xy") == shelf.ids("XY") == ["c", "b", "a"]
+    assert shelf.ids("x") == ["d", "c", "b", "a"]
+    assert shelf.ids("x", ascending=True) == ["a", "b", "c", "d"]
+    assert (shelf.ids("qq"), shelf.ids("yx"), shelf.ids('"x'), shelf.ids("x*")) == ([], [], [], [])
+    assert shelf.ids("İ") == ["e"]
+    # A page that grew is still found at its end.
+    shelf.put("a", 1, *turn(9, "later xy", "no"))
+    assert shelf.ids("r xy"[-2:]) == ["c", "b", "a"]
+
+
 @claim("search:order")
 def test_what_is_found_is_ordered_filtered_and_paged_like_lists(shelf: Shelf) -> None:
     for number, name in enumerate("abcd", start=1):

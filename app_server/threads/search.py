@@ -3,7 +3,8 @@
 Reads two copies of the logs at once: the texts of the history index, and the rows of the index of
 threads. A term of few hits is looked up and its threads are sorted. For others threads are walked
 in their order until the page is full: past the hits of a term that has some, and looking into each
-thread for one that is everywhere or too short for trigrams.
+thread for one that is everywhere. A term that is too short for trigrams is looked for in the first
+threads, and then by the trigrams that it begins.
 Source: docs/wire.md, "History and search".
 """
 
@@ -24,6 +25,10 @@ FEW_HITS = 400
 """Pages of text up to which hits are looked up and sorted."""
 SOME_HITS = 10_000
 """Pages of text up to which all hits are collected before threads are walked."""
+FIRST_THREADS = 400
+"""Threads that are looked into for a term that is too short for trigrams, before all others."""
+MAX_TRIGRAMS = 300
+"""Trigrams that such a term may begin; one that begins more is everywhere."""
 _TRIGRAM = 3
 
 _PAGES = f"rowid BETWEEN l.key * {SLOTS} AND l.key * {SLOTS} + {SLOTS - 1}"
@@ -43,6 +48,16 @@ FROM listed.threads AS t
 CROSS JOIN logs AS l ON l.thread_id = t.id
 WHERE {where} AND {found}
 ORDER BY t.{sort} {order}, t.id {order} LIMIT :limit
+"""
+_AMONG_FIRST = f"""
+SELECT t.id, t.{{sort}}, l.key
+FROM (
+    SELECT * FROM listed.threads AS t WHERE {{where}}
+    ORDER BY t.{{sort}} {{order}}, t.id {{order}} LIMIT :first
+) AS t
+CROSS JOIN logs AS l ON l.thread_id = t.id
+WHERE {_IN_TEXT}
+ORDER BY t.{{sort}} {{order}}, t.id {{order}} LIMIT :limit
 """
 
 
@@ -91,6 +106,9 @@ class ThreadSearch:
             self._database = sqlite3.connect(history, check_same_thread=False, timeout=10.0)
             self._database.execute("ATTACH DATABASE ? AS listed", (str(threads),))
             self._database.create_function("holds", 2, _holds, deterministic=True)
+            self._database.execute(
+                "CREATE VIRTUAL TABLE temp.trigrams USING fts5vocab('main', 'texts', 'row')"
+            )
 
     def close(self) -> None:
         """Close the files."""
@@ -111,9 +129,8 @@ class ThreadSearch:
             return self._page(query, term)
 
     def _page(self, query: SearchQuery, term: str) -> SearchPage:
-        statement, values = self._statement(query, term)
         with self._lock:
-            found = self._database.execute(statement, values).fetchall()
+            found = self._found(query, term)
             shown = [
                 Found(thread_id, self._snippet(key, term))
                 for thread_id, _, key in found[: query.limit]
@@ -125,11 +142,12 @@ class ThreadSearch:
             backwards_cursor=_cursor(query, found[0]) if found else None,
         )
 
-    def _statement(self, query: SearchQuery, term: str) -> tuple[str, dict[str, Any]]:
+    def _found(self, query: SearchQuery, term: str) -> list[tuple[str, int, int]]:
         values: dict[str, Any] = {
-            "match": '"' + query.term.replace('"', '""') + '"',
+            "match": _quoted(query.term),
             "term": term,
             "limit": query.limit + 1,
+            "first": FIRST_THREADS,
         }
         shape = {
             "sort": query.sort_key,
@@ -137,21 +155,42 @@ class ThreadSearch:
             "where": _conditions(query, values),
         }
         if len(query.term) < _TRIGRAM:
-            return _BY_WALK.format(found=_IN_TEXT, **shape), values
+            found = self._rows(_AMONG_FIRST.format(**shape), values)
+            if len(found) > query.limit:
+                return found
+            trigrams = self._trigrams(query.term)
+            if trigrams is None:
+                return self._rows(_BY_WALK.format(found=_IN_TEXT, **shape), values)
+            if not trigrams:
+                return []
+            values["match"] = " OR ".join(map(_quoted, trigrams))
         hits = self._hits(values)
         if hits > FEW_HITS:
-            found = _IN_THREAD if hits > SOME_HITS else _AMONG_HITS
-            return _BY_WALK.format(found=found, **shape), values
-        return _BY_HITS.format(**shape), values
+            where = _IN_THREAD if hits > SOME_HITS else _AMONG_HITS
+            return self._rows(_BY_WALK.format(found=where, **shape), values)
+        return self._rows(_BY_HITS.format(**shape), values)
+
+    def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[str, int, int]]:
+        return self._database.execute(statement, values).fetchall()
+
+    def _trigrams(self, term: str) -> list[str] | None:
+        """Return the trigrams in any text that a short term begins; None if they do not say it."""
+        low = term.lower()
+        if len(low) != len(term) or low != term.casefold():
+            return None
+        found = self._database.execute(
+            f"SELECT term FROM temp.trigrams WHERE term >= ? AND term < ? LIMIT {MAX_TRIGRAMS + 1}",
+            (low, low + "\U0010ffff"),
+        ).fetchall()
+        return None if len(found) > MAX_TRIGRAMS else [trigram for (trigram,) in found]
 
     def _hits(self, values: dict[str, Any]) -> int:
         """Count pages of text that match, up to where it makes no difference."""
-        with self._lock:
-            (hits,) = self._database.execute(
-                "SELECT count(*) FROM "
-                f"(SELECT 1 FROM texts WHERE texts MATCH :match LIMIT {SOME_HITS + 1})",
-                values,
-            ).fetchone()
+        (hits,) = self._database.execute(
+            "SELECT count(*) FROM "
+            f"(SELECT 1 FROM texts WHERE texts MATCH :match LIMIT {SOME_HITS + 1})",
+            values,
+        ).fetchone()
         return int(hits)
 
     def _snippet(self, key: int, term: str) -> str:
@@ -178,6 +217,10 @@ def _conditions(query: SearchQuery, values: dict[str, Any]) -> str:
         sign = ">" if query.ascending else "<"
         where.append(f"(t.{query.sort_key}, t.id) {sign} (:at_ms, :thread_id)")
     return " AND ".join(where)
+
+
+def _quoted(term: str) -> str:
+    return '"' + term.replace('"', '""') + '"'
 
 
 def _holds(text: str, term: str) -> bool:

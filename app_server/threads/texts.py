@@ -14,6 +14,8 @@ SLOTS = 64
 """Row ids that each thread has for its pages."""
 BETWEEN = "\x1e"
 """Stands between messages, so that nothing is found across two of them."""
+END = BETWEEN * 2
+"""Behind the last message of a page: so every place in a text begins a trigram."""
 
 TEXT_SCHEMA = """
 CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = 'trigram');
@@ -69,7 +71,8 @@ class TextPages:
         found = self._database.execute(
             "SELECT text FROM texts WHERE rowid = ?", (self._row_id(row[0]),)
         )
-        (self._text,) = found.fetchone()
+        (text,) = found.fetchone()
+        self._text = text.removesuffix(END)
         self._stored = True
 
     def _begin(self, page: int) -> None:
@@ -85,7 +88,7 @@ class TextPages:
             statement = "UPDATE texts SET text = ?2 WHERE rowid = ?1"
         else:
             statement = "INSERT INTO texts (rowid, text) VALUES (?1, ?2)"
-        self._database.execute(statement, (self._row_id(self._last), self._text))
+        self._database.execute(statement, (self._row_id(self._last), self._text + END))
         self._stored = True
 
     def _row_id(self, page: int) -> int:
