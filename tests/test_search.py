@@ -161,7 +161,7 @@ def test_terms_too_short_for_trigrams_are_found_wherever_they_stand(
     assert shelf.ids("İ") == ["e"]
     # A page that grew is still found at its end.
     shelf.put("a", 1, *turn(9, "later xy", "no"))
-    assert shelf.ids("r xy"[-2:]) == ["c", "b", "a"]
+    assert shelf.ids("xy") == ["c", "b", "a"]
 
 
 @claim("search:order")
