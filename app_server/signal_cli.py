@@ -20,6 +20,7 @@ DEFAULT_URL = "ws://127.0.0.1:4500"
 URL_VARIABLE = "APP_SERVER_URL"
 SOURCE = "app-server signal"
 ENDS = ("answered", "expired", "recalled", "failed")
+STAGES = ("accepted", "inHistory", "seen", *ENDS)
 RETRIES = 5
 """Tries of a delivery whose answer got lost, or that the server put off; it is safe to repeat."""
 RETRY_S = 0.5
@@ -140,9 +141,10 @@ async def _follow(client: Client, receipt: JsonObject) -> JsonObject:
 
     while receipt["stage"] not in ENDS:
         told = await client.wait_for("signal/updated", is_ours, timeout_s=float("inf"))
-        if told["receipt"]["stage"] != receipt["stage"]:
-            _print(told["receipt"])
-        receipt = told["receipt"]
+        # What had happened before the answer is told after it too.
+        if STAGES.index(told["receipt"]["stage"]) > STAGES.index(receipt["stage"]):
+            receipt = told["receipt"]
+            _print(receipt)
     return receipt
 
 

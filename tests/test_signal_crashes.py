@@ -48,7 +48,7 @@ async def test_the_command_line_sends_follows_lists_and_recalls(tmp_path: Path) 
             *url, "send", "--cwd", str(here), *question, "--wake", "--wait", "--id", "q1", "hello?"
         )
         stages = [line.split()[1] for line in lines]
-        assert (status, stages[0], stages[-1]) == (0, "inHistory", "answered")
+        assert (status, stages) == (0, ["inHistory", "seen", "answered"])
         assert "> hello?" in served.model.inputs()[-1][1]
         status, again, _ = await command(
             *url, "send", "--cwd", str(here), *question, "--wake", "--id", "q1", "hello?"
