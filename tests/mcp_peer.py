@@ -3,7 +3,8 @@
 Arguments: `hang` never answers initialize; `die` ends at once; `unless FILE` ends at once if there
 is such a file; `frail` ends when asked for resources; `garbage` prints nonsense first; `flood`
 writes a lot to stderr; `deaf` reads nothing after its tools were listed; `big` adds a tool with a
-huge result; `paged` lists its tools a page each; `log FILE` writes down what it reads.
+huge result; `ui` adds tools for user interfaces; `paged` lists its tools a page each; `log FILE`
+writes down what it reads.
 
 Two tools are not listed: `whoami` gives the process and a variable, `wait` stands between two pipes
 with names.
@@ -41,6 +42,17 @@ TOOLS = [
     tool("request", "Ask the client and give back its answer.", annotations=HARMLESS),
     tool("meet", "Wait for another call."),
     tool("meet_writing", "Wait for another call.", annotations=None),
+]
+
+UI_TOOLS = [
+    tool(f"for_{name}", _meta={"ui": {"visibility": visibility}})
+    for name, visibility in {
+        "app": ["app"],
+        "nobody": [],
+        "both": ["app", "model"],
+        "model": ["model"],
+        "nonsense": "app",
+    }.items()
 ]
 
 asked: dict[object, object] = {}
@@ -118,6 +130,7 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object]:
         return {"result": result}
     if method == "tools/list":
         tools = TOOLS + ([tool("huge")] if "big" in sys.argv else [])
+        tools = tools + (UI_TOOLS if "ui" in sys.argv else [])
         if "paged" not in sys.argv:
             return {"result": {"tools": tools, "_meta": {"list": 1}}}
         page = int(str(params.get("cursor", 0)))

@@ -230,6 +230,33 @@ async def test_a_disabled_bundle_takes_all_servers_away_and_asks_nobody(tmp_path
         assert desk.apps.hosted.script.names() == []
 
 
+# What the model sees.
+
+
+@claim("apps:visibility")
+async def test_a_tool_for_user_interfaces_is_an_apps_and_not_the_models(tmp_path: Path) -> None:
+    bare = HostedConnector("cal", "Cal", "An app of a test.")
+    tools = tuple(
+        HostedTool(
+            listed(bare, name, name, {}, READS, meta={"ui": {"visibility": visibility}}), nothing
+        )
+        for name, visibility in {"look": ["model", "app"], "tick": ["app"]}.items()
+    )
+    async with open_desk(tmp_path, HostedConnector("cal", "Cal", "", tools)) as desk:
+        await desk.open_thread()
+        functions = [{"namespace": f"mcp__{CAL}", "name": name} for name in ("_tick", "_look")]
+        desk.served.model.scripts += [calls(*functions), says("done")]
+        await desk.client.turn(desk.thread_id, "go")
+        first, last = desk.served.model.requests
+        [declared] = [entry["tools"] for entry in first["tools"] if entry["type"] == "namespace"]
+        assert [tool["name"] for tool in declared] == ["_look"]
+        refused, _ = [item["output"] for item in last["input"] if "output" in item]
+        assert refused == f"unsupported call: mcp__{CAL}_tick"
+        assert desk.forwarded() == 1
+        answer = await desk.client.answer(await desk.direct(tool="_tick"))
+        assert answer["result"]["content"] == [{"type": "text", "text": "did"}]
+
+
 # What is approved.
 
 

@@ -1322,6 +1322,47 @@ async def test_tools_can_be_kept_from_the_model(tmp_path: Path) -> None:
         assert result["content"][0]["text"] == "plain ran"
 
 
+@claim("mcp:visibility")
+@pytest.mark.parametrize("deferred", [False, True])
+async def test_a_tool_for_user_interfaces_is_not_for_the_model(
+    tmp_path: Path, deferred: bool
+) -> None:
+    config = stdio_server("raw", "ui")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread(config={"model_supports_search_tool": deferred})
+        await steps_until_settled(client, "raw")
+        search = {
+            "type": "tool_search_call",
+            "execution": "client",
+            "id": "s",
+            "call_id": "s",
+            "arguments": {"query": "for", "limit": 64},
+        }
+        if deferred:
+            found = {"type": "response.output_item.done", "item": search}
+            served.model.scripts.append([found, COMPLETED])
+        made = [raw_call(f"for_{name}") for name in ("app", "nobody", "both")]
+        items, outputs = await call_items(served, client, thread_id, *made)
+        assert [item["tool"] for item in items] == ["for_both"]
+        assert outputs[:2] == [f"unsupported call: mcp__rawfor_{n}" for n in ("app", "nobody")]
+        if deferred:
+            answers = [i for i in served.model.requests[1]["input"] if "tools" in i]
+            shown = answers[0]["tools"]
+        else:
+            shown = served.model.requests[0]["tools"]
+        [names] = [
+            [tool["name"] for tool in entry["tools"] if tool["name"].startswith("for_")]
+            for entry in shown
+            if entry["type"] == "namespace"
+        ]
+        assert names == ["for_both", "for_model", "for_nonsense"]
+        params = {"threadId": thread_id, "server": "raw", "tool": "for_app"}
+        result = await client.call("mcpServer/tool/call", params)
+        assert result["content"][0]["text"] == "for_app ran"
+        status = await client.call("mcpServerStatus/list", {"threadId": thread_id})
+        assert "for_app" in status["data"][0]["tools"]
+
+
 @pytest.mark.parametrize(
     ("table", "detail"),
     [

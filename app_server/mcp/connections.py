@@ -16,7 +16,7 @@ from app_server.extension.metadata import ToolMetadata
 from app_server.mcp.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import BadArguments, RequiredServersFailed, ToolDisabled, UnknownServer
-from app_server.mcp.listing import Listing
+from app_server.mcp.listing import Listing, is_for_model
 from app_server.mcp.loading import load_sdk
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
@@ -48,7 +48,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolTable:
-    """All tools of a set at one moment."""
+    """All tools of a set that the model may call, at one moment."""
 
     tools: Sequence[Tool]
     """Sorted by raw name."""
@@ -334,7 +334,7 @@ def _table_of(servers: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
         RawName(config.name, name): (config, listing, definition)
         for config, listing in servers
         for name, definition in listing.tools.items()
-        if config.allows(name)
+        if config.allows(name) and is_for_model(definition)
     }
     names = assign_names(listed)
     tools = [

@@ -50,6 +50,18 @@ def _by_name(tools: list[JsonObject]) -> dict[str, JsonObject]:
     return named
 
 
+def is_for_model(tool: JsonObject) -> bool:
+    """Whether the model may see and call a tool: unless `_meta.ui.visibility` leaves it out.
+
+    Clients may, for user interfaces that a tool brought.
+    Source: MCP Apps (SEP-1865), "Visibility".
+    """
+    meta = tool.get("_meta")
+    interface = meta.get("ui") if isinstance(meta, dict) else None
+    visibility = interface.get("visibility") if isinstance(interface, dict) else None
+    return not isinstance(visibility, list) or "model" in visibility
+
+
 def read_only_hint(tool: JsonObject | None) -> bool | None:
     """Return a tool's `readOnlyHint`, None when it has none."""
     annotations = (tool or {}).get("annotations")
