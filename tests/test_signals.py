@@ -7,9 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.signals.entries import Entries
 from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from app_server.signals.message import CLOSING, OPENING, signal_item
-from protocol.signals import Signal
+from app_server.turns.outside import OutsideInput
+from protocol.signals import Signal, SignalDeliverParams
 from tests.harness import Gate, Refusal, ScriptedModel, Served, WireClient, claim, says, serve
 
 NAMES = 'source: "router"\ntype: "Question"\nsender: "ann"\n'
@@ -602,3 +604,61 @@ async def test_signals_need_the_opt_in(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client(experimental=False) as client:
         refusal = await client.refusal("signal/read", {"source": "router", "id": "s1"})
         assert refusal.message == "signal/read requires experimentalApi capability"
+
+
+# When something goes wrong.
+
+
+async def test_a_failure_that_nobody_expected_lets_the_signal_wait_and_the_server_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, failures = OutsideInput.receive, [RuntimeError("a bug")]
+
+    async def fail_once(self: OutsideInput, messages: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await receive(self, messages)
+
+    monkeypatch.setattr(OutsideInput, "receive", fail_once)
+    monkeypatch.setattr("app_server.signals.service.RETRY_S", (0.0,))
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"
+        assert (await stage(client, "s1", "answered"))["woken"]
+        assert len(served.model.requests) == 1
+
+
+async def test_a_turn_that_was_accepted_begins_though_its_sender_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted = anyio.Event()
+    find = Entries.find
+
+    async def find_then_hang(self: Entries, key: tuple[str, str]) -> Entry | None:
+        entry = await find(self, key)
+        if entry is not None and not accepted.is_set():
+            accepted.set()
+            await anyio.sleep_forever()
+        return entry
+
+    monkeypatch.setattr(Entries, "find", find_then_hang)
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        assert served.app._signals is not None
+        signals = await served.app._signals.get()
+        params = {"signal": signal(), "target": {"threadId": thread_id}, "mode": "wake"}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(signals.deliver, SignalDeliverParams.model_validate(params))
+            await accepted.wait()
+            tasks.cancel_scope.cancel()
+        assert (await stage(client, "s1", "answered"))["woken"]
+
+
+async def test_a_thread_that_a_signal_loads_says_so(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hello")
+        await unload(served, thread_id)
+        await deliver(client, thread_id)
+        changed = await client.wait_for("thread/status/changed")
+        assert changed["params"] == {"threadId": thread_id, "status": {"type": "idle"}}

@@ -146,7 +146,11 @@ class Signals:
                 delivery = Delivery(accepted(params, recipient, item_id, now_ms, wakes_before))
                 await self._entries.write([delivery.entry], delivery.effects)
                 await self._advance_or_wait(recipient.thread_id, delivery.effects)
-            delivery.entry = await self._entries.find(key) or delivery.entry
+            try:
+                delivery.entry = await self._entries.find(key) or delivery.entry
+            except BaseException:
+                _run(delivery.effects)
+                raise
             return delivery
 
     async def _require_room(self, thread_id: str) -> None:
@@ -266,16 +270,25 @@ class Signals:
         try:
             await self._advance(thread_id, effects)
         except (SessionClosed, ThreadBusy, OSError) as exc:
-            tries = self._failures[thread_id] = self._failures.get(thread_id, 0) + 1
-            delay_s = RETRY_S[min(tries, len(RETRY_S)) - 1]
+            delay_s = self._try_later(thread_id)
             logger.info("signals of thread %s wait %g s: %s", thread_id, delay_s, exc)
-            self._work_at(thread_id, anyio.current_time() + delay_s)
+        except Exception:
+            # Nobody is above this but the server, which goes on.
+            logger.exception("signals of thread %s have to wait", thread_id)
+            self._try_later(thread_id)
         except BaseException:
             # Whoever asked has gone, but a turn may have been accepted.
             _run(effects)
             raise
         else:
             self._failures.pop(thread_id, None)
+
+    def _try_later(self, thread_id: str) -> float:
+        """Plan the next try for a thread that cannot be had now; returns how long it is until."""
+        tries = self._failures[thread_id] = self._failures.get(thread_id, 0) + 1
+        delay_s = RETRY_S[min(tries, len(RETRY_S)) - 1]
+        self._work_at(thread_id, anyio.current_time() + delay_s)
+        return delay_s
 
     async def _advance(self, thread_id: str, effects: Effects) -> None:
         await self._follow_log(thread_id, effects)
@@ -309,7 +322,9 @@ class Signals:
             return session
         async with self._loading:
             session = await self._ports.sessions.load(thread_id, self._configure)
-        session.announcer.begin()
+        if not session.announcer.began:
+            session.announcer.status(session.status)
+            session.announcer.begin()
         return session
 
     async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
@@ -333,17 +348,23 @@ class Signals:
     async def _reconcile_thread(self, thread_id: str) -> None:
         async with self._loading:
             try:
-                state = await self._ports.store.read(thread_id)
-                state.give_up_open_turn(state.updated_at_ms)
-                await self._entries.follow(state, [])
+                await self._follow_stored(thread_id)
             except ThreadNotFound:
                 await self._entries.fail(thread_id, "threadNotFound", "the thread is gone", [])
             except ThreadTooNew:
                 await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, [])
-            except OSError:
+            except Exception:
                 logger.exception("signals of thread %s have to wait", thread_id)
         if self._entries.open.waiting(thread_id):
             self._work_at(thread_id, anyio.current_time())
+
+    async def _follow_stored(self, thread_id: str) -> None:
+        if self._ports.sessions.find(thread_id) is not None:
+            await self._follow_log(thread_id, [])
+            return
+        state = await self._ports.store.read(thread_id)
+        state.give_up_open_turn(state.updated_at_ms)
+        await self._entries.follow(state, [])
 
     async def _forget_old(self) -> None:
         while True:
