@@ -4,7 +4,8 @@ Arguments: `hang` never answers initialize; `die` ends at once; `unless FILE` en
 is such a file; `frail` ends when asked for resources; `garbage` prints nonsense first; `flood`
 writes a lot to stderr; `deaf` reads nothing after its tools were listed; `big` adds a tool with a
 huge result; `ui` adds tools for user interfaces; `paged` lists its tools a page each; `log FILE`
-writes down what it reads.
+writes down what it reads; `answers FILE` takes results from a JSON object of methods, read anew for
+each request.
 
 Two tools are not listed: `whoami` gives the process and a variable, `wait` stands between two pipes
 with names.
@@ -114,6 +115,10 @@ def call(name: str, params: dict[str, object]) -> dict[str, object]:
 
 def answer(method: str, params: dict[str, object]) -> dict[str, object]:
     """Answer a request; an empty answer is not sent."""
+    if "answers" in sys.argv:
+        answers = json.loads(Path(sys.argv[sys.argv.index("answers") + 1]).read_text())
+        if method in answers:
+            return {"result": answers[method]}
     if method == "initialize":
         if "hang" in sys.argv:
             return {}

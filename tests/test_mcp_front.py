@@ -250,9 +250,11 @@ async def test_a_reply_finds_a_thread_of_an_earlier_process(tmp_path: Path) -> N
     [
         ({"action": "accept"}, "wipe ran", 2),
         ({"action": "accept", "_meta": {"persist": "session"}}, "wipe ran", 1),
+        ({"decision": "allow"}, "wipe ran", 2),
         ({"decision": "approved"}, "wipe ran", 2),
         ({"decision": "approved_for_session"}, "wipe ran", 1),
         ({"action": "decline"}, "user rejected MCP tool call", 2),
+        ({"decision": "deny"}, "user rejected MCP tool call", 2),
         ({"decision": "denied"}, "user rejected MCP tool call", 2),
         ({"decision": "nonsense"}, "user rejected MCP tool call", 2),
         (None, "user rejected MCP tool call", 2),

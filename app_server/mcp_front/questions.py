@@ -13,15 +13,20 @@ ELICITATION = "mcpServer/elicitation/request"
 ACTIONS = ("accept", "decline", "cancel")
 
 _DECISIONS: dict[str, JsonObject] = {
+    "allow": {"action": "accept", "content": {}},
     "approved": {"action": "accept", "content": {}},
     "approved_for_session": {
         "action": "accept",
         "content": {},
         "_meta": {"persist": "session"},
     },
+    "deny": {"action": "decline"},
     "denied": {"action": "decline"},
     "abort": {"action": "cancel"},
 }
+"""`allow` and `deny` are what the description of this interface promises to clients; the other four
+are what its schema has, and what its implementation reads.
+Source: openai/codex, codex-rs/docs/codex_mcp_interface.md and protocol.rs (`ReviewDecision`)."""
 
 
 @dataclass(frozen=True, slots=True)
