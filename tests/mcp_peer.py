@@ -5,7 +5,7 @@ is such a file; `frail` ends when asked for resources; `garbage` prints nonsense
 writes a lot to stderr; `deaf` reads nothing after its tools were listed; `big` adds a tool with a
 huge result; `ui` adds tools for user interfaces; `paged` lists its tools a page each; `log FILE`
 writes down what it reads; `answers FILE` takes results from a JSON object of methods, read anew for
-each request.
+each request, and a refusal from its `error`, a method and a text.
 
 Two tools are not listed: `whoami` gives the process and a variable, `wait` stands between two pipes
 with names.
@@ -119,6 +119,9 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object]:
         answers = json.loads(Path(sys.argv[sys.argv.index("answers") + 1]).read_text())
         if method in answers:
             return {"result": answers[method]}
+        refused, why = answers.get("error", (None, None))
+        if method == refused:
+            return {"error": {"code": -32000, "message": why}}
     if method == "initialize":
         if "hang" in sys.argv:
             return {}

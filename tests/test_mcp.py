@@ -2045,16 +2045,19 @@ async def test_status_shows_every_server_as_it_is(
 async def test_lists_that_fit_no_message_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.handlers.mcp.MAX_PAGE_CHARS", 1500)
+    monkeypatch.setattr("app_server.handlers.mcp_rows.MAX_PAGE_BYTES", 1500)
     config = stdio_server("raw") + "".join(stdio_server(f"x{n}", enabled="false") for n in range(9))
     async with serve(tmp_path, config=config) as served, served.client() as client:
         first = await client.call("mcpServerStatus/list", {})
-        (entry,) = first["data"]
-        assert (entry["name"], entry["tools"], first["nextCursor"]) == ("raw", {}, "1")
-        assert entry["toolsError"] == "its lists are larger than 1500 characters"
-        second = await client.call("mcpServerStatus/list", {"cursor": "1"})
-        assert 1 < len(second["data"]) < 9
-        assert second["nextCursor"] == str(1 + len(second["data"]))
+        entry, *others = first["data"]
+        assert (entry["name"], entry["tools"]) == ("raw", {})
+        assert entry["toolsError"] == "its lists are larger than 1500 bytes"
+        assert 1 < len(first["data"]) < 9
+        assert first["nextCursor"] == str(len(first["data"]))
+        second = await client.call("mcpServerStatus/list", {"cursor": first["nextCursor"]})
+        names = [entry["name"] for entry in (*others, *second["data"])]
+        assert names == [f"x{n}" for n in range(len(names))]
+        assert len(second["data"]) > 1
 
 
 # Streamable HTTP.

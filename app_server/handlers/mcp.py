@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 from pydantic_core import to_json
 
 from app_server.clock import Clock
@@ -14,19 +15,18 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.app_views import RESOURCES, AppServers, AppViews, is_of_apps
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
+from app_server.handlers.mcp_rows import page_of, row
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.calls import blocks_of, bounded_result, client_part, without_effective_input
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, ServerConfig, read_mcp_settings
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.measurements import origin
 from app_server.mcp.naming import RawName
 from app_server.mcp.processes import Processes
-from app_server.mcp.status import ServerReport, report
+from app_server.mcp.status import report, without_left_out
 from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.ports import ClientPort
-from app_server.turns.review_evidence import without_account
 from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from protocol.errors import internal_error, invalid_request
@@ -39,7 +39,6 @@ from protocol.mcp import (
     McpServerEventStreamStartResponse,
     McpServerEventStreamStopParams,
     McpServerEventStreamStopResponse,
-    McpServerInfo,
     McpServerStatus,
     McpServerToolCallParams,
     McpServerToolCallResponse,
@@ -47,9 +46,6 @@ from protocol.mcp import (
 from protocol.model import Json, JsonObject
 
 Answer = TypeVar("Answer")
-
-MAX_PAGE_CHARS = 900_000
-"""Characters of one page; a message to a client stays below 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +120,21 @@ class McpHandlers:
                 McpSettings({name: settings.servers[name] for name in chosen}),
                 lambda servers: report(servers, chosen, self._probe, resources=resources),
             )
-        statuses = {
-            entry.config.name: _status(entry, of_thread=params.thread_id is not None)
-            for entry in reports
-        }
-        data = _fitting(
-            [
-                entry
-                for shown in page
-                for entry in views.folded(
+        of_thread = params.thread_id is not None
+        if of_thread:
+            reports = without_left_out(reports, servers.tools())
+
+        def render() -> tuple[list[McpServerStatus], int]:
+            statuses = {entry.config.name: row(entry, of_thread=of_thread) for entry in reports}
+            return page_of(
+                page,
+                lambda shown: views.folded(
                     shown, [statuses[name] for name in groups[shown] if name in statuses]
-                )
-            ]
-        )
-        end = offset + len(data)
+                ),
+            )
+
+        data, count = await anyio.to_thread.run_sync(render)
+        end = offset + count
         return ListMcpServerStatusResponse(
             data=data, next_cursor=str(end) if end < len(names) else None
         )
@@ -273,66 +270,6 @@ def _page(names: Sequence[str], params: ListMcpServerStatusParams) -> tuple[Sequ
             )
     limit = len(names) if params.limit is None else max(params.limit, 1)
     return names[offset : offset + limit], offset
-
-
-def _fitting(statuses: list[McpServerStatus]) -> list[McpServerStatus]:
-    """Keep as many from the front as fit into one message, at least one, cut down if need be."""
-    left = MAX_PAGE_CHARS
-    fitting: list[McpServerStatus] = []
-    for status in statuses:
-        size = len(status.model_dump_json())
-        if size > left and fitting:
-            break
-        if size > MAX_PAGE_CHARS:
-            status = status.model_copy(
-                update={
-                    "tools": {},
-                    "resources": [],
-                    "resource_templates": [],
-                    "tools_error": f"its lists are larger than {MAX_PAGE_CHARS} characters",
-                }
-            )
-        left -= size
-        fitting.append(status)
-    return fitting
-
-
-def _status(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
-    return McpServerStatus.model_validate(
-        {
-            "name": entry.config.name,
-            "runtimeStatus": entry.status if of_thread else None,
-            "pluginId": entry.config.metadata.plugin_id,
-            "httpOrigin": origin(entry.config),
-            "serverInfo": _server_info(entry.listing.server_info),
-            "serverCapabilities": entry.listing.capabilities,
-            "toolListMeta": entry.listing.tools_meta,
-            "tools": {name: without_account(tool) for name, tool in entry.tools.items()},
-            "toolsError": entry.tools_error,
-            "resources": list(entry.resources),
-            "resourceTemplates": list(entry.resource_templates),
-            "authStatus": entry.auth_status,
-        }
-    )
-
-
-def _server_info(info: JsonObject | None) -> McpServerInfo | None:
-    if info is None:
-        return None
-
-    def text(key: str) -> str | None:
-        value = info.get(key)
-        return value if isinstance(value, str) else None
-
-    icons = info.get("icons")
-    return McpServerInfo(
-        name=text("name") or "",
-        title=text("title"),
-        version=text("version") or "",
-        description=text("description"),
-        icons=icons if isinstance(icons, list) else None,
-        website_url=text("websiteUrl"),
-    )
 
 
 def _request_meta(meta: Json, doing: str) -> JsonObject:

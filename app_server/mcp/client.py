@@ -11,9 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskStatus
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
+from app_server.mcp.bounds import ListTooLarge
+from app_server.mcp.calls import cut_middle
 from app_server.mcp.config import (
     LOCAL,
     HttpTransport,
@@ -48,6 +51,9 @@ OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
 
 OPENAI_FORM = "openai/form"
 """An extension, its method, and the mode of its questions: forms with any schema."""
+
+MAX_REASON_BYTES = 2000
+"""Of what a server says when it refuses the handshake; the middle of a longer text is cut out."""
 
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
 
@@ -218,6 +224,8 @@ async def _start(
     except TransportClosed:
         words = await process.last_words() if process is not None else ""
         owner.failed(StartupFailed(": ".join(filter(None, ("the server ended too early", words)))))
+    except ListTooLarge as exc:
+        owner.failed(StartupFailed(str(exc)))
     except PeerError as exc:
         again = tokens is not None and tokens.had_credential
         owner.failed(_startup_failure(exc, signed_in_before=again))
@@ -230,7 +238,9 @@ def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFail
     status = error.data.get("status") if isinstance(error.data, dict) else None
     if status == 401:
         return NotLoggedIn(again=signed_in_before)
-    return StartupFailed(error.message, transient=isinstance(status, int) and status >= 500)
+    # The text is the server's, and goes to clients.
+    reason = cut_middle(error.message, MAX_REASON_BYTES)
+    return StartupFailed(reason, transient=isinstance(status, int) and status >= 500)
 
 
 async def _until_over(client: McpClient, owner: ConnectionOwner) -> None:
@@ -273,4 +283,4 @@ async def _shake_hands(client: McpClient, config: ServerConfig) -> Listing:
     hello = await client.introduce()
     with measured_list(config):
         tools, meta = await list_all(client, "tools/list", "tools")
-    return Listing.of(hello, tools, meta)
+    return await anyio.to_thread.run_sync(Listing.of, hello, tools, meta)

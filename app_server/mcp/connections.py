@@ -7,12 +7,13 @@ Source: docs/mcp.md, "Connections", "Reload".
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 import anyio.abc
 
 from app_server.extension.metadata import ToolMetadata
+from app_server.mcp.bounds import left_out
 from app_server.mcp.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import BadArguments, RequiredServersFailed, ToolDisabled, UnknownServer
@@ -54,6 +55,8 @@ class ToolTable:
     """Sorted by raw name."""
     instructions: dict[str, str]
     """Namespace to the server's instructions, for servers that give any."""
+    left_out: frozenset[str] = frozenset()
+    """Raw names of servers whose tools do not fit into a model request beside the others'."""
 
     def find(self, name: VisibleName) -> Tool | None:
         """Find a tool by the name the model uses."""
@@ -86,7 +89,7 @@ class ServerSet:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
         self._retired: set[McpServer] = set()
-        self._table: tuple[Sequence[object], ToolTable] | None = None
+        self._table: tuple[object, ToolTable] | None = None
 
     def _make(self, config: ServerConfig) -> McpServer:
         return McpServer(config, self._processes, self._told, self._asks)
@@ -244,8 +247,11 @@ class ServerSet:
             for server in self.servers.values()
             if server.listing is not None and server.config.shows_tools_on(self.surface)
         ]
-        if self._table is None or self._table[0] != listed:
-            self._table = listed, _table_of(listed)
+        if self._table is None or self._table[0] != (self.surface, listed):
+            too_large = left_out(_sizes(listed)) if self.surface == "direct" else frozenset()
+            shown = [(config, said) for config, said in listed if config.name not in too_large]
+            table = replace(_table_of(shown), left_out=too_large)
+            self._table = (self.surface, listed), table
         return self._table[1]
 
     def instance_of(self, environment_id: str) -> str | None:
@@ -327,6 +333,18 @@ class ServerSet:
         params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
         async with self.lease(name) as peer:
             return await peer.request("resources/read", params, timeout_s=timeout_s)
+
+
+def _sizes(servers: Sequence[tuple[ServerConfig, Listing]]) -> dict[str, int]:
+    """Return what the tools of each server take of a model request, in bytes."""
+    return {
+        config.name: sum(
+            listing.sizes.get(name, 0)
+            for name, definition in listing.tools.items()
+            if config.allows(name) and is_for_model(definition)
+        )
+        for config, listing in servers
+    }
 
 
 def _table_of(servers: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:

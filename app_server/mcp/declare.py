@@ -6,6 +6,7 @@ Source: docs/mcp.md, "Tools and the model".
 from collections.abc import Sequence
 from itertools import groupby
 
+from app_server.mcp.bounds import MAX_FOUND_BYTES, declared_bytes
 from app_server.mcp.connections import Tool, ToolTable
 from app_server.mcp.schema import tool_parameters
 from app_server.mcp.search import DEFAULT_LIMIT
@@ -21,8 +22,18 @@ def declare(table: ToolTable) -> list[JsonObject]:
 
 
 def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
-    """Declare what a search found, in the order of raw names, for a model that defers tools."""
-    ordered = sorted(found, key=lambda tool: tool.raw)
+    """Declare what a search found, in the order of raw names, for a model that defers tools.
+
+    `found` is best first; what MAX_FOUND_BYTES have no room for is passed over.
+    """
+    left = MAX_FOUND_BYTES
+    fitting: list[Tool] = []
+    for tool in found:
+        size = declared_bytes(tool.definition)
+        if size <= left:
+            left -= size
+            fitting.append(tool)
+    ordered = sorted(fitting, key=lambda tool: tool.raw)
     return _namespaces(table, ordered, {"defer_loading": True})
 
 

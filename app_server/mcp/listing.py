@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from app_server.mcp.bounds import declared_bytes
 from protocol.model import Json, JsonObject
 
 
@@ -16,24 +17,29 @@ class Listing:
     tools: Mapping[str, JsonObject] = field(default_factory=dict)
     """Raw name to tool, in the server's order; of tools with one name the first."""
     tools_meta: JsonObject | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Raw name to the bytes that the tool takes of a model request."""
 
     @classmethod
     def of(
         cls, hello: JsonObject, tools: list[JsonObject], tools_meta: JsonObject | None
     ) -> "Listing":
-        """Read the answers to `initialize` and `tools/list`; what makes no sense is left out."""
+        """Read the answers to `initialize` and `tools/list`; what makes no sense is left out.
+
+        Measuring thousands of tools takes a while: for worker threads.
+        """
         info, instructions = hello.get("serverInfo"), hello.get("instructions")
         return cls(
             server_info=info if isinstance(info, dict) else None,
             capabilities=hello.get("capabilities"),
             instructions=instructions if isinstance(instructions, str) else None,
-            tools=_by_name(tools),
-            tools_meta=tools_meta,
-        )
+        ).with_tools(tools, tools_meta)
 
     def with_tools(self, tools: list[JsonObject], meta: JsonObject | None) -> "Listing":
-        """Return the same introduction with a new list of tools."""
-        return replace(self, tools=_by_name(tools), tools_meta=meta)
+        """Return the same introduction with a new list of tools; see `of`."""
+        named = _by_name(tools)
+        sizes = {name: declared_bytes(tool) for name, tool in named.items()}
+        return replace(self, tools=named, tools_meta=meta, sizes=sizes)
 
     def opts_into(self, capability: str) -> bool:
         """Whether the server declared an experimental capability."""

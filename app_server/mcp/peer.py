@@ -3,7 +3,9 @@
 from typing import Protocol
 
 import anyio
+import anyio.to_thread
 
+from app_server.mcp.bounds import bytes_of, check_bytes, check_count
 from app_server.mcp.errors import StartupFailed
 from app_server.mcp.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
@@ -67,7 +69,9 @@ async def list_all(
 
     Raises:
         PeerError, TransportClosed, RequestTimedOut: the server does not give the list.
+        ListTooLarge: it gives more than is read.
     """
+    count = size = 0
     elements: list[JsonObject] = []
     meta: JsonObject | None = None
     cursor: str | None = None
@@ -77,7 +81,12 @@ async def list_all(
         if page == 0:
             meta = result.get("_meta")
         found = result.get(member)
-        elements.extend(element for element in found or () if isinstance(element, dict))
+        if isinstance(found, list):
+            count += len(found)
+            check_count(member, count)
+            size += await anyio.to_thread.run_sync(bytes_of, found)
+            check_bytes(member, size)
+            elements.extend(element for element in found if isinstance(element, dict))
         cursor = result.get("nextCursor")
         if not isinstance(cursor, str):
             break

@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Literal, TypeAlias
 
 import anyio
+import anyio.to_thread
 
 from app_server.extension.registration import Owner
+from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.elicitation import (
     CANCELLED,
@@ -166,11 +168,15 @@ class McpServer:
             async with self.lease() as peer:
                 with measured_list(self.config):
                     tools, meta = await list_all(peer, "tools/list", "tools")
+        except ListTooLarge as exc:
+            # Asking again would give the same; if the server shortens the list, it says so.
+            self._list_is_old = False
+            logger.warning("MCP server %s: its old list of tools stays: %s", self.config.name, exc)
         except McpError as exc:
             logger.info("MCP server %s: its tools cannot be listed: %s", self.config.name, exc)
         else:
             self._list_is_old = False
-            self.listing = self.listing.with_tools(tools, meta)
+            self.listing = await anyio.to_thread.run_sync(self.listing.with_tools, tools, meta)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.

@@ -3,21 +3,30 @@
 Source: docs/mcp.md, "Status".
 """
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
 from app_server.mcp.auth_status import AuthProbe, AuthStatus
+from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.config import ServerConfig
-from app_server.mcp.connections import ServerSet
+from app_server.mcp.connections import ServerSet, ToolTable
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.listing import Listing
 from app_server.mcp.peer import list_all
 from app_server.mcp.server import McpServer
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
+
+NOT_SHOWN = (
+    "its tools are not shown to the model: with them the tools of the thread would take more than "
+    f"{MAX_DECLARED_BYTES} bytes of a model request"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,25 @@ async def report(
     return [reports[name] for name in names if name in reports]
 
 
+def without_left_out(reports: Sequence[ServerReport], table: ToolTable) -> list[ServerReport]:
+    """Say of the servers of a thread whose tools the model is not shown, and why."""
+    return [
+        replace(entry, tools={}, tools_error=NOT_SHOWN)
+        if entry.config.name in table.left_out
+        else entry
+        for entry in reports
+    ]
+
+
 async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> ServerReport:
     config, listing = server.config, server.listing or Listing()
     found: list[list[JsonObject]] = [[], []]
-    auth_status = await probe.status(server)
+    auth_status: AuthStatus = "unknown"
+    try:
+        auth_status = await probe.status(server)
+    except Exception:
+        # One server that answers strangely must not take the others' rows along.
+        logger.exception("MCP server %s: its sign-in cannot be looked at", config.name)
     if resources and server.status == "connected":
         capabilities = listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:

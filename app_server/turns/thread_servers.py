@@ -9,6 +9,7 @@ from app_server.config import Config, ConfigError
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import ServerSet
@@ -17,6 +18,9 @@ from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
 from app_server.threads.live import LiveThread
 from app_server.turns.announcer import Announcer
+
+MAX_NAMED = 8
+"""Servers in one warning."""
 
 
 class ThreadServers:
@@ -38,6 +42,7 @@ class ThreadServers:
         self._thread = thread
         self._mcp = mcp
         self._announcer = announcer
+        self._left_out: frozenset[str] = frozenset()
         self._catalog = ServerCatalog(extensions, thread.id)
         cwd = thread.state.settings.cwd
         self.set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
@@ -77,6 +82,7 @@ class ThreadServers:
         self.set.revive()
         await self.set.wait_for_grace()
         await self.set.refresh_lists()
+        self._warn_of_left_out()
 
     def context(self) -> ContributionContext:
         """Describe the thread to extensions."""
@@ -94,6 +100,16 @@ class ThreadServers:
             for server in self.set.servers.values()
         ):
             self._announcer.environment(environment_id, connected=connected)
+
+    def _warn_of_left_out(self) -> None:
+        before, self._left_out = self._left_out, self.set.tools().left_out
+        if news := sorted(self._left_out - before):
+            names = ", ".join(f"`{name}`" for name in news[:MAX_NAMED])
+            more = f" and {len(news) - MAX_NAMED} more" if len(news) > MAX_NAMED else ""
+            self._announcer.warning(
+                f"the tools of MCP servers are not shown to the model: {names}{more}; with them "
+                f"tools would take more than {MAX_DECLARED_BYTES} bytes of a model request"
+            )
 
     def _resolved(self) -> McpSettings:
         return self._catalog.resolve(self._mcp, self.config, "discover")
