@@ -29,6 +29,9 @@ class Shelf:
         self.asked.append(context)
         return self.registrations
 
+    async def discovered(self, context: ContributionContext) -> None:
+        """Return at once."""
+
     async def refresh(self, context: ContributionContext) -> None:
         """Note the question."""
         self.refreshed.append(context)

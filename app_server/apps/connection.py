@@ -155,6 +155,11 @@ class Connection:
             finally:
                 self._scopes.discard(scope)
 
+    async def looked(self) -> None:
+        """Wait for the first attempt, however it ends; it begins now unless it has."""
+        if self.published is None and not self._cooldowns:
+            await self._begin().ended.wait()
+
     async def first(self) -> Published:
         """Return what is published, waiting for the first attempt if there is nothing yet.
 

@@ -17,6 +17,8 @@ import anyio.to_thread
 
 from app_server.apps.account import AuthPort, AuthState
 from app_server.apps.plugins import NoPlugins, PluginPort
+from app_server.apps.settings import AppsSettings
+from app_server.config import ConfigError
 from app_server.extension.hooks import Presentation, ToolCall
 from app_server.extension.registration import ContributionContext, Registration
 from protocol.items import UserInput
@@ -186,6 +188,16 @@ class LateApps:
     def contribute(self, context: ContributionContext) -> Sequence[Registration]:
         """Return the servers there are now; see Contributor."""
         return [] if self._service is None else self._service.contribute(context)
+
+    async def discovered(self, context: ContributionContext) -> None:
+        """Wait for this room to be loaded, and for the first look at the apps; see Contributor."""
+        try:
+            serves = AppsSettings.read(context.config).serves_mcp
+        except ConfigError:
+            # `contribute` says so.
+            return
+        if serves and await self._for_clients() is not None and self._service is not None:
+            await self._service.discovered(context)
 
     async def refresh(self, context: ContributionContext) -> None:
         """Look anew; see Contributor."""

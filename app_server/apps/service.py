@@ -291,6 +291,13 @@ class AppsService:
             logger.warning("the settings of apps make no sense: %s", exc)
             return []
 
+    async def discovered(self, context: ContributionContext) -> None:
+        """Wait for the end of the first look at the apps, if threads have any; see Contributor."""
+        settings = AppsSettings.read(context.config)
+        connection = self._connection(settings) if settings.serves_mcp else None
+        if connection is not None:
+            await connection.looked()
+
     async def refresh(self, context: ContributionContext) -> None:
         """Fetch anew, if threads are given servers; see Contributor. A failure leaves what is."""
         try:

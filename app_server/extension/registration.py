@@ -116,5 +116,11 @@ class Contributor(Protocol):
     def contribute(self, context: ContributionContext) -> Sequence[Registration]:
         """Return the servers there are for a thread now, in a stable order."""
 
+    async def discovered(self, context: ContributionContext) -> None:
+        """Look for what `contribute` will say, unless that was done, and wait for the end of it.
+
+        However it ends, nobody waits for it again; the caller bounds the wait.
+        """
+
     async def refresh(self, context: ContributionContext) -> None:
         """Look anew at where the servers come from; at most `REFRESH_S` are waited for it."""

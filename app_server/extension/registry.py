@@ -81,6 +81,12 @@ class ExtensionRegistry:
             registrations += contributed[:MAX_REGISTRATIONS]
         return Contributions(revisions, registrations)
 
+    async def discovered(self, context: ContributionContext) -> None:
+        """Wait until every contributor knows what it has for a thread; the caller bounds it."""
+        async with anyio.create_task_group() as tasks:
+            for contributor in self._contributors:
+                tasks.start_soon(_discovered, contributor, context)
+
     async def refresh(self, context: ContributionContext) -> None:
         """Let every contributor look anew, side by side, for at most `REFRESH_S`."""
         with anyio.move_on_after(REFRESH_S) as limit:
@@ -109,6 +115,13 @@ def _revision(contributor: Contributor) -> int:
     except Exception:
         logger.exception("contributor %s does not know its revision", contributor.id)
         return 0
+
+
+async def _discovered(contributor: Contributor, context: ContributionContext) -> None:
+    try:
+        await contributor.discovered(context)
+    except Exception:
+        logger.exception("contributor %s failed", contributor.id)
 
 
 async def _refresh(contributor: Contributor, context: ContributionContext) -> None:

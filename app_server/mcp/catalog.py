@@ -109,11 +109,13 @@ class ServerCatalog:
         """Whether no contributor has published anything since the last `resolve`."""
         return self._revisions == self._registry.revisions()
 
+    async def discovered(self, config: Config) -> None:
+        """Wait until extensions know what they register; the caller bounds it."""
+        await self._registry.discovered(self._context(config, "discover"))
+
     def resolve(self, configured: McpSettings, config: Config, mode: Mode) -> McpSettings:
         """Put what extensions register now over what `config` says; never waits."""
-        demanded = {} if config.requirements is None else config.requirements.document
-        context = ContributionContext(mode, config.document, self._thread_id, demanded)
-        contributions = self._registry.contributions(context)
+        contributions = self._registry.contributions(self._context(config, mode))
         self._revisions = contributions.revisions
         resolution = resolve_servers(configured.servers, contributions.registrations, config)
         for conflict in resolution.conflicts:
@@ -121,3 +123,7 @@ class ServerCatalog:
                 "MCP server %s: registered twice (%s)", conflict.name, conflict.tier.name.lower()
             )
         return replace(configured, servers=resolution.servers)
+
+    def _context(self, config: Config, mode: Mode) -> ContributionContext:
+        demanded = {} if config.requirements is None else config.requirements.document
+        return ContributionContext(mode, config.document, self._thread_id, demanded)

@@ -5,6 +5,7 @@ given other settings while it runs.
 Source: docs/mcp.md, "Connections", "Reload".
 """
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -215,14 +216,18 @@ class ServerSet:
                 f"required MCP servers failed to initialize: {'; '.join(causes)}"
             )
 
-    async def wait_for_grace(self) -> None:
+    def grace_ends_at(self) -> float:
+        """Return when a grace that begins now is over, on the clock of anyio."""
+        return math.inf if self._grace_s is None else anyio.current_time() + self._grace_s
+
+    async def wait_for_grace(self, ends_at: float | None = None) -> None:
         """Wait until every start is decided, but no longer than the configured grace.
 
-        No start is waited for twice.
+        `ends_at` is the end of one that has begun. No start is waited for twice.
         """
         if not self._starting():
             return
-        with anyio.move_on_after(self._grace_s):
+        with anyio.CancelScope(deadline=self.grace_ends_at() if ends_at is None else ends_at):
             while starting := self._starting():
                 await starting[0].settled.wait()
         for server in self._starting():

@@ -150,6 +150,9 @@ class Plugins:
             for registration in _registrations(active, context.config)
         ]
 
+    async def discovered(self, context: ContributionContext) -> None:
+        """Return at once: what is installed was read before there were threads."""
+
     async def refresh(self, context: ContributionContext) -> None:
         """Read anew what is installed."""
         await self.load()

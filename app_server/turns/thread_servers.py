@@ -3,6 +3,7 @@
 Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
+import anyio
 import anyio.abc
 
 from app_server.config import Config, ConfigError
@@ -21,6 +22,9 @@ from app_server.turns.announcer import Announcer
 
 MAX_NAMED = 8
 """Servers in one warning."""
+
+DISCOVERY_S = 30.0
+"""For extensions to find what a thread has; what is found later counts at a later boundary."""
 
 
 class ThreadServers:
@@ -45,6 +49,10 @@ class ThreadServers:
         self._left_out: frozenset[str] = frozenset()
         self._catalog = ServerCatalog(extensions, thread.id)
         cwd = thread.state.settings.cwd
+        self._discovered = anyio.Event()
+        """Set once extensions know what the thread has at its start, or take too long for that."""
+        self._has_asked = False
+        """Whether there was a model request, which is the boundary for changes since then."""
         self.set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
 
     async def start(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -53,8 +61,25 @@ class ThreadServers:
         Raises:
             RequiredServersFailed: some did not.
         """
-        tasks.start_soon(self.set.run)
+        tasks.start_soon(self._run)
         await self.set.wait_for_required()
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._discover)
+            await self.set.run()
+            tasks.cancel_scope.cancel()
+
+    async def _discover(self) -> None:
+        """Start what extensions find for the thread without waiting for its first turn."""
+        await self._look()
+        self._discovered.set()
+        if not self._has_asked and not self._catalog.is_current:
+            self.set.update(self._resolved())
+
+    async def _look(self) -> None:
+        with anyio.move_on_after(DISCOVERY_S):
+            await self._catalog.discovered(self.config)
 
     def reload(self, base: Config) -> None:
         """Make the servers what the configuration asks for now; never waits.
@@ -75,12 +100,18 @@ class ThreadServers:
         """Bring the servers up to date before a model request.
 
         What extensions register now is taken over, and what has died is started again; servers that
-        start get their grace.
+        start get their grace, and so do extensions that look for theirs for the first time.
         """
+        ends_at = self.set.grace_ends_at()
+        with anyio.CancelScope(deadline=ends_at):
+            await self._discovered.wait()
+            if not self._catalog.is_current:
+                await self._look()
+        self._has_asked = True
         if not self._catalog.is_current:
             self.set.update(self._resolved())
         self.set.revive()
-        await self.set.wait_for_grace()
+        await self.set.wait_for_grace(ends_at)
         await self.set.refresh_lists()
         self._warn_of_left_out()
 
