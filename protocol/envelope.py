@@ -21,6 +21,12 @@ RequestId: TypeAlias = str | int
 
 INT64 = range(-(2**63), 2**63)
 
+MAX_ID_CHARS = 1024
+"""Of an id that is a string: it comes back in the answer."""
+
+MAX_BATCH = 1000
+"""Messages of one batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -71,6 +77,9 @@ Message: TypeAlias = Request | Notification | Answer | Invalid
 _HUGE_EXPONENT = re.compile(r"[eE]\+?[0-9]{3}")
 """Where a number may be that is read as infinity, which JSON cannot say back."""
 
+_SEARCHED_CHARS = 64 * 1024
+"""In texts up to this length looking for the exponent is cheaper than looking at all values."""
+
 
 def parse_message(text: str) -> Message | Batch:
     """Read one text: a message, a batch of at least one, or an `Invalid`."""
@@ -78,30 +87,34 @@ def parse_message(text: str) -> Message | Batch:
         value = from_json(text, allow_inf_nan=False)
     except ValueError as exc:
         return Invalid(None, _parse_error(str(exc)))
-    if _HUGE_EXPONENT.search(text) and _holds_infinity(value):
+    if _may_hold_infinity(text) and _holds_infinity(value):
         return Invalid(None, _parse_error("number out of range"))
     if not isinstance(value, list):
         return _parse_object(value)
     if not value:
-        return _refused(None, "a batch must hold at least one message")
+        return refused(None, "a batch must hold at least one message")
+    if len(value) > MAX_BATCH:
+        return refused(None, f"a batch may hold at most {MAX_BATCH} messages")
     return Batch([_parse_object(element) for element in value])
 
 
 def _parse_object(value: Json) -> Message:
     if not isinstance(value, dict):
-        return _refused(None, "a message must be a JSON object")
+        return refused(None, "a message must be a JSON object")
     request_id = value.get("id")
+    if isinstance(request_id, str) and len(request_id) > MAX_ID_CHARS:
+        return refused(None, f"`id` may have at most {MAX_ID_CHARS} characters")
     if not _is_id(request_id):
         if "id" in value:
-            return _refused(None, "`id` must be a string or an integer of 64 bits")
+            return refused(None, "`id` must be a string or an integer of 64 bits")
         request_id = None
     if "method" not in value:
         if request_id is not None and ("result" in value or "error" in value):
             return Answer(request_id, value.get("result"), value.get("error"))
-        return _refused(request_id, "`method` is missing")
+        return refused(request_id, "`method` is missing")
     method = value["method"]
     if not isinstance(method, str):
-        return _refused(request_id, "`method` must be a string")
+        return refused(request_id, "`method` must be a string")
     params = value.get("params")
     if request_id is None:
         return Notification(method, params)
@@ -114,6 +127,10 @@ def _is_id(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value in INT64
 
 
+def _may_hold_infinity(text: str) -> bool:
+    return len(text) > _SEARCHED_CHARS or _HUGE_EXPONENT.search(text) is not None
+
+
 def _holds_infinity(value: Json) -> bool:
     if isinstance(value, float):
         return math.isinf(value)
@@ -122,7 +139,8 @@ def _holds_infinity(value: Json) -> bool:
     return isinstance(value, list) and any(map(_holds_infinity, value))
 
 
-def _refused(request_id: RequestId | None, rule: str) -> Invalid:
+def refused(request_id: RequestId | None, rule: str) -> Invalid:
+    """Refuse what is no message that is taken; `rule` says why."""
     return Invalid(
         request_id, invalid_request(f"Invalid request: {rule}", "invalidRequest", rule=rule)
     )

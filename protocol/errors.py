@@ -4,6 +4,8 @@ The numbers are JSON-RPC's and the peers'; the stable word that tells failures o
 travels in `data.code`.
 """
 
+from typing import Any
+
 from protocol.model import Json, JsonObject, WireModel, absent_if_none
 
 PARSE_ERROR = -32700
@@ -15,6 +17,15 @@ OVERLOADED = -32001
 
 OVERLOADED_MESSAGE = "Server overloaded; retry later."
 """Clients compare this text to decide whether a request may be sent again."""
+
+MAX_ANSWER_CHARS = 1024 * 1024 - 1
+"""Of one answer, also to a batch: a common client reads no more than 1 MiB a message."""
+MAX_MESSAGE_CHARS = 4096
+"""Of an error's message; what is longer is cut."""
+MAX_FACT_CHARS = 1024
+"""Of a text in `error.data`; what is longer is cut."""
+MAX_FACTS = 100
+"""Elements of a list in `error.data`; what comes after them is left out."""
 
 
 class ErrorObject(WireModel):
@@ -30,7 +41,8 @@ class RpcError(Exception):
 
     `word` is the stable name a program can switch on, `facts` what the message says in prose; both
     travel in `error.data`. Without a word there is no `data`, unless `data` is given whole (errors
-    of a peer that are passed on as they came).
+    of a peer that are passed on as they came). Messages and facts repeat what was sent, so both are
+    cut to a bounded length.
     """
 
     def __init__(
@@ -42,14 +54,29 @@ class RpcError(Exception):
         data: Json = None,
         **facts: Json,
     ) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
-        self.data: Json = data if word is None else JsonObject(code=word, **facts)
+        self.message = _cut(message, MAX_MESSAGE_CHARS)
+        super().__init__(self.message)
+        self.data: Json = data if word is None else JsonObject(code=word, **_brief(facts))
 
     def to_wire(self) -> ErrorObject:
         """Render as the `error` member of an answer."""
         return ErrorObject(code=self.code, message=self.message, data=self.data)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _brief(value: Json) -> Any:
+    match value:
+        case str():
+            return _cut(value, MAX_FACT_CHARS)
+        case list():
+            return [_brief(element) for element in value[:MAX_FACTS]]
+        case dict():
+            return {name: _brief(member) for name, member in value.items()}
+    return value
 
 
 def invalid_request(message: str, word: str, **facts: Json) -> RpcError:
@@ -65,6 +92,16 @@ def invalid_params(message: str, word: str = "invalidParams", **facts: Json) -> 
 def internal_error(message: str, word: str = "internalError", **facts: Json) -> RpcError:
     """Report a failure on our side or behind us (-32603)."""
     return RpcError(INTERNAL_ERROR, message, word, **facts)
+
+
+def answer_too_large(size: int) -> RpcError:
+    """Refuse to send what no client may read; `size` is in characters (-32603)."""
+    return internal_error(
+        f"the answer is larger than {MAX_ANSWER_CHARS} characters; ask for less at a time",
+        "answerTooLarge",
+        limit=MAX_ANSWER_CHARS,
+        size=size,
+    )
 
 
 def overloaded() -> RpcError:

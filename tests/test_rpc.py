@@ -89,6 +89,11 @@ class MemoryStream:
         with anyio.fail_after(WAIT_S):
             return [json.loads(await self._at_client.receive()) for _ in range(count)]
 
+    async def hear_text(self) -> str:
+        """Receive one message as it was sent."""
+        with anyio.fail_after(WAIT_S):
+            return await self._at_client.receive()
+
     async def hear_all(self) -> list[Any]:
         """Receive as the client until the server has closed."""
         with anyio.fail_after(WAIT_S):

@@ -9,17 +9,19 @@ Source: docs/wire.md, "Framing", "Order", "Bounds".
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Protocol
 
 import anyio
 
+from app_server.rpc.batch import Action, BatchAnswers, Reply
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.ordering import KeyedQueue, Turnstile
 from app_server.rpc.outbox import Outbox, OutboxLimits
 from app_server.rpc.outgoing import Delta
+from app_server.rpc.reading import read_message
 from protocol.envelope import (
     Answer,
     Batch,
@@ -27,8 +29,7 @@ from protocol.envelope import (
     Message,
     Notification,
     Request,
-    parse_message,
-    render_batch,
+    refused,
     render_error,
 )
 from protocol.errors import overloaded
@@ -41,9 +42,8 @@ CLOSE_NORMAL = 1000
 CLOSE_GOING_AWAY = 1001
 CLOSE_TRY_AGAIN_LATER = 1013
 
-Action: TypeAlias = Callable[[], None]
-Reply: TypeAlias = Callable[[str, Action], None]
-"""Takes an answer, and what to do once it is queued."""
+BATCH_STEP = 16
+"""Messages of a batch that are taken before others may run."""
 
 
 class MessageStream(Protocol):
@@ -90,6 +90,8 @@ class ConnectionLimits:
 
     max_in_flight: int = 256
     """Requests being worked on; one more is answered -32001."""
+    max_in_flight_chars: int = 128 * 1024 * 1024
+    """Of the texts of these requests together; one that comes on top is answered -32001."""
     finish_s: float = 5.0
     """How long requests may go on, and the outbox may empty, after the client has finished."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)
@@ -128,6 +130,7 @@ class RpcConnection:
         self._close_code, self._close_reason = CLOSE_NORMAL, ""
         self._queue = KeyedQueue()
         self._in_flight = 0
+        self._in_flight_chars = 0
         self._id: ConnectionId = 0
 
     def post(self, text: str, delta: Delta | None = None) -> None:
@@ -196,22 +199,36 @@ class RpcConnection:
         try:
             while True:
                 await self._outbox.wait_for_room()
-                await self._take(parse_message(await self._stream.receive()), tasks)
+                text = await self._stream.receive()
+                await self._take(await read_message(text), len(text), tasks)
         except anyio.EndOfStream:
             pass
 
-    async def _take(self, message: Message | Batch, tasks: asyncio.TaskGroup) -> None:
-        if not isinstance(message, Batch):
-            await self._take_one(message, self._reply, tasks)
-            return
-        answers = _BatchAnswers(message, self._reply)
-        for element in message.messages:
-            await self._take_one(element, answers.add, tasks)
+    async def _take(self, message: Message | Batch, chars: int, tasks: asyncio.TaskGroup) -> None:
+        if isinstance(message, Batch):
+            with anyio.CancelScope(shield=True):
+                await self._take_batch(message, chars // len(message.messages), tasks)
+        else:
+            await self._take_one(message, chars, self._reply, tasks)
 
-    async def _take_one(self, message: Message, reply: Reply, tasks: asyncio.TaskGroup) -> None:
+    async def _take_batch(self, batch: Batch, chars: int, tasks: asyncio.TaskGroup) -> None:
+        answers = BatchAnswers(batch, self._reply, lambda: self._jsonrpc)
+        if not answers.fits:
+            invalid = refused(None, "the ids of a batch leave no space for its answers")
+            await self._take_one(invalid, chars, self._reply, tasks)
+            return
+        for position, message in enumerate(batch.messages, start=1):
+            request_id = message.id if isinstance(message, Request | Invalid) else None
+            await self._take_one(message, chars, partial(answers.add, request_id), tasks)
+            if position % BATCH_STEP == 0:
+                await asyncio.sleep(0)
+
+    async def _take_one(
+        self, message: Message, chars: int, reply: Reply, tasks: asyncio.TaskGroup
+    ) -> None:
         match message:
             case Request():
-                await self._take_request(message, reply, tasks)
+                await self._take_request(message, chars, reply, tasks)
             case Answer():
                 self._clients.answer(self._id, message)
             case Invalid():
@@ -219,34 +236,48 @@ class RpcConnection:
                 reply(text, _nothing)
             case Notification():
                 # `initialized` asks for nothing, and other notifications do not exist.
-                logger.debug("notification: %s", message.method)
+                logger.debug("notification: %.100s", message.method)
 
     @property
     def _jsonrpc(self) -> bool:
         return self.session is not None and self.session.jsonrpc
 
-    async def _take_request(self, request: Request, reply: Reply, tasks: asyncio.TaskGroup) -> None:
-        if self._in_flight >= self._limits.max_in_flight:
+    async def _take_request(
+        self, request: Request, chars: int, reply: Reply, tasks: asyncio.TaskGroup
+    ) -> None:
+        if not self._has_room_for(chars):
             text = render_error(request.id, overloaded().to_wire(), jsonrpc=self._jsonrpc)
             reply(text, _nothing)
             return
         self._in_flight += 1
+        self._in_flight_chars += chars
         spec = METHODS.get(request.method)
         order = FREE if spec is None else spec.order
         if order.access is Access.BARRIER:
             with anyio.CancelScope(shield=True):
-                await self._answer(request, reply)
+                await self._answer(request, chars, reply)
         elif (lane := _lane(order, request)) is not None:
             place = self._queue.take_place(lane, order.access)
-            tasks.create_task(self._answer_in_turn(place, request, reply))
+            tasks.create_task(self._answer_in_turn(place, request, chars, reply))
         else:
-            tasks.create_task(self._answer(request, reply))
+            tasks.create_task(self._answer(request, chars, reply))
 
-    async def _answer_in_turn(self, place: Turnstile, request: Request, reply: Reply) -> None:
+    def _has_room_for(self, chars: int) -> bool:
+        limits = self._limits
+        if self._in_flight == 0:
+            return True
+        return (
+            self._in_flight < limits.max_in_flight
+            and self._in_flight_chars + chars <= limits.max_in_flight_chars
+        )
+
+    async def _answer_in_turn(
+        self, place: Turnstile, request: Request, chars: int, reply: Reply
+    ) -> None:
         async with place:
-            await self._answer(request, reply)
+            await self._answer(request, chars, reply)
 
-    async def _answer(self, request: Request, reply: Reply) -> None:
+    async def _answer(self, request: Request, chars: int, reply: Reply) -> None:
         context = RequestContext(
             self._id,
             request.method,
@@ -261,6 +292,7 @@ class RpcConnection:
             raise
         finally:
             self._in_flight -= 1
+            self._in_flight_chars -= chars
         if reply == self._reply and self._outbox.claim():
             await self._send_now(text)
             context.answered()
@@ -283,26 +315,6 @@ class RpcConnection:
 
     def _open_session(self, session: ClientSession) -> None:
         self.session = session
-
-
-class _BatchAnswers:
-    """Collects the answers of one batch and sends them together when the last has come."""
-
-    def __init__(self, batch: Batch, reply: Reply) -> None:
-        self._missing = sum(isinstance(m, Request | Invalid) for m in batch.messages)
-        self._answers: list[str] = []
-        self._actions: list[Action] = []
-        self._reply = reply
-
-    def add(self, text: str, then: Action) -> None:
-        self._answers.append(text)
-        self._actions.append(then)
-        if len(self._answers) == self._missing:
-            self._reply(render_batch(self._answers), self._act)
-
-    def _act(self) -> None:
-        for action in self._actions:
-            action()
 
 
 def _nothing() -> None:

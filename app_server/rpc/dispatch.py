@@ -17,9 +17,11 @@ from pydantic import ValidationError
 from app_server.rpc.context import Handler, RequestContext
 from protocol.envelope import Request, render_error, render_result
 from protocol.errors import (
+    MAX_ANSWER_CHARS,
     METHOD_NOT_FOUND,
     ErrorObject,
     RpcError,
+    answer_too_large,
     internal_error,
     invalid_params,
     invalid_request,
@@ -33,9 +35,6 @@ from protocol.unserved import UNSERVED
 logger = logging.getLogger(__name__)
 
 Method: TypeAlias = Callable[[RequestContext, Json], Awaitable[Result]]
-
-MAX_ANSWER_CHARS = 1024 * 1024 - 1
-"""A common client reads no more than 1 MiB a message."""
 
 
 class Dispatcher:
@@ -174,22 +173,17 @@ def _as_it_is(value: Json) -> Json:
 def _render(context: RequestContext, request: Request, outcome: JsonObject) -> str:
     if "error" in outcome:
         error = ErrorObject(**outcome["error"])
-        return render_error(request.id, error, jsonrpc=context.jsonrpc)
-    result: WireModel = outcome["result"]
-    session = context.session
-    text = render_result(
-        request.id,
-        result,
-        jsonrpc=context.jsonrpc,
-        experimental=session is None or session.experimental,
-    )
+        text = render_error(request.id, error, jsonrpc=context.jsonrpc)
+    else:
+        result: WireModel = outcome["result"]
+        session = context.session
+        text = render_result(
+            request.id,
+            result,
+            jsonrpc=context.jsonrpc,
+            experimental=session is None or session.experimental,
+        )
     if len(text) <= MAX_ANSWER_CHARS:
         return text
     logger.warning("answer to %s is too large: %d characters", request.method, len(text))
-    too_large = internal_error(
-        f"the answer is larger than {MAX_ANSWER_CHARS} characters; ask for less at a time",
-        "answerTooLarge",
-        limit=MAX_ANSWER_CHARS,
-        size=len(text),
-    )
-    return render_error(request.id, too_large.to_wire(), jsonrpc=context.jsonrpc)
+    return render_error(request.id, answer_too_large(len(text)).to_wire(), jsonrpc=context.jsonrpc)
