@@ -117,6 +117,9 @@ class SignalDeliverParams(WireModel):
     mode: SignalMode
     on_busy: SignalOnBusy | None = None
     """Null means `queue`."""
+    payload_tool: str | None = None
+    """An MCP tool that gives the whole signal when it is called with its `id`; the text for the
+    model names it if the thread has that tool. It is no part of what the signal is."""
 
 
 class SignalDeliverResponse(WireModel):

@@ -102,7 +102,9 @@ class FakeAppServer:
 
     def ids(self, thread_id: str = "t1") -> list[str]:
         """Return the ids of the signals in a thread's log."""
-        return [text.split("\nid: ")[1].split("\n")[0] for text in self.texts(thread_id)]
+        return [
+            json.loads(text.split("\nid: ")[1].split("\n")[0]) for text in self.texts(thread_id)
+        ]
 
     def methods(self) -> list[str]:
         """Return what it was asked."""

@@ -29,6 +29,9 @@ MAX_SHOWN = 50
 MAX_SHOWN_BYTES = 64 * 1024
 """Bodies of signals in one tool result; the first is there whatever its size."""
 
+MAX_ADDED_BYTES = 16 * 1024
+"""Bodies of signals in the result of a tool that was called for something else."""
+
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
@@ -134,6 +137,11 @@ class Bridge:
         for entry in await self._ledger.uncertain():
             await self._surface.settle(entry)
         return await self._ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
+
+    async def show_new(self) -> Shown:
+        """Return what waits and nobody has seen, for the result of a tool that was not asked."""
+        await self._ledger.expire(self._now())
+        return await self._ledger.show_new(MAX_SHOWN, MAX_ADDED_BYTES)
 
     async def ack(self, signal_ids: list[str]) -> list[str]:
         """Settle signals that a tool result has shown; returns those that were."""

@@ -157,6 +157,13 @@ class Ledger:
         """
         return await self._run(lambda sql: _show(sql, limit, limit_bytes))
 
+    async def show_new(self, limit: int, limit_bytes: int) -> Shown:
+        """Like `show`, but only what nobody has seen, and only what fits; each comes once.
+
+        Nothing is returned ahead of an older signal that does not fit.
+        """
+        return await self._run(lambda sql: _show_new(sql, limit, limit_bytes))
+
     async def ack(self, signal_ids: Sequence[str]) -> Sequence[str]:
         """Settle signals that were shown; returns those of the ids that were."""
         acked = await self._run(
@@ -351,7 +358,25 @@ def _show(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
         if chosen and size > limit_bytes:
             break
         chosen.append(signal_id)
-    for signal_id in chosen:
+    return Shown(_mark_shown(sql, chosen), len(waiting) - len(chosen))
+
+
+def _show_new(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
+    chosen: list[str] = []
+    size = 0
+    for signal_id, length in sql.execute(
+        "SELECT id, bytes FROM signals WHERE state = 'waiting' ORDER BY place LIMIT ?", (limit,)
+    ):
+        size += length
+        if size > limit_bytes:
+            break
+        chosen.append(signal_id)
+    entries = _mark_shown(sql, chosen)
+    waiting = read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
+    return Shown(entries, waiting - len(entries))
+
+
+def _mark_shown(sql: sqlite3.Connection, signal_ids: Sequence[str]) -> list[Entry]:
+    for signal_id in signal_ids:
         _update(sql, "state = 'shown'", (), signal_id, _SHOWABLE)
-    entries = [entry for signal_id in chosen if (entry := _one(sql, signal_id)) is not None]
-    return Shown(entries, len(waiting) - len(chosen))
+    return [entry for signal_id in signal_ids if (entry := _one(sql, signal_id)) is not None]

@@ -26,6 +26,9 @@ from app_server.receiver.station import Station
 from app_server.receiver.surface import CodexSurface, SurfaceContext
 from app_server.transport.stdio import open_stdio
 
+AGENT_S = 5.0
+"""For the agent to ask for the tools; then signals are injected without naming one."""
+
 WRAP_S = 5.0
 """For the connection to the app-server to be closed."""
 
@@ -83,6 +86,9 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
                 if stream is not None:
                     tasks.start_soon(stream.run)
                 await surface.on_bootstrap(context)
+                # What waited at the router names the tool too, if there is an agent that has it.
+                with anyio.move_on_after(AGENT_S):
+                    await surface.until_tools_listed()
                 await bridge.carry()
 
         tasks.start_soon(be_in_charge)

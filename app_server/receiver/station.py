@@ -29,6 +29,10 @@ class Station:
         self.is_in_charge = False
         """Whether this process has the session; others of the same session only show signals."""
 
+    def tools_were_listed(self) -> None:
+        """Hear that the agent has the receiver's tools."""
+        self._surface.tools_were_listed()
+
     async def send(self, envelope: Envelope) -> None:
         """Send a signal to another session.
 

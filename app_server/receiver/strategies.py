@@ -17,7 +17,7 @@ from app_server.receiver.faults import reached
 from app_server.receiver.history import Presence, find_in_log, log_exists
 from app_server.receiver.ledger import Ledger
 from app_server.receiver.ledger_entries import Entry
-from app_server.receiver.thread_link import Recipient, Refused, ThreadLink, Unclear
+from app_server.receiver.thread_link import Put, Recipient, Refused, ThreadLink, Unclear
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class Route:
     when_lost: Callable[[], Awaitable[None]]
     """Lets go of the connection, so that what is under way on it ends."""
     deadline_s: float = DELIVER_S
+    payload_tool: str | None = None
+    """The tool of the agent that gives whole signals; None while it has none."""
 
 
 class AppServerInjectStrategy:
@@ -111,7 +113,8 @@ class AppServerInjectStrategy:
         if not await self._ledger.begin(signal_id, thread_id, path, log_was_there=was_there):
             return False
         reached("begun")
-        stage = await route.link.put(entry.envelope, thread_id, lambda: reached("sent"))
+        put = Put(entry.envelope, route.payload_tool)
+        stage = await route.link.put(put, thread_id, lambda: reached("sent"))
         reached("answered")
         # The server keeps what it has accepted: nobody else has to.
         await self._ledger.injected(signal_id)

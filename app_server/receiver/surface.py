@@ -16,6 +16,7 @@ import anyio.to_thread
 
 from app_server.receiver.app_connection import ConnectionLost, check_url, connect_app
 from app_server.receiver.history import Presence
+from app_server.receiver.item import PENDING_TOOL
 from app_server.receiver.ledger import Ledger
 from app_server.receiver.ledger_entries import Entry
 from app_server.receiver.strategies import (
@@ -74,6 +75,7 @@ class CodexSurface:
         self._recipient: Recipient | None = None
         self._changing = anyio.Lock()
         self._said: str | None = None
+        self._tools_listed = anyio.Event()
 
     @property
     def is_connected(self) -> bool:
@@ -84,6 +86,14 @@ class CodexSurface:
     def thread_id(self) -> str | None:
         """The thread that signals go to; None while there is none."""
         return self._recipient.thread_id if self.is_connected and self._recipient else None
+
+    def tools_were_listed(self) -> None:
+        """Hear that the agent has the receiver's tools: from now on signals may name them."""
+        self._tools_listed.set()
+
+    async def until_tools_listed(self) -> None:
+        """Wait until the agent has the receiver's tools."""
+        await self._tools_listed.wait()
 
     async def on_bootstrap(self, context: SurfaceContext) -> None:
         """Begin a session: connect and find the thread, unless the mode is `off`.
@@ -121,7 +131,8 @@ class CodexSurface:
         """Return the way for the next signal; asked anew for each."""
         if self._link is None or not self._link.is_open or self._recipient is None:
             return PiggybackStrategy(self._ledger)
-        route = Route(self._link, self._recipient, self._let_go, self._deadline_s)
+        tool = PENDING_TOOL if self._tools_listed.is_set() else None
+        route = Route(self._link, self._recipient, self._let_go, self._deadline_s, tool)
         return AppServerInjectStrategy(self._ledger, route)
 
     async def settle(self, entry: Entry) -> None:

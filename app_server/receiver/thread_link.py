@@ -40,6 +40,15 @@ class Recipient:
     """Its log on this machine; None if the server does not say, or for a thread without one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A signal, and what its reader is told besides."""
+
+    envelope: Envelope
+    payload_tool: str | None = None
+    """The tool of the agent that gives the whole signal; None while it has none."""
+
+
 class ThreadLink:
     """An app-server that has shaken hands."""
 
@@ -114,33 +123,32 @@ class ThreadLink:
             return False
         return _member(_member(result, "receipt"), "stage") in ("accepted", *_IN_HISTORY)
 
-    async def put(self, envelope: Envelope, thread_id: str, when_sent: Callable[[], None]) -> Stage:
+    async def put(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> Stage:
         """Put a signal into a thread; one that is not loaded is resumed, once.
 
         Raises:
             Refused, Unclear, ConnectionLost
         """
         if self.takes_signals:
-            return await self._deliver(envelope, thread_id, when_sent)
+            return await self._deliver(put, thread_id, when_sent)
         try:
-            await self._inject(envelope, thread_id, when_sent)
+            await self._inject(put, thread_id, when_sent)
         except RpcError as exc:
             if not _says_unknown_thread(exc):
                 raise _verdict(exc) from exc
             await self._resume(thread_id)
             try:
-                await self._inject(envelope, thread_id, when_sent)
+                await self._inject(put, thread_id, when_sent)
             except RpcError as again:
                 raise _verdict(again) from again
         return "inHistory"
 
-    async def _deliver(
-        self, envelope: Envelope, thread_id: str, when_sent: Callable[[], None]
-    ) -> Stage:
+    async def _deliver(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> Stage:
         params = {
-            "signal": _signal(envelope),
+            "signal": _signal(put.envelope),
             "target": {"threadId": thread_id},
-            "mode": envelope.mode,
+            "mode": put.envelope.mode,
+            "payloadTool": put.payload_tool,
         }
         try:
             result = await self._connection.call("signal/deliver", params, when_sent)
@@ -153,10 +161,9 @@ class ThreadLink:
             return "accepted"
         raise Refused(f"the signal is {stage}")
 
-    async def _inject(
-        self, envelope: Envelope, thread_id: str, when_sent: Callable[[], None]
-    ) -> None:
-        params = {"threadId": thread_id, "items": [render_item(envelope)]}
+    async def _inject(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> None:
+        item = render_item(put.envelope, put.payload_tool)
+        params = {"threadId": thread_id, "items": [item]}
         await self._connection.call("thread/inject_items", params, when_sent)
 
     async def _resume(self, thread_id: str) -> None:

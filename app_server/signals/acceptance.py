@@ -8,8 +8,8 @@ import hashlib
 from pydantic_core import to_json
 
 from app_server.signals.ledger import Entry
-from app_server.signals.message import signal_item
 from app_server.signals.recipients import Recipient
+from protocol.signal_frame import Framed, frame_item
 from protocol.signals import SignalDeliverParams
 
 MAX_WAKES = 8
@@ -18,12 +18,19 @@ WAKE_WINDOW_MS = 60_000
 
 
 def accepted(
-    params: SignalDeliverParams, recipient: Recipient, item_id: str, now_ms: int, wakes_before: int
+    params: SignalDeliverParams,
+    recipient: Recipient,
+    item_id: str,
+    now_ms: int,
+    wakes_before: int,
+    *,
+    thread_has_tool: bool = False,
 ) -> Entry:
     """Make the entry of a new signal.
 
     `wakes_before` counts the turns that its source began in the thread within the window; one that
     would begin more is passive, and its receipt says so. One whose time is over is expired.
+    `thread_has_tool` says whether the model can call the tool that the sender names.
     """
     signal = params.signal
     wakes = params.mode == "wake"
@@ -33,13 +40,21 @@ def accepted(
         born_ms = now_ms if signal.created_at is None else signal.created_at * 1000
         ends_ms = born_ms + signal.ttl_seconds * 1000
     over = ends_ms is not None and ends_ms <= now_ms
+    framed = Framed(
+        signal.source,
+        signal.type,
+        signal.sender,
+        signal.id,
+        signal.summary,
+        params.payload_tool if thread_has_tool else None,
+    )
     return Entry(
         source=signal.source,
         id=signal.id,
         digest=digest_of(params),
         thread_id=recipient.thread_id,
         sender=signal.sender,
-        item="" if over else to_json(signal_item(signal)).decode(),
+        item="" if over else to_json(frame_item(framed)).decode(),
         wakes=wakes and not calmed,
         steers=params.on_busy == "steer",
         stage="expired" if over else "accepted",
@@ -57,4 +72,6 @@ _CALMED = f"delivered as passive: a source may wake a thread {MAX_WAKES} times a
 
 def digest_of(params: SignalDeliverParams) -> str:
     """Return what tells a signal said again from another one under its id."""
-    return hashlib.sha256(to_json(params.model_dump(mode="json"))).hexdigest()
+    # A receiver may come to know its tool between two tries.
+    body = params.model_dump(mode="json", exclude={"payload_tool"})
+    return hashlib.sha256(to_json(body)).hexdigest()

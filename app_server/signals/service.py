@@ -143,7 +143,15 @@ class Signals:
                     now_ms - WAKE_WINDOW_MS,
                 )
                 item_id = self._ports.clock.new_id()
-                delivery = Delivery(accepted(params, recipient, item_id, now_ms, wakes_before))
+                entry = accepted(
+                    params,
+                    recipient,
+                    item_id,
+                    now_ms,
+                    wakes_before,
+                    thread_has_tool=self._has_tool(recipient.thread_id, params.payload_tool),
+                )
+                delivery = Delivery(entry)
                 await self._entries.write([delivery.entry], delivery.effects)
                 await self._advance_or_wait(recipient.thread_id, delivery.effects)
             try:
@@ -152,6 +160,13 @@ class Signals:
                 _run(delivery.effects)
                 raise
             return delivery
+
+    def _has_tool(self, thread_id: str, name: str | None) -> bool:
+        """Whether the model of a loaded thread can call a tool of this name now."""
+        session = self._ports.sessions.find(thread_id)
+        if name is None or session is None:
+            return False
+        return any(tool.raw.tool == name for tool in session.servers.tools().tools)
 
     async def _require_room(self, thread_id: str) -> None:
         if self._entries.open.unseen(thread_id) >= MAX_WAITING_SIGNALS:

@@ -5373,6 +5373,11 @@ export type SignalDeliverParams = {
   mode: SignalMode;
   /** Null means `queue`. */
   onBusy?: SignalOnBusy | null;
+  /**
+   * An MCP tool that gives the whole signal when it is called with its `id`; the text for the
+   * model names it if the thread has that tool. It is no part of what the signal is.
+   */
+  payloadTool?: string | null;
 };
 
 /** The receipt; the signal is on disk. */
