@@ -66,27 +66,36 @@ class BridgeProcess:
     async def request(self, method: str, params: Any) -> Any:
         """Make a request of MCP and return its result."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self._calls += 1
         message = {"jsonrpc": "2.0", "id": self._calls, "method": method, "params": params}
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         await self.process.stdin.drain()
+        return await self._answer(self._calls)
+
+    async def _answer(self, call_id: int | str) -> Any:
+        assert self.process.stdout is not None
         with anyio.fail_after(START_S):
             while line := await self.process.stdout.readline():
                 answer = json.loads(line)
-                if answer.get("id") == self._calls:
+                if answer.get("id") == call_id:
                     return answer["result"]
         raise EOFError("".join(self.said))
 
-    async def initialize(self) -> Any:
-        """Shake hands as an agent does."""
+    def greet(self) -> None:
+        """Shake hands and ask for the tools, as an agent does, without waiting for the answers."""
+        assert self.process.stdin is not None
         client = {"name": "agent", "version": "1"}
         params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        result = await self.request("initialize", params)
-        assert self.process.stdin is not None
-        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        self.process.stdin.write(json.dumps(note).encode() + b"\n")
-        return result
+        for message in (
+            {"id": "hello", "method": "initialize", "params": params},
+            {"method": "notifications/initialized"},
+            {"id": "tools", "method": "tools/list", "params": {}},
+        ):
+            self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def initialize(self) -> Any:
+        """Wait until hands are shaken."""
+        return await self._answer("hello")
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         """Call a tool and return its structured result."""
@@ -142,6 +151,7 @@ async def bridge(
         stderr=asyncio.subprocess.PIPE,
     )
     made = BridgeProcess(process, session, home)
+    made.greet()
     async with _killed(process), _listening(process, made.said):
         yield made
 

@@ -288,6 +288,22 @@ async def test_a_look_shows_the_first_whatever_its_size_and_counts_the_rest(
         )
 
 
+async def test_what_comes_unasked_comes_once_whole_and_in_its_order(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l") as ledger:
+        for name, size in (("s0", 10), ("s1", 10), ("s2", 900), ("s3", 10)):
+            await ledger.take(envelope(name, payload="x" * size))
+        await ledger.begin("s0", "t", None, log_was_there=False)
+        await ledger.doubt("s0")
+
+        looks = [await ledger.show_new(9, 500) for _ in range(2)]
+        assert [[entry.envelope.id for entry in look.entries] for look in looks] == [["s1"], []]
+        assert [look.more for look in looks] == [3, 4]
+        assert [entry.envelope.id for entry in (await ledger.show_new(9, 5000)).entries] == [
+            "s2",
+            "s3",
+        ]
+
+
 async def test_a_file_that_is_no_ledger_is_left_alone(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("these are notes, and no database at all" * 10)

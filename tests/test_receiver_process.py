@@ -1,6 +1,8 @@
 """The bridge, the demo router and a server as processes: two agents, lost servers, crashes."""
 
+import json
 import os
+import re
 import signal as signals
 import subprocess
 from pathlib import Path
@@ -55,7 +57,7 @@ async def test_without_an_app_server_a_signal_arrives_in_a_tool_result(tmp_path:
         sent = await desiree.call(
             "prism_signal", to="Texi", signal_type="Question", payload=payload, signal_id="q1"
         )
-        await texi.until_status(pending_signals=1)
+        await until(lambda: states(texi.ledger) == {"q1": "waiting"})
         status = await texi.call("prism_status")
         first = await texi.call("prism_signals_pending")
         again = await texi.call("prism_signals_pending")
@@ -68,6 +70,7 @@ async def test_without_an_app_server_a_signal_arrives_in_a_tool_result(tmp_path:
         "prism_status",
     ]
     assert sent == {"signal_id": "q1", "accepted": True, "pending_signals": 0}
+    assert status.pop("signals") == first["signals"]
     assert status == {
         "session": "Texi",
         "router": "connected",
@@ -147,7 +150,7 @@ async def test_a_server_that_dies_in_between_loses_and_doubles_nothing(tmp_path:
             os.kill(process.pid, signals.SIGKILL)
             await process.wait()
             await post(router, signal("s2"))
-            await texi.until_status(pending_signals=1, app_server="none")
+            await until(lambda: states(texi.ledger).get("s2") == "waiting")
             async with server_process(tmp_path, "--listen", server):
                 await post(router, signal("s3"))
                 done = dict.fromkeys(["s1", "s2", "s3"], "injected")
@@ -214,8 +217,9 @@ async def _kill_at(home: Path, server: str, router: str, *steps: Step) -> None:
     assert (name, counts) == (name, [1, 1])
 
 
+@pytest.mark.parametrize("tool", ["prism_signals_pending", "prism_status"])
 async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_not_inject_it(
-    tmp_path: Path,
+    tmp_path: Path, tool: str
 ) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -227,9 +231,9 @@ async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_n
         async with bridge(tmp_path, router=router, kill_at="shown") as dying:
             await dying.initialize()
             await post(router, signal("s1"))
-            await dying.until_status(pending_signals=1)
+            await until(lambda: states(dying.ledger) == {"s1": "waiting"})
             with pytest.raises((EOFError, ConnectionError)):
-                await dying.call("prism_signals_pending")
+                await dying.call(tool)
             assert await dying.ended() == -signals.SIGKILL
         async with bridge(tmp_path, router=router, server=server, cwd=folder) as texi:
             await texi.initialize()
@@ -309,6 +313,70 @@ async def test_a_second_bridge_of_a_session_shows_signals_and_takes_over_when_th
     }
 
 
+async def test_every_result_of_another_tool_brings_what_nobody_has_seen_once(
+    tmp_path: Path,
+) -> None:
+    async with (
+        router_process(tmp_path) as (router, _),
+        bridge(tmp_path, router=router) as texi,
+    ):
+        await texi.initialize()
+        sent = [arrived(**signal(one)) for one in ("s1", "s2", "s3")]
+        await post(router, signal("s1"), signal("s2"))
+        await until(lambda: states(texi.ledger) == {"s1": "waiting", "s2": "waiting"})
+        first = await texi.call("prism_signal", to="Texi", signal_type="", payload=1)
+        await post(router, signal("s3"))
+        await until(lambda: states(texi.ledger).get("s3") == "waiting")
+        second = await texi.call("prism_signal", to="Ann", signal_type="x", payload=1)
+        third = await texi.call("prism_status")
+        whole = await texi.call("prism_signals_pending")
+
+    assert (first["signals"], first["pending_signals"], "error" in first) == (sent[:2], 2, True)
+    assert (second["signals"], second["pending_signals"]) == (sent[2:], 3)
+    assert ("signals" in third, third["pending_signals"]) == (False, 3)
+    assert whole == {"signals": sent, "acked": [], "pending_signals": 3}
+
+
+async def test_the_item_in_the_thread_names_a_call_that_gives_the_payload(tmp_path: Path) -> None:
+    home = tmp_path
+    async with router_process(home) as (router, _), server_process(home) as (server, _):
+        async with open_client(server, "terminal") as client:
+            prism = {
+                "command": str(EXECUTABLE),
+                "args": ["receiver", "--router-url", router, "--session", "Texi"],
+                "env": {
+                    "PRISM_API_KEY": KEY,
+                    "PRISM_CODEX_APP_SERVER_URL": server,
+                    "APP_SERVER_HOME": str(home),
+                },
+                "required": True,
+            }
+            config = {"mcp_servers": {"prism": prism}}
+            params = {"cwd": str(home), "config": config}
+            thread: Any = (await client.call("thread/start", params))["thread"]
+            await post(router, signal("s1"))
+            ledger = home / "receiver" / "Texi.sqlite3"
+            await until(lambda: states(ledger) == {"s1": "injected"})
+            named = re.search(
+                r"\[end of signal\] Call (\w+) with (\{.*?\}) only when",
+                Path(thread["path"]).read_text().replace('\\"', '"'),
+            )
+            assert named is not None
+            call = {
+                "threadId": thread["id"],
+                "server": "prism",
+                "tool": named[1],
+                "arguments": json.loads(named[2]),
+            }
+            result: Any = await client.call("mcpServer/tool/call", call)
+
+        assert result["structuredContent"] == {
+            "signals": [arrived()],
+            "acked": [],
+            "pending_signals": 0,
+        }
+
+
 async def test_calls_that_make_no_sense_are_answered_with_what_is_wrong(tmp_path: Path) -> None:
     async with bridge(tmp_path) as texi:
         await texi.initialize()
@@ -318,16 +386,18 @@ async def test_calls_that_make_no_sense_are_answered_with_what_is_wrong(tmp_path
             await texi.call("nonsense"),
             await texi.call("prism_signals_pending", ack="s1"),
             await texi.call("prism_signals_pending", id="s1"),
+            await texi.call("prism_signals_pending", id=5),
             await texi.call("prism_status", x=1),
             await texi.call("prism_signal", to="x", signal_type="", payload=1),
             await texi.call("prism_signal", to="x", signal_type="y", payload=1, signal_id="s1"),
         ]
 
-    assert [answer.pop("pending_signals") for answer in answers] == [0] * 6
+    assert [answer.pop("pending_signals") for answer in answers] == [0] * 7
     assert [answer["error"] for answer in answers] == [
         "Unknown tool 'nonsense'",
         "`ack` must be a list of ids",
-        "there is no such signal here, or not any more",
+        "no signal with this `id` is here, or not any more",
+        "`id` must be the id of a signal",
         "unknown argument `x`",
         "`signal_type` must be 1 to 200 printable characters",
         "no router is configured; send it again with signal_id 's1'",

@@ -96,7 +96,10 @@ def delivery(thread_id: str, signal_id: str, summary: str = "x", **more: Any) ->
 async def test_a_server_names_the_tool_of_the_sender_only_where_the_thread_has_it(
     tmp_path: Path,
 ) -> None:
-    receiver = {"command": sys.executable, "args": ["-m", "app_server.entry", "receiver"]}
+    receiver = {
+        "command": sys.executable,
+        "args": ["-c", "import sys; from app_server.receiver.cli import main; sys.exit(main([]))"],
+    }
     async with serve(tmp_path) as served, served.client() as client:
         threads = {
             "with": await client.start_thread(
