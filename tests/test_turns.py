@@ -162,7 +162,7 @@ async def test_usage_adds_up_and_a_model_may_not_count(tmp_path: Path) -> None:
         (usage,) = (m["params"] for m in last if m.get("method") == "thread/tokenUsage/updated")
         assert usage["tokenUsage"]["total"]["totalTokens"] == 30
         assert usage["tokenUsage"]["last"]["totalTokens"] == 15
-        assert usage["tokenUsage"]["modelContextWindow"] is None
+        assert usage["tokenUsage"]["modelContextWindow"] == 258_400
 
 
 @claim("turns:reasoning")
@@ -568,7 +568,12 @@ async def test_an_event_above_the_bound_fails_the_turn(
         thread_id = await client.start_thread()
         served.model.scripts.append(says("x" * 1000))
         turn = await client.turn(thread_id, "go")
-        assert turn["error"]["message"] == "the model sent an event larger than 1000 bytes"
+        assert turn["error"] == {
+            "message": "the response of the model is too long: an event has more than 1000 bytes",
+            "codexErrorInfo": BROKEN,
+            "additionalDetails": None,
+            "misalignment": None,
+        }
 
 
 async def test_a_provider_that_has_gone_fails_the_turn_not_the_thread(tmp_path: Path) -> None:

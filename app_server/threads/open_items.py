@@ -5,6 +5,7 @@ Source: docs/wire.md, "Joining a running turn".
 """
 
 from collections import defaultdict
+from io import StringIO
 from typing import TypeAlias
 
 from protocol.items import (
@@ -19,8 +20,11 @@ from protocol.items import (
 )
 from protocol.model import WireModel
 
-Pieces: TypeAlias = defaultdict[tuple[str, int], list[str]]
-"""By the member that they belong to, and the index in it."""
+Texts: TypeAlias = defaultdict[tuple[str, int], StringIO]
+"""By the member that they belong to, and the index in it.
+
+A list of pieces would take fifty bytes and more for each, however short it is.
+"""
 
 
 class OpenItems:
@@ -29,11 +33,11 @@ class OpenItems:
     __slots__ = ("_items",)
 
     def __init__(self) -> None:
-        self._items: dict[str, tuple[KnownThreadItem, Pieces]] = {}
+        self._items: dict[str, tuple[KnownThreadItem, Texts]] = {}
 
     def begin(self, item: KnownThreadItem) -> None:
         """Add an item as clients are told of it; the object must not change any more."""
-        self._items[item.id] = item, defaultdict(list)
+        self._items[item.id] = item, defaultdict(StringIO)
 
     def end(self, item_id: str) -> None:
         """Take an item off: it is complete, and in the log."""
@@ -58,24 +62,29 @@ class OpenItems:
     def _add(self, item_id: str, member: str, index: int, text: str) -> None:
         known = self._items.get(item_id)
         if known is not None:
-            known[1][member, index].append(text)
+            known[1][member, index].write(text)
 
     def snapshot(self) -> list[ThreadItem]:
         """Give the items with their texts so far."""
         return [_with_texts(item, pieces) for item, pieces in self._items.values()]
 
 
-def _with_texts(item: KnownThreadItem, pieces: Pieces) -> ThreadItem:
+def _with_texts(item: KnownThreadItem, texts: Texts) -> ThreadItem:
     match item:
         case AgentMessageThreadItem():
-            return item.model_copy(update={"text": "".join(pieces.get(("text", 0), ()))})
+            return item.model_copy(update={"text": _text(texts, "text", 0)})
         case ReasoningThreadItem():
-            texts = {"summary": _parts(pieces, "summary"), "content": _parts(pieces, "content")}
-            return item.model_copy(update=texts)
+            members = {"summary": _parts(texts, "summary"), "content": _parts(texts, "content")}
+            return item.model_copy(update=members)
     return item
 
 
-def _parts(pieces: Pieces, member: str) -> list[str]:
-    """Join the texts of a member; indexes that were left out are empty."""
-    length = max((index + 1 for name, index in pieces if name == member), default=0)
-    return ["".join(pieces.get((member, index), ())) for index in range(length)]
+def _parts(texts: Texts, member: str) -> list[str]:
+    """Give the texts of a member; indexes that were left out are empty."""
+    length = max((index + 1 for name, index in texts if name == member), default=0)
+    return [_text(texts, member, index) for index in range(length)]
+
+
+def _text(texts: Texts, member: str, index: int) -> str:
+    written = texts.get((member, index))
+    return "" if written is None else written.getvalue()

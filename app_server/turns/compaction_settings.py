@@ -12,6 +12,12 @@ from app_server.config import ConfigError, ConfigView
 WINDOW_SHARE = 0.9
 """Of the model's context, which a request may fill before the thread is compacted."""
 
+UNKNOWN_MODEL_WINDOW = 258_400
+"""Tokens that clients are shown as the context of a model of which nothing is known.
+
+It is the reference's figure. Nothing is compacted because of it: that is for who knows the model.
+"""
+
 MAX_PROMPT_BYTES = 64 * 1024
 
 FILE_KEY = "experimental_compact_prompt_file"

@@ -208,12 +208,15 @@ class TurnRun:
             self._router.notes(),
         )
         reader = ResponseReader(self._recorder)
-        async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
-            async for batch in batches:
-                for event in batch:
-                    await reader.take(event)
-                    if self._recorder.is_crowded:
-                        await self._recorder.breathe()
+        try:
+            async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        await reader.take(event)
+                        if self._recorder.is_crowded:
+                            await self._recorder.breathe()
+        finally:
+            reader.close()
         return reader
 
     def _given_up(self, failure: ModelFailure) -> ModelFailure:

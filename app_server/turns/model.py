@@ -29,7 +29,8 @@ class ItemAdded:
 class TextDelta:
     """More text of a message."""
 
-    item_id: str
+    item_id: str | None
+    """None: the item that began last."""
     delta: str
 
 
@@ -37,7 +38,7 @@ class TextDelta:
 class SummaryPartAdded:
     """A new paragraph of a reasoning summary."""
 
-    item_id: str
+    item_id: str | None
     index: int
 
 
@@ -45,7 +46,7 @@ class SummaryPartAdded:
 class SummaryDelta:
     """More text of a reasoning summary."""
 
-    item_id: str
+    item_id: str | None
     index: int
     delta: str
 
@@ -54,7 +55,7 @@ class SummaryDelta:
 class ReasoningDelta:
     """More raw reasoning."""
 
-    item_id: str
+    item_id: str | None
     index: int
     delta: str
 

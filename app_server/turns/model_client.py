@@ -26,6 +26,7 @@ from app_server.accounts.credentials import Credentials
 from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
 from app_server.config import ConfigError
 from app_server.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.turns.loop_share import LoopShare
 from app_server.turns.model import (
     EventBatches,
     ItemAdded,
@@ -40,6 +41,7 @@ from app_server.turns.model import (
     TextDelta,
 )
 from app_server.turns.providers import Provider
+from app_server.turns.response_bounds import ResponseBounds, too_long
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import Json, JsonObject
 from protocol.turns import TokenUsageBreakdown
@@ -48,7 +50,9 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
 WRITE_S = 60.0
-MAX_EVENT_BYTES = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+BATCH = 8
+"""Events that are given out before streams of other models have their turn."""
 MAX_ERROR_BYTES = 64 * 1024
 RETRY_BASE_S = 0.2
 MAX_RENEWALS = 2
@@ -74,6 +78,7 @@ class ModelClient:
         self._offline_url = offline_url
         self._accounts = accounts
         self._sleep = sleep
+        self._share = LoopShare()
         self._http = httpx.AsyncClient(
             headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
             mounts=dict.fromkeys(LOOPBACK),
@@ -96,7 +101,8 @@ class ModelClient:
         response = await self._send(request.provider, request.body)
         try:
             with _model_errors():
-                async with aclosing(_batches(response)) as batches:
+                chunks = _DataChunks(response, request.provider.stream_idle_timeout_s, self._share)
+                async with aclosing(_batches(chunks, self._share)) as batches:
                     yield batches
         finally:
             await response.aclose()
@@ -202,14 +208,11 @@ def _model_errors() -> Iterator[None]:
             retry_after_s=RETRY_BASE_S,
         ) from exc
     except httpx.ReadTimeout as exc:
-        raise _broken("idle timeout waiting for the model") from exc
+        raise _idle() from exc
     except (httpx.TransportError, httpx.StreamError) as exc:
         raise _broken(str(exc) or type(exc).__name__) from exc
     except EventTooLarge as exc:
-        raise ModelFailure(
-            f"the model sent an event larger than {MAX_EVENT_BYTES} bytes",
-            _with_status("responseStreamDisconnected"),
-        ) from exc
+        raise too_long(f"an event has more than {MAX_EVENT_BYTES} bytes") from exc
 
 
 def _broken(reason: str) -> ModelFailure:
@@ -218,6 +221,10 @@ def _broken(reason: str) -> ModelFailure:
         _with_status("responseStreamDisconnected"),
         retry_after_s=RETRY_BASE_S,
     )
+
+
+def _idle() -> ModelFailure:
+    return _broken("idle timeout waiting for the model")
 
 
 def _with_status(word: str, status: int | None = None) -> JsonObject:
@@ -290,18 +297,65 @@ def _known_failure(word: Json, message: Json) -> ModelFailure | None:
     return None
 
 
-async def _batches(response: httpx.Response) -> AsyncGenerator[Sequence[ModelEvent], None]:
-    parser = EventParser(MAX_EVENT_BYTES)
-    async for chunk in response.aiter_bytes():
+class _DataChunks:
+    """The events of a response, as many at a time as one read brings."""
+
+    def __init__(self, response: httpx.Response, idle_s: float, share: LoopShare) -> None:
+        self.bounds = ResponseBounds()
+        self._chunks = response.aiter_bytes()
+        self._parser = EventParser(MAX_EVENT_BYTES)
+        self._idle_s = idle_s
+        self._share = share
+
+    async def next(self) -> Sequence[SseEvent] | None:
+        """Wait for the next events that have data; None at the end of the stream.
+
+        Raises:
+            ModelFailure: nothing but comments, or parts of an event, came in time.
+        """
+        deadline = anyio.current_time() + self._idle_s
+        events = await self._read()
+        if events is None or events:
+            return events
+        # Each read has the same limit; only where one brings no event another timer is needed.
+        try:
+            with anyio.fail_after(deadline - anyio.current_time()):
+                while events is not None and not events:
+                    events = await self._read()
+        except TimeoutError as exc:
+            raise _idle() from exc
+        return events
+
+    async def _read(self) -> Sequence[SseEvent] | None:
+        await self._share.wait()
+        chunk = await anext(self._chunks, None)
+        if chunk is None:
+            return None
+        self.bounds.read(len(chunk))
+        return self._parser.feed(chunk)
+
+
+async def _batches(
+    chunks: _DataChunks, share: LoopShare
+) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    while (received := await chunks.next()) is not None:
         events: list[ModelEvent] = []
-        for sse in parser.feed(chunk):
-            event = parse_event(sse)
-            if event is None:
-                continue
-            events.append(event)
+        for sse in received:
+            try:
+                event = parse_event(sse)
+                if event is not None:
+                    events.extend(chunks.bounds.take(event, len(sse.data)))
+            except ModelFailure:
+                if events:
+                    yield events
+                raise
             if isinstance(event, ResponseCompleted):
                 yield events
                 return
+            if len(events) >= BATCH:
+                yield events
+                events = []
+                await share.wait()
         if events:
             yield events
     raise _broken("stream closed before response.completed")
@@ -317,19 +371,19 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
         event = from_json(sse.data)
         match event["type"]:
             case "response.output_text.delta":
-                return TextDelta(_text(event, "item_id"), _text(event, "delta"))
+                return TextDelta(_item_id(event), _text(event, "delta"))
             case "response.output_item.added":
                 return ItemAdded(_item(event))
             case "response.output_item.done":
                 return ItemDone(_item(event))
             case "response.reasoning_summary_part.added":
-                return SummaryPartAdded(_text(event, "item_id"), int(event["summary_index"]))
+                return SummaryPartAdded(_item_id(event), int(event["summary_index"]))
             case "response.reasoning_summary_text.delta":
                 index = int(event["summary_index"])
-                return SummaryDelta(_text(event, "item_id"), index, _text(event, "delta"))
+                return SummaryDelta(_item_id(event), index, _text(event, "delta"))
             case "response.reasoning_text.delta":
                 index = int(event["content_index"])
-                return ReasoningDelta(_text(event, "item_id"), index, _text(event, "delta"))
+                return ReasoningDelta(_item_id(event), index, _text(event, "delta"))
             case "response.completed":
                 return ResponseCompleted(_usage(event["response"].get("usage")))
             case "response.failed" | "error":
@@ -350,6 +404,10 @@ def _text(event: JsonObject, key: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{key} must be a string")
     return value
+
+
+def _item_id(event: JsonObject) -> str | None:
+    return None if event.get("item_id") is None else _text(event, "item_id")
 
 
 def _item(event: JsonObject) -> JsonObject:

@@ -60,6 +60,10 @@ class TurnRecorder:
             )
         )
 
+    def abandoned(self, item_id: str) -> None:
+        """Show an item that will not be completed to nobody who comes now."""
+        self.thread.open_items.end(item_id)
+
     async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:
         """Write an item and what the model is to remember of it, then announce it.
 

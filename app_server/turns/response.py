@@ -1,6 +1,6 @@
 """One response of a model, event by event: deltas out, finished items into the log."""
 
-from typing import cast
+from typing import TypeVar, cast
 
 from app_server.turns.model import (
     ItemAdded,
@@ -25,6 +25,8 @@ from protocol.model import Json, JsonObject
 from protocol.responses import MessagePhase
 from protocol.turns import TokenUsageBreakdown
 
+OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem)
+
 PHASES = ("commentary", "partial_answer", "final_answer")
 
 
@@ -37,6 +39,8 @@ class ResponseReader:
         self.last_message: AgentMessageThreadItem | None = None
         self._recorder = recorder
         self._open: dict[str, AgentMessageThreadItem | ReasoningThreadItem] = {}
+        self._unnamed: str | None = None
+        """The id of an open item that the model gave none."""
 
     async def take(self, event: ModelEvent) -> None:
         """Take one event.
@@ -44,15 +48,13 @@ class ResponseReader:
         Raises:
             OSError: the disk refused.
         """
-        thread_id, turn_id = self._recorder.thread.id, self._recorder.turn_id
         match event:
             case TextDelta():
-                self._message(event.item_id)
                 self._recorder.emit(
                     AgentMessageDeltaNotification(
-                        thread_id=thread_id,
-                        turn_id=turn_id,
-                        item_id=event.item_id,
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._message(event.item_id).id,
                         delta=event.delta,
                     )
                 )
@@ -63,18 +65,18 @@ class ResponseReader:
             case SummaryPartAdded():
                 self._recorder.emit(
                     ReasoningSummaryPartAddedNotification(
-                        thread_id=thread_id,
-                        turn_id=turn_id,
-                        item_id=event.item_id,
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._reasoning(event.item_id).id,
                         summary_index=event.index,
                     )
                 )
             case SummaryDelta():
                 self._recorder.emit(
                     ReasoningSummaryTextDeltaNotification(
-                        thread_id=thread_id,
-                        turn_id=turn_id,
-                        item_id=event.item_id,
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._reasoning(event.item_id).id,
                         delta=event.delta,
                         summary_index=event.index,
                     )
@@ -82,9 +84,9 @@ class ResponseReader:
             case ReasoningDelta():
                 self._recorder.emit(
                     ReasoningTextDeltaNotification(
-                        thread_id=thread_id,
-                        turn_id=turn_id,
-                        item_id=event.item_id,
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._reasoning(event.item_id).id,
                         delta=event.delta,
                         content_index=event.index,
                     )
@@ -92,53 +94,79 @@ class ResponseReader:
             case ResponseCompleted():
                 self.usage = event.usage
 
+    def close(self) -> None:
+        """Let go of items that the model has begun and will not finish."""
+        for item_id in self._open:
+            self._recorder.abandoned(item_id)
+        self._open.clear()
+
     def _begin(self, item: JsonObject) -> None:
         item_id = _id_of(item)
         match item["type"]:
-            case "message" if item_id is not None:
-                self._message(item_id)
-            case "reasoning" if item_id is not None:
-                self._reasoning(item_id)
+            case "message":
+                self._message(item_id, new=True)
+            case "reasoning":
+                self._reasoning(item_id, new=True)
 
     async def _finish(self, item: JsonObject) -> None:
-        item_id = _id_of(item) or self._recorder.new_id()
+        item_id = _id_of(item)
         match item["type"]:
             case "message":
-                message = self._message(item_id)
+                message = self._message(item_id, done=True)
                 message.text = "".join(texts_of(item.get("content")))
                 phase = item.get("phase")
                 message.phase = cast(MessagePhase, phase) if phase in PHASES else None
                 await self._recorder.completed(message, [item])
                 self.last_message = message
+                del self._open[message.id]
             case "reasoning":
-                reasoning = self._reasoning(item_id)
+                reasoning = self._reasoning(item_id, done=True)
                 reasoning.summary = texts_of(item.get("summary"))
                 reasoning.content = texts_of(item.get("content"))
                 await self._recorder.completed(reasoning, [item])
+                del self._open[reasoning.id]
             case "function_call" | "tool_search_call":
                 await self._recorder.remember(item)
                 self.calls.append(item)
             case _:
                 await self._recorder.remember(item)
-        self._open.pop(item_id, None)
 
-    def _message(self, item_id: str) -> AgentMessageThreadItem:
-        known = self._open.get(item_id)
-        if isinstance(known, AgentMessageThreadItem):
-            return known
-        message = AgentMessageThreadItem(id=item_id, text="")
-        self._open[item_id] = message
-        self._recorder.started(message)
-        return message
+    def _message(
+        self, item_id: str | None, *, new: bool = False, done: bool = False
+    ) -> AgentMessageThreadItem:
+        known = self._find(AgentMessageThreadItem, item_id, new=new, done=done)
+        return known or self._announce(AgentMessageThreadItem(id=self._name(item_id), text=""))
 
-    def _reasoning(self, item_id: str) -> ReasoningThreadItem:
-        known = self._open.get(item_id)
-        if isinstance(known, ReasoningThreadItem):
-            return known
-        reasoning = ReasoningThreadItem(id=item_id)
-        self._open[item_id] = reasoning
-        self._recorder.started(reasoning)
-        return reasoning
+    def _reasoning(
+        self, item_id: str | None, *, new: bool = False, done: bool = False
+    ) -> ReasoningThreadItem:
+        known = self._find(ReasoningThreadItem, item_id, new=new, done=done)
+        return known or self._announce(ReasoningThreadItem(id=self._name(item_id)))
+
+    def _find(
+        self, kind: type[OpenItem], item_id: str | None, *, new: bool, done: bool
+    ) -> OpenItem | None:
+        """Find the open item that an event is about.
+
+        What has no id is about the item that began last; an item that began without an id may end
+        with one.
+        """
+        known = self._open.get(item_id or "")
+        if known is None and item_id is None and not new:
+            known = next(reversed(self._open.values()), None)
+        if known is None and done:
+            known = self._open.get(self._unnamed or "")
+        return known if isinstance(known, kind) else None
+
+    def _name(self, item_id: str | None) -> str:
+        if item_id is None:
+            item_id = self._unnamed = self._recorder.new_id()
+        return item_id
+
+    def _announce(self, item: OpenItem) -> OpenItem:
+        self._open[item.id] = item
+        self._recorder.started(item)
+        return item
 
 
 def _id_of(item: JsonObject) -> str | None:

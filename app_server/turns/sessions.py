@@ -20,7 +20,11 @@ from app_server.threads.forking import ForkPoint
 from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
-from app_server.turns.compaction_settings import compaction_limit, read_compact_prompt
+from app_server.turns.compaction_settings import (
+    UNKNOWN_MODEL_WINDOW,
+    compaction_limit,
+    read_compact_prompt,
+)
 from app_server.turns.engine import SessionSettings
 from app_server.turns.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.providers import read_providers
@@ -417,9 +421,10 @@ class Sessions:
 async def _session_settings(config: Config) -> SessionSettings:
     view = config.view()
     tokens = view.integer("tool_output_token_limit")
+    window = view.integer("model_context_window")
     return SessionSettings(
         providers=read_providers(config),
-        context_window=view.integer("model_context_window"),
+        context_window=UNKNOWN_MODEL_WINDOW if window is None else window,
         compact_at=compaction_limit(view),
         compact_prompt=await read_compact_prompt(view),
         output_limit_bytes=(

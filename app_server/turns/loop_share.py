@@ -1,0 +1,58 @@
+"""How much of the event loop the streams of models may take, all of them together. No I/O.
+
+A read from a socket can hold hundreds of events, and the next read may be ready at once: a task
+that works them off without a pause, or a hundred of them in a row, keep everybody else waiting.
+Source: docs/wire.md, "Bounds".
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+SLICE_S = 0.001
+"""Seconds of each round of the event loop that streams may take."""
+
+
+class LoopShare:
+    """One share of the event loop, which many tasks use by turns, first come, first served."""
+
+    def __init__(
+        self, slice_s: float = SLICE_S, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`slice_s` bounds a round of the event loop; one piece of work always fits."""
+        self._slice_s = slice_s
+        self._now = now
+        self._until: float | None = None
+        """When the share of this round is used up; None while nobody has used it."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        """Wait until there is something left of the share; at once if nobody needs it.
+
+        To be called before each piece of work, which should take far less than the share.
+        """
+        if self._until is None:
+            self._begin_round()
+            return
+        if self._now() < self._until:
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        await place
+        # Others ran since the round was begun.
+        self._until = self._now() + self._slice_s
+
+    def _begin_round(self) -> None:
+        self._until = self._now() + self._slice_s
+        asyncio.get_running_loop().call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        self._until = None
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                # Its task runs in the next round, before that is ended in turn.
+                place.set_result(None)
+                self._begin_round()
+                return
