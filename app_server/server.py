@@ -39,6 +39,7 @@ from app_server.handlers.signal_news import SignalNews, settings_as_stored
 from app_server.host.environments import Environments
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_sdk
+from app_server.peer_user.own_user import CAN_LOOK, OwnUser
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
 from app_server.requirements import SYSTEM_REQUIREMENTS, requirements_of
@@ -314,7 +315,10 @@ class AppServer:
     async def _listen(self, address: Address) -> AsyncIterator["_Listening"]:
         match address:
             case TcpAddress():
-                async with listen_tcp(address, self.converse, self._settings.websocket) as tcp:
+                own_user = await self._own_user()
+                async with listen_tcp(
+                    address, self.converse, self._settings.websocket, own_user
+                ) as tcp:
                     yield tcp
             case UnixAddress():
                 async with listen_unix(address, self.converse, self._settings.websocket) as unix:
@@ -323,6 +327,16 @@ class AppServer:
                 assert self._background is not None
                 self._background.start_soon(self._converse_on_stdio)
                 yield _StdioListening()
+
+    async def _own_user(self) -> OwnUser | None:
+        """Return what keeps other users away; None where they may come, or cannot be told apart."""
+        try:
+            view = (await self._configuration.read()).view()
+            refuses = view.boolean("refuse_other_users", default=True)
+        except ConfigError as exc:
+            logger.warning("other users are refused, as the configuration cannot be used: %s", exc)
+            refuses = True
+        return OwnUser() if refuses and CAN_LOOK else None
 
     async def _converse_on_stdio(self) -> None:
         await self.converse(await open_stdio())

@@ -1,7 +1,8 @@
 """WebSocket listeners on loopback TCP and on Unix sockets.
 
 Before the upgrade: `GET /readyz` and `GET /healthz` answer 200; whatever carries an `Origin` header
-is a web page and gets 403. A message above the bound closes its socket with 1009, nothing else.
+is a web page and gets 403, and so does another user of this machine over TCP. A message above the
+bound closes its socket with 1009, nothing else.
 Source: docs/wire.md, "WebSocket listener"; RFC 6455.
 """
 
@@ -21,12 +22,19 @@ from websockets.asyncio.server import Server, ServerConnection, serve, unix_serv
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from app_server.peer_user.errors import OtherUser, UserUnknown
+from app_server.peer_user.own_user import OwnUser
 from app_server.rpc.connection import MessageStream
 from app_server.transport.address import TcpAddress, UnixAddress
 
 logger = logging.getLogger(__name__)
 
 Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
+
+HOW_TO_LET_IN = (
+    "Over TCP it talks to its own user alone, unless its config.toml has "
+    "refuse_other_users = false."
+)
 
 HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
 
@@ -78,12 +86,17 @@ class WebSocketStream:
 
 
 class _Listener:
-    def __init__(self, conversation: Conversation, limits: WebSocketLimits) -> None:
+    def __init__(
+        self, conversation: Conversation, limits: WebSocketLimits, own_user: OwnUser | None = None
+    ) -> None:
         self._conversation = conversation
         self._limits = limits
+        self._own_user = own_user
         self._open = 0
 
-    def before_upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def before_upgrade(
+        self, connection: ServerConnection, request: Request
+    ) -> Response | None:
         if "Origin" in request.headers:
             logger.warning("refused a request with an Origin header")
             return connection.respond(
@@ -91,10 +104,26 @@ class _Listener:
             )
         if request.path in HEALTH_PATHS:
             return connection.respond(http.HTTPStatus.OK, "ok\n")
+        if self._own_user is not None and (text := await self._stranger(connection)):
+            return connection.respond(http.HTTPStatus.FORBIDDEN, text)
         if self._open >= self._limits.max_connections:
             return connection.respond(
                 http.HTTPStatus.SERVICE_UNAVAILABLE, "Too many clients; try again later.\n"
             )
+        return None
+
+    async def _stranger(self, connection: ServerConnection) -> str | None:
+        """Say why this connection is refused; None if it is one of our own user's."""
+        assert self._own_user is not None
+        try:
+            await self._own_user.check(connection.remote_address, connection.local_address)
+        except OtherUser as exc:
+            logger.warning("refused a connection of user %d", exc.uid)
+            return f"This server belongs to another user of this machine. {HOW_TO_LET_IN}\n"
+        except UserUnknown as exc:
+            # A check that lets pass what it cannot see is passed by hiding.
+            logger.warning("refused a connection whose user is unknown: %s", exc)
+            return f"This server cannot tell which user connects: {exc}. {HOW_TO_LET_IN}\n"
         return None
 
     async def converse(self, connection: ServerConnection) -> None:
@@ -134,16 +163,19 @@ class OpenListener:
 
 @asynccontextmanager
 async def listen_tcp(
-    address: TcpAddress, conversation: Conversation, limits: WebSocketLimits
+    address: TcpAddress,
+    conversation: Conversation,
+    limits: WebSocketLimits,
+    own_user: OwnUser | None = None,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on a loopback address while the context lasts.
 
-    Leaving closes what is open with 1001.
+    With `own_user` other users are refused. Leaving closes what is open with 1001.
 
     Raises:
         OSError: the address cannot be bound.
     """
-    listener = _Listener(conversation, limits)
+    listener = _Listener(conversation, limits, own_user)
     server = await serve(listener.converse, address.host, address.port, **listener.options)
     port = server.sockets[0].getsockname()[1]
     host = f"[{address.host}]" if ":" in address.host else address.host
