@@ -18,6 +18,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from app_server.loader import load_from_worker
+
 LOCK_POLL_S = 0.01
 ASYNC_LOCK_POLL_S = 0.05
 
@@ -144,7 +146,14 @@ def load_keyring() -> Any:
     """Return the module `keyring`, None where it is not installed."""
     if importlib.util.find_spec("keyring") is None:
         return None
-    return importlib.import_module("keyring")
+    return load_from_worker(_keyring)
+
+
+def _keyring() -> Any:
+    keyring = importlib.import_module("keyring")
+    # Choosing one imports them all.
+    keyring.get_keyring()
+    return keyring
 
 
 @contextmanager

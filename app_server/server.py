@@ -4,11 +4,10 @@ Source: docs/architecture.md, "Life of a process".
 """
 
 import gc
-import importlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
@@ -37,6 +35,7 @@ from app_server.handlers.memory import MemoryBudget
 from app_server.handlers.memory_settings import MemorySettings, read_memory_settings
 from app_server.handlers.signal_news import SignalNews, settings_as_stored
 from app_server.host.environments import Environments
+from app_server.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, load, load_module
 from app_server.mcp.config import read_mcp_settings
 from app_server.mcp.loading import load_sdk
 from app_server.peer_user.own_user import CAN_LOOK, OwnUser
@@ -153,8 +152,7 @@ class AppServer:
         self._all_gone = anyio.Event()
         self._stopping = anyio.Event()
         self._hurrying = anyio.Event()
-        self._offline: str | None = None
-        self._starting_offline = anyio.Lock()
+        self._offline = Lazy("the offline model", self._start_offline)
         self._background: anyio.abc.TaskGroup | None = None
         self._requests: LateDispatcher | None = None
         self._account: LateHandlers | None = None
@@ -363,26 +361,40 @@ class AppServer:
         return UNLOAD_DELAY_S if delay_s is None else float(delay_s), memory
 
     async def _warm_up(self) -> None:
-        """Import what the first requests and turns will need, now that nobody waits for it."""
+        """Load what the first requests and turns will need, now that nobody waits for it.
+
+        What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
+        RETRY_MOST_S; whoever needs it sooner has it tried at once.
+        """
         assert self._requests is not None
-        await self._requests.prepare()
-        await self._lazy_model.prepare()
+        parts: list[Callable[[], Awaitable[object]]] = [
+            self._requests.prepare,
+            self._lazy_model.prepare,
+        ]
         if self._account is not None:
             # From here on it tells clients of changes that nobody asked for.
-            await self._account.load()
+            parts.append(self._account.load)
         if self._signals is not None:
-            await self._signals.resume()
-        try:
-            await self._accounts.load()
-            mcp = read_mcp_settings(await self._configuration.read())
-            if any(server.enabled for server in mcp.servers.values()):
-                await load_sdk()
-        except ConfigError:
-            # Whoever starts a thread will be told.
-            logger.debug("the configuration cannot be used yet")
+            parts.append(self._signals.resume)
+        parts.append(self._load_sdk_if_used)
+        wait_s = RETRY_FIRST_S
+        while parts := [part for part in parts if not await _succeeds(part)]:
+            await anyio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_MOST_S)
         # Modules and types live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()
+
+    async def _load_sdk_if_used(self) -> None:
+        try:
+            await self._accounts.load()
+            mcp = read_mcp_settings(await self._configuration.read())
+        except ConfigError:
+            # Whoever starts a thread will be told.
+            logger.debug("the configuration cannot be used yet")
+            return
+        if any(server.enabled for server in mcp.servers.values()):
+            await load_sdk()
 
     def _log_grew(self, state: ThreadState) -> None:
         if self._signals is not None:
@@ -399,13 +411,23 @@ class AppServer:
         await self._file.write(path, "approve")
 
     async def _serve_apps(self, apps: LateApps) -> None:
-        """Serve apps for as long as the server lives; without them it goes on."""
-        try:
-            await self._run_apps(apps)
-        except Exception:
-            logger.exception("apps are not served")
-        finally:
-            apps.give_up()
+        """Serve apps for as long as the server lives; without them it goes on.
+
+        What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
+        RETRY_MOST_S.
+        """
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._run_apps(apps)
+            except Exception as exc:
+                logger.exception("apps are not served")
+                apps.give_up(exc)
+            else:
+                apps.give_up()
+                return
+            await anyio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_MOST_S)
 
     async def _run_apps(self, apps: LateApps) -> None:
         """Serve the apps of the account, or those of the demo, from when there is a reason to."""
@@ -420,26 +442,45 @@ class AppServer:
         if not is_demo:
             await apps.run(AppsAccount(self._accounts))
             return
-        hosted = await anyio.to_thread.run_sync(
-            importlib.import_module, "app_server.demo.hosted.endpoint"
-        )
+        hosted = await load_module("app_server.demo.hosted.endpoint")
         endpoint = hosted.HostedEndpoint()
         async with endpoint.serve():
             account = FixedAccount(endpoint.token.get_secret_value(), endpoint.account_id)
             await apps.run(account, endpoint.base_url)
 
     async def _offline_url(self) -> str:
-        async with self._starting_offline:
-            if self._offline is None:
-                assert self._background is not None
-                self._offline = await self._background.start(self._serve_offline_model)
-            return self._offline
+        return self._offline.value or await self._offline.get()
 
-    async def _serve_offline_model(self, *, task_status: anyio.abc.TaskStatus[str]) -> None:
-        module = await anyio.to_thread.run_sync(importlib.import_module, "app_server.offline")
-        async with module.serve_offline_model() as url:
-            task_status.started(url)
-            await anyio.sleep_forever()
+    async def _start_offline(self) -> str:
+        assert self._background is not None
+        serve_offline_model = await load(_offline_model)
+        url: str = await self._background.start(_hold, serve_offline_model())
+        return url
+
+
+def _offline_model() -> Callable[[], AbstractAsyncContextManager[str]]:
+    from app_server.offline import serve_offline_model
+
+    return serve_offline_model
+
+
+async def _hold(
+    context: AbstractAsyncContextManager[str], *, task_status: anyio.abc.TaskStatus[str]
+) -> None:
+    """Keep a context open until cancelled; its value is the status."""
+    async with context as value:
+        task_status.started(value)
+        await anyio.sleep_forever()
+
+
+async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await part()
+    except Exception as exc:
+        # Nothing of what is loaded ahead may end the server.
+        logger.warning("something cannot be loaded yet: %s", exc)
+        return False
+    return True
 
 
 async def _account_settings(configuration: Configuration) -> AccountSettings:

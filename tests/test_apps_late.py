@@ -1,25 +1,28 @@
 """The apps before there is a reason to have them, when one comes, and when they cannot be had."""
 
 import gc
-import importlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import pytest
 
 from app_server.apps import late
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.late import LateApps
+from app_server.apps.presentation import ApprovalTemplates
 from app_server.extension.hooks import ToolCall
 from app_server.extension.registration import ContributionContext
+from app_server.loader import load
 from tests.harness import WAIT_S, claim
 from tests.hosted import connector, serve_hosted
 from tests.test_apps_service import BOTH, Auth, State, Who, runs
+
+T = TypeVar("T")
 
 CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
 
@@ -66,16 +69,14 @@ NOTHING: list[Any] = [None, None, None, None, None, [], [], None, None, 0]
 
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note the modules that are imported late."""
+    """Note what is asked of the importer."""
     names: list[str] = []
-    real = importlib.import_module
 
-    def note(name: str) -> Any:
-        if name.startswith("app_server.apps."):
-            names.append(name)
-        return real(name)
+    async def note(work: Callable[[], T]) -> T:
+        names.append(work.__name__)
+        return await load(work)
 
-    monkeypatch.setattr(importlib, "import_module", note)
+    monkeypatch.setattr(late, "load", note)
     return names
 
 
@@ -116,30 +117,69 @@ async def test_an_account_that_signs_in_later_has_its_apps(
             assert apps.contribute(context({})) == []
             with anyio.fail_after(WAIT_S):
                 assert await apps.snapshot({}) is None
-        assert imported == [
-            "app_server.apps.service",
-            "app_server.apps.turn_hooks",
-            "app_server.apps.local_files",
-            "app_server.apps.for_clients",
-        ]
+        assert imported == ["_import"]
         assert auth.listeners == []
 
 
-async def test_apps_that_cannot_be_loaded_are_none_and_nobody_waits_for_them(
+async def test_apps_that_cannot_be_loaded_are_an_error_and_loaded_with_the_next_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> Any:
         raise ImportError("no such module")
 
-    monkeypatch.setattr(late, "_load", broken)
-    auth = Auth(State(Who("s3cr3t-token"), 1))
-    async with run_late(tmp_path, auth) as apps:
-        with anyio.fail_after(WAIT_S):
-            assert await apps.snapshot({}) is None
-            assert list(await apps.known_connectors({})) == []
-        assert apps.contribute(context({})) == []
-    said = [(r.levelno, r.getMessage()) for r in caplog.records if r.name == late.__name__]
-    assert said == [(logging.ERROR, "the apps cannot be served")]
+    real = late._import
+    monkeypatch.setattr(late, "_import", broken)
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            questions = (apps.snapshot, apps.refresh_snapshot, apps.known_connectors)
+            for ask in (apps.snapshot_allowing_cached, *questions):
+                with pytest.raises(AppsUnavailable, match="ImportError: no such module"):
+                    await ask({})
+            # A list of servers is not all apps.
+            await apps.prepare_mcp_servers({})
+            assert apps.contribute(context({})) == []
+            monkeypatch.setattr(late, "_import", real)
+            with anyio.fail_after(WAIT_S):
+                assert await apps.snapshot({}) is not None
+            assert [one.name for one in apps.contribute(context({}))] == BOTH
+    said = {record.getMessage() for record in caplog.records if record.levelno > logging.INFO}
+    assert {text.partition(":")[0] for text in said} == {
+        "the apps cannot be loaded",
+        "there are no MCP servers of apps",
+    }
+
+
+async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise OSError("no templates")
+
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
+        with monkeypatch.context() as patched:
+            patched.setattr(ApprovalTemplates, "load", broken)
+            async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+                for _ in range(2):
+                    with pytest.raises(AppsUnavailable, match="no templates"):
+                        await apps.snapshot({})
+                patched.undo()
+                with anyio.fail_after(WAIT_S):
+                    assert await apps.snapshot({}) is not None
+
+
+async def test_what_is_not_known_is_no_empty_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps = LateApps(tmp_path, lambda environment_id: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(late, "LOAD_S", 0.0)
+        with pytest.raises(AppsUnavailable, match="not known after 0 s whose apps they are"):
+            await apps.snapshot({})
+    apps.give_up(OSError("no port"))
+    with pytest.raises(AppsUnavailable, match="cannot be served now: no port"):
+        await apps.settled()
 
 
 async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) -> None:
@@ -160,5 +200,5 @@ async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) ->
 
 async def test_what_was_imported_is_no_business_of_garbage_collections_any_more() -> None:
     imported = [late]
-    await anyio.to_thread.run_sync(late._load)
+    await late._load()
     assert not any(found is imported for found in gc.get_objects())

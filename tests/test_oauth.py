@@ -760,6 +760,9 @@ class FakeKeyring(ModuleType):
         self.kept: dict[tuple[str, str], str] = {}
         self.broken = False
 
+    def get_keyring(self) -> "FakeKeyring":
+        return self
+
     def get_password(self, service: str, name: str) -> str | None:
         if self.broken:
             raise RuntimeError(MARK)

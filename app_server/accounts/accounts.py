@@ -5,11 +5,11 @@ bounded, and an answer that has come is kept whatever happens to who asked.
 Source: docs/accounts.md.
 """
 
-import importlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -29,6 +29,10 @@ from app_server.accounts.ports import RefreshReason, Supplier, TokenIssuer
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.settings import AccountSettings
 from app_server.accounts.store import AuthStore
+from app_server.loader import LoadFailed, load
+
+if TYPE_CHECKING:
+    from app_server.accounts.grants import Grants
 
 logger = logging.getLogger(__name__)
 
@@ -379,10 +383,17 @@ class Accounts:
     async def _token_issuer(self) -> TokenIssuer:
         if self._issuer is None:
             # With it comes httpx, which a start should not wait for.
-            name = "app_server.accounts.grants"
-            module = await anyio.to_thread.run_sync(importlib.import_module, name)
-            self._issuer = module.Grants()
+            try:
+                self._issuer = (await load(_grants))()
+            except LoadFailed as exc:
+                raise IssuerUnavailable(f"the issuer cannot be asked: {exc}") from exc
         return self._issuer
+
+
+def _grants() -> "type[Grants]":
+    from app_server.accounts.grants import Grants
+
+    return Grants
 
 
 def _restriction(settings: AccountSettings, credentials: Credentials) -> str:

@@ -5,22 +5,21 @@ Source: docs/apps.md, "The service".
 """
 
 import gc
-import importlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
-import anyio.abc
-import anyio.to_thread
 
 from app_server.apps.account import AuthPort, AuthState
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.plugins import NoPlugins, PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config import ConfigError
 from app_server.extension.hooks import Presentation, ToolCall
 from app_server.extension.registration import ContributionContext, Registration
+from app_server.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 from protocol.items import UserInput
 
 if TYPE_CHECKING:
@@ -31,6 +30,12 @@ if TYPE_CHECKING:
     from app_server.apps.service import AppsService
     from app_server.apps.snapshot import Snapshot
     from app_server.apps.turn_hooks import AppsHooks
+
+    Make: TypeAlias = Callable[
+        [Path, AuthPort, str | None, Callable[[str], str | None], PluginPort],
+        tuple[AppsService, AppsHooks, ClientApps],
+    ]
+    """Makes the service, with what turns and clients ask of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +60,12 @@ class LateApps:
         self._instance_of = instance_of
         self._known = anyio.Event()
         self._wanted = anyio.Event()
-        self._loaded = anyio.Event()
+        self._make = Lazy("the apps", _load)
+        self._attempted = anyio.Event()
+        """Set once they are served, or `_failure` says why not."""
+        self._failure: Exception | None = None
+        self._is_asked = anyio.Event()
+        """Set when a request needs them that could not be served before."""
         self._auth: AuthPort | None = None
         self._backend: AppsBackend | None = None
         self._service: AppsService | None = None
@@ -67,9 +77,11 @@ class LateApps:
     async def run(self, auth: AuthPort, base_url: str | None = None) -> None:
         """Wait for the first reason, then serve until cancelled; cancelling ends everything.
 
-        `base_url` stands over the configured address.
+        `base_url` stands over the configured address. What cannot be loaded or served is tried
+        again: with the next request that needs it, and by itself after RETRY_FIRST_S, then twice as
+        long each time up to RETRY_MOST_S.
         """
-        self._auth, self.base_url = auth, base_url
+        self._auth, self.base_url, self._failure = auth, base_url, None
         self._known.set()
         unsubscribe = auth.subscribe(self._signed_in_or_out)
         self._signed_in_or_out(auth.current())
@@ -77,23 +89,36 @@ class LateApps:
             await self._wanted.wait()
         finally:
             unsubscribe()
-        try:
-            make = await anyio.to_thread.run_sync(_load)
-            service, hooks, clients = make(
-                self._home, auth, base_url, self._instance_of, self._plugins
-            )
-        except Exception:
-            logger.exception("the apps cannot be served")
-            self._loaded.set()
-            return
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(service.run)
-            self._service, self._hooks, self._clients = service, hooks, clients
-            self._loaded.set()
+        wait_s = RETRY_FIRST_S
+        while True:
+            make = await self._make.get_at_last()
             try:
-                await anyio.sleep_forever()
-            finally:
-                service.begin_shutdown()
+                made = make(self._home, auth, base_url, self._instance_of, self._plugins)
+                await self._serve(*made)
+            except Exception as exc:
+                logger.exception("the apps cannot be served")
+                self._failure = exc
+                self._attempted.set()
+            with anyio.move_on_after(wait_s):
+                await self._is_asked.wait()
+            self._is_asked = anyio.Event()
+            wait_s = min(2 * wait_s, RETRY_MOST_S)
+
+    async def _serve(
+        self, service: "AppsService", hooks: "AppsHooks", clients: "ClientApps"
+    ) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(service.run)
+                self._service, self._hooks, self._clients = service, hooks, clients
+                self._failure = None
+                self._attempted.set()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    service.begin_shutdown()
+        finally:
+            self._service = self._hooks = self._clients = None
 
     @property
     def _is_signed_in(self) -> bool:
@@ -107,14 +132,23 @@ class LateApps:
     # For requests of clients, see handlers/apps_port.py.
 
     async def settled(self) -> None:
-        """Wait until it is known whose apps they are, for at most LOAD_S."""
+        """Wait until it is known whose apps they are, for at most LOAD_S.
+
+        Raises:
+            AppsUnavailable: it is not known by then, or cannot be found out now.
+        """
         with anyio.move_on_after(LOAD_S):
             await self._known.wait()
             if self._auth is not None:
                 await self._auth.look()
+            elif self._failure is not None:
+                raise _unavailable(self._failure) from self._failure
+            return
+        raise AppsUnavailable(f"it is not known after {LOAD_S:g} s whose apps they are")
 
-    def give_up(self) -> None:
-        """Let nobody wait any more: there will be no apps."""
+    def give_up(self, failure: Exception | None = None) -> None:
+        """Let nobody wait: there are no apps, or none can be had before `run` because of this."""
+        self._failure = failure
         self._known.set()
 
     async def _for_clients(self) -> "ClientApps | None":
@@ -123,25 +157,38 @@ class LateApps:
             return None
         self._wanted.set()
         with anyio.move_on_after(LOAD_S):
-            await self._loaded.wait()
+            try:
+                await self._make.get()
+            except LoadFailed as exc:
+                raise _unavailable(exc) from exc
+            if self._failure is not None:
+                self._failure, self._attempted = None, anyio.Event()
+                self._is_asked.set()
+            await self._attempted.wait()
+        if self._clients is None:
+            if self._failure is not None:
+                raise _unavailable(self._failure) from self._failure
+            raise AppsUnavailable(f"the apps are not loaded after {LOAD_S:g} s")
         return self._clients
 
     @property
     def backend(self) -> "AppsBackend":
         """Return who asks ChatGPT for what is no tool."""
         if self._backend is None:
-            module = importlib.import_module("app_server.apps.backend")
-            self._backend = module.AppsBackend(self._home)
+            # Whoever asks has imported it: nothing is read from disk here.
+            from app_server.apps.backend import AppsBackend
+
+            self._backend = AppsBackend(self._home)
         return self._backend
 
     def account(self) -> "Account | None":
         """Return the account that is signed in; None unless it is one of ChatGPT."""
-        if not self._is_signed_in:
+        if self._auth is None or not self._is_signed_in:
             return None
-        # Whoever asks has imported it: nothing is read from disk here.
-        module = importlib.import_module("app_server.apps.outbound")
-        account: Account | None = module.account_of(self._auth)
-        return account
+        # As above.
+        from app_server.apps.outbound import account_of
+
+        return account_of(self._auth)
 
     def plugin_names(
         self, config: Mapping[str, Any], thread_id: str | None = None
@@ -154,28 +201,33 @@ class LateApps:
         return None if self._clients is None else self._clients.current_snapshot(config)
 
     async def snapshot_allowing_cached(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Return the first that can be had, cached or live."""
+        """Return the first that can be had, cached or live, or raise AppsUnavailable."""
         apps = await self._for_clients()
         return None if apps is None else await apps.snapshot_allowing_cached(config)
 
     async def snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Return the freshest that can be had."""
+        """Return the freshest that can be had, or raise AppsUnavailable."""
         apps = await self._for_clients()
         return None if apps is None else await apps.snapshot(config)
 
     async def refresh_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Fetch, and return what came."""
+        """Fetch, and return what came, or raise AppsUnavailable."""
         apps = await self._for_clients()
         return None if apps is None else await apps.refresh_snapshot(config)
 
     async def known_connectors(self, config: Mapping[str, Any]) -> "Sequence[Connector]":
-        """Return what is known without asking anybody."""
+        """Return what is known without asking anybody, or raise AppsUnavailable."""
         apps = await self._for_clients()
         return () if apps is None else await apps.known_connectors(config)
 
     async def prepare_mcp_servers(self, config: Mapping[str, Any]) -> None:
-        """Have servers to register, if there are any for these settings."""
-        apps = await self._for_clients()
+        """Have servers to register, if there are any for these settings and they can be had."""
+        try:
+            apps = await self._for_clients()
+        except AppsUnavailable as exc:
+            # Other servers are there without them.
+            logger.warning("there are no MCP servers of apps: %s", exc)
+            return
         if apps is not None:
             await apps.prepare_mcp_servers(config)
 
@@ -230,11 +282,23 @@ class LateApps:
             self._hooks.turn_ended(thread_id, turn_id)
 
 
-def _load() -> Callable[..., tuple[Any, Any, Any]]:
-    service = importlib.import_module("app_server.apps.service")
-    turn_hooks = importlib.import_module("app_server.apps.turn_hooks")
-    local_files = importlib.import_module("app_server.apps.local_files")
-    for_clients = importlib.import_module("app_server.apps.for_clients")
+def _unavailable(failure: Exception) -> AppsUnavailable:
+    # Task groups put groups around a lone failure.
+    while isinstance(failure, ExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return AppsUnavailable(f"the apps cannot be served now: {failure}")
+
+
+async def _load() -> "Make":
+    return await load(_import)
+
+
+def _import() -> "Make":
+    from app_server.apps.for_clients import ClientApps
+    from app_server.apps.local_files import LocalFiles
+    from app_server.apps.service import AppsService
+    from app_server.apps.turn_hooks import AppsHooks
+
     # What was imported stays: collections that a large inventory sets off need not look at it, each
     # time with the event loop standing still. A full one now would do that itself.
     gc.collect(1)
@@ -246,9 +310,9 @@ def _load() -> Callable[..., tuple[Any, Any, Any]]:
         base_url: str | None,
         instance_of: Callable[[str], str | None],
         plugins: PluginPort,
-    ) -> tuple[Any, Any, Any]:
-        files = local_files.LocalFiles(instance_of)
-        made = service.AppsService(home, auth, files=files, base_url=base_url, plugins=plugins)
-        return made, turn_hooks.AppsHooks(made), for_clients.ClientApps(made)
+    ) -> tuple[AppsService, AppsHooks, ClientApps]:
+        files = LocalFiles(instance_of)
+        service = AppsService(home, auth, files=files, base_url=base_url, plugins=plugins)
+        return service, AppsHooks(service), ClientApps(service)
 
     return make

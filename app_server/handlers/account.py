@@ -5,14 +5,13 @@ as when renewing a token brings another plan, is told by itself.
 Source: docs/accounts.md.
 """
 
-import importlib
 import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -32,6 +31,7 @@ from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.handlers.account_ports import AccountPorts
 from app_server.handlers.failures import config_failures
 from app_server.handlers.login_attempt import Flow, LoginAttempts
+from app_server.loader import load
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.turns.providers import (
     default_provider_id,
@@ -66,6 +66,9 @@ from protocol.account import (
 )
 from protocol.errors import RpcError, internal_error, invalid_request
 from protocol.specs import NoParams
+
+if TYPE_CHECKING:
+    from app_server.handlers.login_flows import BrowserFlow, DeviceFlow
 
 logger = logging.getLogger(__name__)
 
@@ -274,9 +277,8 @@ class AccountHandlers:
                 "ChatGPT login is disabled. Use API key login instead.", "loginDisabled"
             )
         # With it comes httpx, which those who only look should not wait for.
-        name = "app_server.handlers.login_flows"
-        flows: Any = await anyio.to_thread.run_sync(importlib.import_module, name)
-        open_flow: Callable[[], Awaitable[Flow]] = flows.DeviceFlow.open
+        browser, device = await load(_login_flows)
+        open_flow: Callable[[], Awaitable[Flow]] = device.open
         if isinstance(params, ChatgptLoginAccountParams):
             brand = params.app_brand or "codex"
             wishes = BrowserWishes(
@@ -284,7 +286,7 @@ class AccountHandlers:
                 workspaces=settings.workspaces,
                 hosted_page=brand if params.use_hosted_login_success_page else None,
             )
-            open_flow = partial(flows.BrowserFlow.open, wishes)
+            open_flow = partial(browser.open, wishes)
         attempt = await self._attempts.start(open_flow)
         context.after_answer(attempt.answered.set)
         return attempt.flow.response(attempt.id)
@@ -352,3 +354,9 @@ def _news(state: AuthState) -> tuple[str | None, ...]:
     if found is None:
         return ()
     return found.kind, found.account_id, found.chatgpt_user_id, found.plan
+
+
+def _login_flows() -> "tuple[type[BrowserFlow], type[DeviceFlow]]":
+    from app_server.handlers.login_flows import BrowserFlow, DeviceFlow
+
+    return BrowserFlow, DeviceFlow

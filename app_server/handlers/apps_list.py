@@ -9,7 +9,7 @@ import anyio.to_thread
 from app_server.apps.directory import InvalidCursor, cursor_index, page_of
 from app_server.apps.errors import AppsUnavailable
 from app_server.handlers.app_listing import AppListing, ListFailed
-from app_server.handlers.apps_terms import AppPorts, read_terms
+from app_server.handlers.apps_terms import AppPorts, apps_failures, read_terms
 from app_server.rpc.context import Handler, RequestContext
 from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
 from protocol.errors import RpcError, internal_error, invalid_request
@@ -47,7 +47,8 @@ class AppListHandlers:
         if apps is None:
             return AppsListResponse(data=[])
         for _ in range(MAX_ATTEMPTS):
-            terms = await read_terms(self._ports, apps, params.thread_id)
+            with apps_failures():
+                terms = await read_terms(self._ports, apps, params.thread_id)
             if terms.backend is None:
                 return AppsListResponse(data=[])
             listing = AppListing(

@@ -56,7 +56,11 @@ class AppsPort(AppServers, Protocol):
         """ChatGPT's answers."""
 
     async def settled(self) -> None:
-        """Wait until it is known whose apps they are; bounded."""
+        """Wait until it is known whose apps they are; bounded.
+
+        Raises:
+            AppsUnavailable: it is not known by then, or cannot be found out now.
+        """
 
     @property
     def base_url(self) -> str | None:
@@ -98,4 +102,7 @@ class AppsPort(AppServers, Protocol):
         """Return the connectors with a real tool as last published or kept on disk, by id.
 
         Asks nobody, and is the same whether these settings allow apps or not.
+
+        Raises:
+            AppsUnavailable: what knows them cannot be loaded now.
         """

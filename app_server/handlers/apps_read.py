@@ -7,7 +7,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory import Connector
 from app_server.apps.measured import READ, measured
 from app_server.handlers.apps_port import AppsPort
-from app_server.handlers.apps_terms import AppPorts, AppTerms, read_terms
+from app_server.handlers.apps_terms import AppPorts, AppTerms, apps_failures, read_terms
 from app_server.rpc.context import Handler, RequestContext
 from protocol.apps import (
     AppsInstalledParams,
@@ -43,7 +43,8 @@ class AppReadHandlers:
         apps = self._ports.apps
         if apps is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
-        terms = await read_terms(self._ports, apps, params.thread_id)
+        with apps_failures():
+            terms = await read_terms(self._ports, apps, params.thread_id)
         if terms.backend is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
         with measured(READ) as measurement:
@@ -71,12 +72,14 @@ class AppReadHandlers:
         apps = self._ports.apps
         if apps is None:
             return AppsInstalledResponse(apps=[])
-        terms = await read_terms(self._ports, apps, params.thread_id)
+        with apps_failures():
+            terms = await read_terms(self._ports, apps, params.thread_id)
         allowed = terms.backend is not None
         if allowed and params.force_refresh:
             connectors = await _fetched(apps, terms)
         else:
-            connectors = await apps.known_connectors(terms.config)
+            with apps_failures():
+                connectors = await apps.known_connectors(terms.config)
         return AppsInstalledResponse(apps=installed_apps(connectors, terms.policy, allowed=allowed))
 
 

@@ -1,11 +1,13 @@
 """Under which settings, and for which account, a request about apps is answered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import anyio.abc
 
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.outbound import Backend
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.settings import AppsSettings
@@ -15,6 +17,7 @@ from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, thread_failures
 from app_server.turns.ports import ClientPort
 from app_server.turns.sessions import Sessions
+from protocol.errors import internal_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,21 @@ class AppTerms:
     """None: apps are switched off, nobody is signed in, or the workspace does not allow them."""
 
 
+@contextmanager
+def apps_failures() -> Iterator[None]:
+    """Translate that apps cannot be had now."""
+    try:
+        yield
+    except AppsUnavailable as exc:
+        raise internal_error(str(exc), "appsUnavailable") from exc
+
+
 async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> AppTerms:
     """Find out the terms; a loaded thread's own settings lie on top of the file's.
 
     Raises:
         RpcError: there is no such thread in memory, or the settings make no sense.
+        AppsUnavailable: it cannot be found out now whose apps they are.
     """
     with config_failures():
         config = await ports.configuration.read()
@@ -55,7 +68,8 @@ async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> 
         settings = AppsSettings.read(config.document)
         demands = config.requirements.document if config.requirements is not None else None
         policy = AppsPolicy.read(config.document, demands)
-    await apps.settled()
+    if settings.enabled:
+        await apps.settled()
     backend = None
     if settings.enabled and (account := apps.account()) is not None:
         backend = Backend(apps.base_url or settings.base_url, account, settings.sku)

@@ -4,19 +4,20 @@ Source: docs/config.md, "What the server writes".
 """
 
 import contextlib
-import importlib
 import os
 import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from app_server.config import ConfigError, read_config
+from app_server.loader import LoadFailed, load_from_worker
 from app_server.mcp.naming import RawName
 from app_server.turns.ports import NotRecorded
 
@@ -98,7 +99,7 @@ def _write(
         config = read_config(path)
         if needed is not None and not _has(config.document, needed):
             return
-        edit = importlib.import_module("app_server.handlers.config_edit")
+        edit = load_from_worker(_config_edit)
         try:
             text = edited(edit, config.text)
         except edit.NotEditable as exc:
@@ -106,8 +107,16 @@ def _write(
         _replace(path, config.text.encode(), text.encode())
     except ConfigError as exc:
         raise NotRecorded(str(exc)) from exc
+    except LoadFailed as exc:
+        raise NotRecorded(f"{path}: what edits it cannot be loaded: {exc}") from exc
     except OSError as exc:
         raise NotRecorded(f"{path}: {exc.strerror}") from exc
+
+
+def _config_edit() -> ModuleType:
+    from app_server.handlers import config_edit
+
+    return config_edit
 
 
 def _has(document: Any, keys: Sequence[str]) -> bool:

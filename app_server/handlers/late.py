@@ -1,13 +1,10 @@
 """Areas that few clients use at once: imported when the first of their methods is called."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import anyio
-import anyio.to_thread
-
+from app_server.loader import Lazy, load_module
 from app_server.rpc.context import Handler, RequestContext
 from protocol.model import WireModel
 
@@ -21,8 +18,7 @@ class LateHandlers:
         self._name = name
         self._ports = ports
         self._methods = methods
-        self._loading = anyio.Lock()
-        self._routes: Mapping[str, Handler] | None = None
+        self._routes = Lazy(f"handlers of {', '.join(methods)}", self._make)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -30,13 +26,18 @@ class LateHandlers:
         return {method: partial(self._call, method) for method in self._methods}
 
     async def load(self) -> Mapping[str, Handler]:
-        """Import the module, beside the event loop, and return its own routes."""
-        async with self._loading:
-            if self._routes is None:
-                module = await anyio.to_thread.run_sync(importlib.import_module, self._module)
-                self._routes = getattr(module, self._name)(*self._ports).routes
-        return self._routes
+        """Import the module, beside the event loop, and return its own routes.
+
+        Raises:
+            LoadFailed: it cannot be imported now.
+        """
+        return await self._routes.get()
+
+    async def _make(self) -> Mapping[str, Handler]:
+        module = await load_module(self._module)
+        routes: Mapping[str, Handler] = getattr(module, self._name)(*self._ports).routes
+        return routes
 
     async def _call(self, method: str, context: RequestContext, params: Any) -> WireModel:
-        routes = self._routes or await self.load()
+        routes = self._routes.value or await self.load()
         return await routes[method](context, params)

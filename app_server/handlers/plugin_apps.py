@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.names import install_url
 from app_server.handlers.apps_port import AppsPort
-from app_server.handlers.apps_terms import AppPorts, AppTerms, read_terms
+from app_server.handlers.apps_terms import AppPorts, AppTerms, apps_failures, read_terms
 from protocol.plugins import AppSummary
 
 logger = logging.getLogger(__name__)
@@ -19,17 +19,19 @@ async def declared_apps(ports: AppPorts, app_ids: Sequence[str]) -> list[AppSumm
     """Show apps, sorted by name; none where there are no apps. Asks nobody."""
     if not app_ids or ports.apps is None:
         return []
-    return await _shown(ports.apps, await read_terms(ports, ports.apps, None), app_ids)
+    with apps_failures():
+        terms = await read_terms(ports, ports.apps, None)
+    return await _shown(ports.apps, terms, app_ids)
 
 
 async def apps_needing_auth(ports: AppPorts, app_ids: Sequence[str]) -> list[AppSummary]:
     """Show the apps that the account has not linked; none if that cannot be known."""
     if not app_ids or ports.apps is None:
         return []
-    terms = await read_terms(ports, ports.apps, None)
-    if terms.backend is None:
-        return []
     try:
+        terms = await read_terms(ports, ports.apps, None)
+        if terms.backend is None:
+            return []
         snapshot = await ports.apps.snapshot_allowing_cached(terms.config)
     except AppsUnavailable as exc:
         logger.warning("which apps of a plugin need a sign-in is not known: %s", exc)

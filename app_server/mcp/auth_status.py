@@ -3,15 +3,15 @@
 Source: docs/mcp.md, "Sign-in".
 """
 
-import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 import anyio
-import anyio.to_thread
 
+from app_server.loader import load
 from app_server.mcp.config import LOCAL, HttpTransport
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.server import McpServer
@@ -89,7 +89,11 @@ class AuthProbe:
     async def _questions(self) -> Any:
         """Import what asks, beside the event loop: it brings the SDK."""
         if self._probing is None:
-            self._probing = await anyio.to_thread.run_sync(
-                importlib.import_module, "app_server.mcp.oauth.probing"
-            )
+            self._probing = await load(_probing)
         return self._probing
+
+
+def _probing() -> ModuleType:
+    from app_server.mcp.oauth import probing
+
+    return probing

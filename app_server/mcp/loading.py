@@ -1,11 +1,9 @@
 """The one place that imports the MCP SDK late: it costs a third of a second and 40 MB."""
 
-import importlib
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
-import anyio.to_thread
-
+from app_server.loader import load
 from app_server.mcp.config import ServerConfig
 from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.processes import Processes
@@ -17,6 +15,15 @@ ServeConnection: TypeAlias = Callable[
 
 
 async def load_sdk() -> ServeConnection:
-    """Import the SDK, beside the event loop, and return what connects with it."""
-    client = await anyio.to_thread.run_sync(importlib.import_module, "app_server.mcp.client")
-    return cast(ServeConnection, client.serve_connection)
+    """Import the SDK, beside the event loop, and return what connects with it.
+
+    Raises:
+        LoadFailed: it cannot be imported now.
+    """
+    return await load(_serve_connection)
+
+
+def _serve_connection() -> ServeConnection:
+    from app_server.mcp.client import serve_connection
+
+    return serve_connection

@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.extension.registration import Owner
+from app_server.loader import LoadFailed
 from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.elicitation import (
@@ -118,17 +119,21 @@ class McpServer:
                 )
                 self.failed(StartupFailed(reason))
                 return
-            connect = await load_sdk()
             for wait_s in (*RETRY_WAITS_S, None):
                 self._may_retry = wait_s is not None
-                await self._connect_once(connect, cwd)
+                await self._connect_once(load_sdk, cwd)
                 if wait_s is None or self.settled.is_set():
                     return
                 await self._sleep(wait_s)
 
-    async def _connect_once(self, connect: ServeConnection, cwd: str) -> None:
+    async def _connect_once(
+        self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str
+    ) -> None:
         try:
+            connect = await load_sdk()
             await connect(self.config, cwd, self, self._processes)
+        except LoadFailed as exc:
+            self.failed(StartupFailed(f"the client cannot be loaded: {exc}", transient=True))
         except Exception:
             # The SDK's tasks may raise anything; it must not reach other servers or the thread.
             logger.exception("MCP server %s: its connection broke", self.config.name)

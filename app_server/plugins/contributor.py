@@ -5,16 +5,17 @@ servers are resolved. Light: what reads plugins is imported with the first of th
 Source: docs/plugins.md, "MCP servers".
 """
 
-import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
+from app_server.loader import load_from_worker
 from app_server.plugins.store import PluginStore
 from protocol.model import JsonObject
 
@@ -174,13 +175,13 @@ def _registrations(active: Active, config: Mapping[str, Any]) -> Iterator[Regist
 def _read_installed(store: PluginStore) -> Mapping[str, "Plugin"]:
     folders = store.installed()
     # Most processes have no plugin, and never need what reads them.
-    return _reading().read_installed(folders) if folders else {}
+    return load_from_worker(_reading).read_installed(folders) if folders else {}
 
 
 def _read_roots(
     roots: Sequence[Root],
 ) -> "tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]":
-    plugins, problems = _reading().read_roots(
+    plugins, problems = load_from_worker(_reading).read_roots(
         [(root.id, root.environment_id, root.path) for root in roots]
     )
     found = [(roots[index], plugin) for index, plugin in plugins]
@@ -188,8 +189,10 @@ def _read_roots(
     return found, shown[:MAX_PROBLEMS]
 
 
-def _reading() -> Any:
-    return importlib.import_module("app_server.plugins.reading")
+def _reading() -> ModuleType:
+    from app_server.plugins import reading
+
+    return reading
 
 
 def _feature_is_on(config: Mapping[str, Any]) -> bool:

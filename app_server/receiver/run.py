@@ -3,19 +3,19 @@
 Source: docs/receiver.md, "Start and end".
 """
 
-import importlib
 import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
 import anyio
-import anyio.to_thread
 
 from app_server.clock import SystemClock
+from app_server.loader import load
 from app_server.private import lock_awaited
 from app_server.receiver.backoff import Backoff
 from app_server.receiver.bridge import Bridge, BridgeSettings
@@ -95,9 +95,7 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
         try:
             lines = await open_stdio()
             # Takes half a second: signals need not wait for it.
-            tools = await anyio.to_thread.run_sync(
-                importlib.import_module, "app_server.receiver.tools"
-            )
+            tools = await load(_tools)
             await _offer(tools, lines, bridge, station, version)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRAP_S):
@@ -108,6 +106,12 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
 async def _offer(tools: Any, lines: Any, bridge: Bridge, station: Station, version: str) -> None:
     new_id: Callable[[], str] = SystemClock().new_id
     await tools.serve(lines, tools.Tools(bridge, station, new_id), version)
+
+
+def _tools() -> ModuleType:
+    from app_server.receiver import tools
+
+    return tools
 
 
 def _now() -> int:

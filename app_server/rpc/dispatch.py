@@ -14,7 +14,9 @@ from typing import TypeAlias
 from jsonrpcserver import JsonRpcError, Result, Success, async_dispatch_to_serializable
 from pydantic import ValidationError
 
+from app_server.loader import LoadFailed
 from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.late_dispatch import load_failed
 from protocol.envelope import Request, render_error, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,
@@ -126,6 +128,8 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
             return Success(await handler(context, request))
         except RpcError as exc:
             raise _wire(exc) from exc
+        except LoadFailed as exc:
+            raise _wire(load_failed(method, exc)) from exc
         except Exception:
             logger.exception("handler failed: %s", method)
             raise _wire(internal_error("Internal error")) from None

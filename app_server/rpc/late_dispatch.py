@@ -1,18 +1,15 @@
 """The one place that imports jsonrpcserver late: 50 ms that a start should not wait for."""
 
-import importlib
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
-
+from app_server.loader import Lazy, LoadFailed, load
 from app_server.rpc.context import Handler, RequestContext
-from protocol.envelope import Request
+from protocol.envelope import Request, render_error
+from protocol.errors import RpcError, internal_error
 
-
-class _Dispatcher(Protocol):
-    async def dispatch(self, context: RequestContext, request: Request) -> str: ...
+if TYPE_CHECKING:
+    from app_server.rpc.dispatch import Dispatcher
 
 
 class LateDispatcher:
@@ -21,25 +18,41 @@ class LateDispatcher:
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """See app_server.rpc.dispatch.Dispatcher."""
         self._handlers = handlers
-        self._dispatcher: _Dispatcher | None = None
-        self._making = anyio.Lock()
+        self._dispatcher = Lazy("the dispatch of requests", self._make)
 
     async def prepare(self) -> None:
         """Import and make the dispatcher now.
 
         Raises:
+            LoadFailed: it cannot be imported now.
             ValueError: a handler is for no method of the contract.
         """
-        async with self._making:
-            if self._dispatcher is None:
-                module = await anyio.to_thread.run_sync(
-                    importlib.import_module, "app_server.rpc.dispatch"
-                )
-                self._dispatcher = module.Dispatcher(self._handlers)
+        await self._dispatcher.get()
 
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Answer one request; see Dispatcher."""
-        if self._dispatcher is None:
-            await self.prepare()
-        assert self._dispatcher is not None
-        return await self._dispatcher.dispatch(context, request)
+        try:
+            dispatcher = self._dispatcher.value or await self._dispatcher.get()
+        except LoadFailed as exc:
+            error = load_failed(request.method, exc).to_wire()
+            return render_error(request.id, error, jsonrpc=context.jsonrpc)
+        return await dispatcher.dispatch(context, request)
+
+    async def _make(self) -> "Dispatcher":
+        return (await load(_dispatcher))(self._handlers)
+
+
+def load_failed(method: str, failure: LoadFailed) -> RpcError:
+    """Say that what a method needs could not be imported; the next request tries again."""
+    return internal_error(
+        f"{method} needs what cannot be loaded: {failure}",
+        "loadFailed",
+        method=method,
+        detail=str(failure),
+    )
+
+
+def _dispatcher() -> "type[Dispatcher]":
+    from app_server.rpc.dispatch import Dispatcher
+
+    return Dispatcher

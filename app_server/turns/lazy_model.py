@@ -1,19 +1,15 @@
 """The one place that imports httpx late: it costs 70 ms that a start should not wait for."""
 
-import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol, cast
-
-import anyio
-import anyio.to_thread
+from typing import TYPE_CHECKING
 
 from app_server.accounts.accounts import Accounts
-from app_server.turns.model import EventBatches, Model, ModelRequest
+from app_server.loader import Lazy, LoadFailed, load
+from app_server.turns.model import EventBatches, ModelFailure, ModelRequest
 
-
-class _Client(Model, Protocol):
-    async def aclose(self) -> None: ...
+if TYPE_CHECKING:
+    from app_server.turns.model_client import ModelClient
 
 
 class LazyModel:
@@ -23,29 +19,37 @@ class LazyModel:
         """See app_server.turns.model_client.ModelClient."""
         self._offline_url = offline_url
         self._accounts = accounts
-        self._client: _Client | None = None
-        self._making = anyio.Lock()
+        self._client = Lazy("the client of models", self._make)
 
     async def prepare(self) -> None:
-        """Import and make the client now."""
-        async with self._making:
-            if self._client is None:
-                module = await anyio.to_thread.run_sync(
-                    importlib.import_module, "app_server.turns.model_client"
-                )
-                client = module.ModelClient(self._offline_url, self._accounts)
-                self._client = cast(_Client, client)
+        """Import and make the client now.
+
+        Raises:
+            LoadFailed: it cannot be imported now.
+        """
+        await self._client.get()
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[EventBatches]:
         """Make one call; see Model."""
-        if self._client is None:
-            await self.prepare()
-        assert self._client is not None
-        async with self._client.stream(request) as batches:
+        try:
+            client = self._client.value or await self._client.get()
+        except LoadFailed as exc:
+            raise ModelFailure(f"the model cannot be asked: {exc}", retry_after_s=0.0) from exc
+        async with client.stream(request) as batches:
             yield batches
 
     async def aclose(self) -> None:
         """Close the client, if there is one."""
-        if self._client is not None:
-            await self._client.aclose()
+        client = await self._client.close()
+        if client is not None:
+            await client.aclose()
+
+    async def _make(self) -> "ModelClient":
+        return (await load(_client))(self._offline_url, self._accounts)
+
+
+def _client() -> "type[ModelClient]":
+    from app_server.turns.model_client import ModelClient
+
+    return ModelClient
