@@ -40,7 +40,10 @@ The server is the one at --url, else APP_SERVER_URL, else ws://127.0.0.1:4500.""
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.command == "send" and options.steer and not options.wake:
+        parser.error("--steer is for signals that wake: give --wake too")
     try:
         return asyncio.run(_run(options))
     except RpcError as exc:
@@ -81,13 +84,13 @@ def make_parser() -> argparse.ArgumentParser:
     send.add_argument("--source", default=SOURCE, help="the system it comes from")
     send.add_argument("--id", help="the signal's id; the same one twice is one signal")
     send.add_argument("--wake", action="store_true", help="let an idle thread begin a turn")
-    send.add_argument("--steer", action="store_true", help="enter a turn that runs, with --wake")
+    send.add_argument("--steer", action="store_true", help="with --wake: enter a turn that runs")
     send.add_argument("--ttl", type=int, metavar="SECONDS", help="give up after this time")
     send.add_argument("--wait", action="store_true", help="follow it until it is answered")
     send.add_argument("text", metavar="TEXT", help="what the thread reads")
     shown = commands.add_parser("list", help="print receipts, newest first")
     shown.add_argument("--thread", metavar="ID", help="of this thread alone")
-    shown.add_argument("--stage", metavar="STAGE", help="that are at this stage")
+    shown.add_argument("--stage", choices=STAGES, help="that are at this stage")
     shown.add_argument("--limit", type=int, default=25, help="how many (default: %(default)s)")
     recall = commands.add_parser("recall", help="take a signal back that no model has seen")
     recall.add_argument("--source", default=SOURCE, help="the system it came from")

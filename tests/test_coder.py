@@ -215,19 +215,40 @@ def test_a_dry_run_shows_the_search_the_fallback_and_every_command_line(
     assert not home.exists()
 
 
-def test_options_become_those_of_the_agent(tmp_path: Path) -> None:
+FULL_AUTO = ("--sandbox", "workspace-write", "--ask-for-approval", "on-request")
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (("-sandbox", "read-only", "-ask-for-approval", "never"), None),
+        (("--sandbox", "read-only", "--ask-for-approval", "never"), None),
+        (("-full-auto",), FULL_AUTO),
+        (("--full-auto",), FULL_AUTO),
+        (
+            ("-full-auto", "-sandbox", "read-only"),
+            ("--sandbox", "read-only", "--ask-for-approval", "on-request"),
+        ),
+        (
+            ("-ask-for-approval", "never", "-full-auto"),
+            ("--sandbox", "workspace-write", "--ask-for-approval", "never"),
+        ),
+    ],
+)
+def test_options_become_those_of_the_agent(
+    tmp_path: Path, given: tuple[str, ...], passed_on: tuple[str, ...] | None
+) -> None:
+    passed_on = passed_on or ("--sandbox", "read-only", "--ask-for-approval", "never")
     variables = environment(tmp_path, "exit 7")
-    words = ("-cd", "/work", "-sandbox", "workspace-write", "-ask-for-approval", "never")
 
     result = run_coder(
-        variables, "-codex-app-server", "off", *words, "-full-auto", "--", "--model", "a b", "--"
+        variables,
+        *("-codex-app-server", "off", "-cd", "/work", *given),
+        *("--", "--model", "a b", "--"),
     )
 
     assert (result.returncode, result.stderr) == (7, "")
-    assert told(tmp_path)["words"] == [
-        *("--cd", "/work", "--sandbox", "workspace-write", "--ask-for-approval", "never"),
-        *("--full-auto", "--model", "a b", "--"),
-    ]
+    assert told(tmp_path)["words"] == ["--cd", "/work", *passed_on, "--model", "a b", "--"]
 
 
 def test_the_ports_are_the_range_or_a_hundred(tmp_path: Path) -> None:
@@ -251,8 +272,11 @@ def test_the_ports_are_the_range_or_a_hundred(tmp_path: Path) -> None:
         (("-codex-app-server-url", "ws://10.0.0.5:1"), "ws://127.0.0.1:PORT"),
         (("-codex-app-server-url", "unix:///x"), "ws://127.0.0.1:PORT"),
         (("-codex-app-server-port", "0"), "must be 1 to 65535"),
-        (("-x",), "unrecognized arguments: -x"),
-        (("install",), "required: --check"),
+        (("-x",), "unrecognized arguments: -x; what is for the agent follows --"),
+        (("fix", "it"), "unrecognized arguments: fix it; what is for the agent follows --"),
+        (("install", "-x"), "unrecognized arguments: -x"),
+        (("install", "-router-url", "ws://10.0.0.5"), "ws:// would send the key in the clear"),
+        (("install", "-session", ""), "-session must be a name"),
     ],
 )
 def test_a_wrong_call_ends_with_2(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
@@ -436,24 +460,6 @@ def test_an_agent_that_is_not_there_is_said_before_anything_is_started(tmp_path:
 
     assert (result.returncode, result.stderr) == (2, "coder: codex was not found on PATH\n")
     assert not (tmp_path / "home").exists()
-
-
-def test_the_check_of_an_installation_starts_nothing(tmp_path: Path) -> None:
-    variables = environment(tmp_path)
-
-    good = run_coder(variables, "install", "--check")
-    bad = run_coder(variables | {"PATH": "/nowhere"}, "install", "--check")
-
-    assert (good.returncode, good.stdout) == (
-        0,
-        f"ok   codex: {tmp_path / 'bin' / 'codex'}\nok   app-server: listens on WebSockets\n",
-    )
-    assert (bad.returncode, bad.stdout) == (
-        1,
-        "FAIL codex: not found on PATH\nok   app-server: listens on WebSockets\n",
-    )
-    assert not (tmp_path / "home").exists()
-    assert not (tmp_path / "told.json").exists()
 
 
 async def test_a_signal_reaches_the_thread_of_an_agent_that_was_launched_with_a_bridge(

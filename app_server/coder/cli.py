@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import importlib
 import logging
 import logging.handlers
 import os
@@ -12,7 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from app_server.coder.agent import CannotStart, run_agent
-from app_server.coder.install_check import check
+from app_server.coder.options import AGENTS, spelled
 from app_server.coder.plan import FIRST_PORT, LAST_PORT, Plan
 from app_server.coder.session_server import NoServer, session_server
 from app_server.home import resolve_home
@@ -21,7 +22,6 @@ from app_server.receiver.surface import MODES
 
 logger = logging.getLogger(__name__)
 
-AGENTS = ("codex",)
 INSTALL = "install"
 MAX_LOG_BYTES = 1024 * 1024
 """Of coder.log; one older file of the same size is kept."""
@@ -37,6 +37,7 @@ examples:
   coder -agent codex -codex-app-server off    codex alone
   coder -agent codex -cd ~/project -sandbox workspace-write -- --model gpt-5
                                               what follows -- is for the agent
+  coder install                               make the receiver known to the agent (--help)
   coder install --check                       whether everything is there
 
 Ports {FIRST_PORT} to {LAST_PORT} are tried in order. The server and the agent are given
@@ -53,9 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cut = words.index("--")
         own, rest = words[:cut], words[cut + 1 :]
     if own[:1] == [INSTALL]:
-        return _install(own[1:])
+        # Imported late: a session has no use for what writes config.toml.
+        status: int = importlib.import_module("app_server.coder.install_cli").main(own[1:])
+        return status
     parser = make_parser()
-    options = parser.parse_args(own)
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        words_of = " ".join(unknown)
+        parser.error(f"unrecognized arguments: {words_of}; what is for the agent follows --")
     try:
         plan = make_plan(options, rest)
     except ValueError as exc:
@@ -80,37 +86,53 @@ def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = argparse.ArgumentParser(
         prog="coder",
+        usage="coder [OPTION...] [-- WORDS FOR THE AGENT]\n       coder install [OPTION...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-agent", choices=AGENTS, default=AGENTS[0], help="which (%(default)s)")
     parser.add_argument(
-        "-codex-app-server",
+        *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which (%(default)s)"
+    )
+    parser.add_argument(
+        *spelled("codex-app-server"),
         choices=list(MODES),
         default="auto",
         help="off: none; local: exit with 2 if there can be none; auto: go on without one "
         "(default: %(default)s)",
     )
     parser.add_argument(
-        "-codex-app-server-url",
+        *spelled("codex-app-server-url"),
         metavar="URL",
         help="use the app-server that is there: ws://127.0.0.1:PORT",
     )
     parser.add_argument(
-        "-codex-app-server-port",
+        *spelled("codex-app-server-port"),
         type=int,
         default=FIRST_PORT,
         metavar="PORT",
         help="the first port to try (default: %(default)d)",
     )
-    parser.add_argument("-cd", type=Path, metavar="DIR", help="the agent's folder (default: .)")
-    parser.add_argument("-sandbox", metavar="MODE", help="passed on as --sandbox")
-    parser.add_argument("-ask-for-approval", metavar="POLICY", help="passed on")
-    parser.add_argument("-full-auto", action="store_true", help="passed on")
     parser.add_argument(
-        "-dry-run",
+        *spelled("cd"), type=Path, metavar="DIR", help="the agent's folder (default: .)"
+    )
+    parser.add_argument(
+        *spelled("sandbox"),
+        metavar="MODE",
+        help="passed on: read-only, workspace-write or danger-full-access",
+    )
+    parser.add_argument(
+        *spelled("ask-for-approval"), metavar="POLICY", help="passed on: on-request or never"
+    )
+    parser.add_argument(
+        *spelled("full-auto"),
+        action="store_true",
+        help="work in the folder without being asked for each command: -sandbox workspace-write "
+        "-ask-for-approval on-request, unless they are given",
+    )
+    parser.add_argument(
+        *spelled("dry-run"),
         action="store_true",
         help="print the plan, the command lines and the variables; start nothing",
     )
@@ -124,12 +146,14 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
         ValueError: with a sentence that says what would be accepted.
     """
     words: list[str] = []
-    if options.sandbox is not None:
-        words += ["--sandbox", options.sandbox]
-    if options.ask_for_approval is not None:
-        words += ["--ask-for-approval", options.ask_for_approval]
+    sandbox, approval = options.sandbox, options.ask_for_approval
     if options.full_auto:
-        words.append("--full-auto")
+        # Codex has no option of this name any more; these two are what it meant.
+        sandbox, approval = sandbox or "workspace-write", approval or "on-request"
+    if sandbox is not None:
+        words += ["--sandbox", sandbox]
+    if approval is not None:
+        words += ["--ask-for-approval", approval]
     url = options.codex_app_server_url
     if url is not None and (not url.startswith("ws://") or check_url(url) != url):
         raise ValueError("-codex-app-server-url must be ws://127.0.0.1:PORT")
@@ -161,20 +185,6 @@ async def _run(plan: Plan) -> int:
         except CannotStart as exc:
             print(f"coder: {exc}", file=sys.stderr)
             return 2
-
-
-def _install(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="coder install",
-        description="Say whether an agent and the app-server are there. Nothing is started, no "
-        "port is bound, nothing is written.",
-    )
-    parser.add_argument("--check", action="store_true", required=True)
-    parser.add_argument("-agent", choices=AGENTS, default=AGENTS[0])
-    verdicts = list(check(parser.parse_args(words).agent))
-    for is_good, sentence in verdicts:
-        print(f"{'ok  ' if is_good else 'FAIL'} {sentence}")
-    return 0 if all(is_good for is_good, _ in verdicts) else 1
 
 
 def _log_to(path: Path) -> None:

@@ -37,10 +37,11 @@ DEFAULT_SESSION = "agent"
 DESCRIPTION = """\
 Carry messages of other agents ("signals") from a router into the thread of the agent that started
 this. An MCP server on stdio for the agent; a client of the router and of an app-server. What
-cannot be put into the thread waits on disk, until the agent calls prism_signals_pending."""
+cannot be put into the thread waits on disk, and comes with the next result of one of the receiver's
+tools; prism_signals_pending is the one to ask."""
 
 EPILOG = f"""\
-In the agent's config.toml:
+An agent starts it. `coder install` writes what is needed into the agent's config.toml:
   [mcp_servers.prism]
   command = "app-server"
   args = ["receiver", "--router-url", "wss://router.example.com", "--session", "Texi"]
@@ -156,6 +157,12 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
         router=router,
         bridge=BridgeSettings(modes),
     )
+    if sys.stdin.isatty():
+        print(
+            "app-server receiver: an agent is expected on stdin, which speaks MCP; without one "
+            "signals are injected all the same. Ctrl-D ends it.",
+            file=sys.stderr,
+        )
     with open_ledger(settings.ledger_path) as ledger:
         asyncio.run(serve(settings, ledger, version("app-server")))
     return 0
