@@ -1,13 +1,16 @@
 """The bridge, the demo router and a server as processes: two agents, lost servers, crashes."""
 
+import asyncio
 import json
 import os
+import pty
 import re
 import signal as signals
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from app_server.client import open_client
@@ -451,6 +454,27 @@ def test_a_wrong_call_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
         "app-server receiver: error: --port is for --demo-router",
         f"app-server: [Errno 2] No such file or directory: '{tmp_path / 'no'}'",
     ]
+
+
+async def test_who_starts_it_in_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(str(EXECUTABLE), "receiver", "--home", str(tmp_path)),
+        env=clean_environment(),
+        stdin=inside,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        with anyio.fail_after(2 * START_S):
+            line = (await process.stderr.readline()).decode()
+            os.kill(process.pid, signals.SIGTERM)
+            assert await process.wait() in (0, -signals.SIGTERM)
+    finally:
+        os.close(terminal)
+        os.close(inside)
+    assert "an agent is expected on stdin" in line
 
 
 def test_the_help_says_how_an_agent_is_configured() -> None:

@@ -76,6 +76,25 @@ async def test_the_command_line_says_what_to_do_when_nobody_answers() -> None:
     assert (await command("--url", "nonsense", "list"))[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ("send", "--thread", "t", "--from", "a", "--type", "q", "--steer", "x"),
+            "--steer is for signals that wake: give --wake too",
+        ),
+        (("list", "--stage", "done"), "argument --stage: invalid choice: 'done'"),
+    ],
+)
+async def test_a_wrong_call_is_refused_before_a_server_is_asked(
+    words: tuple[str, ...], why: str
+) -> None:
+    status, _, complaint = await command("--url", "ws://127.0.0.1:1", *words)
+
+    assert status == 2
+    assert why in complaint
+
+
 async def test_help_teaches() -> None:
     status, lines, _ = await command("--help")
     assert status == 0
