@@ -13,6 +13,7 @@ from typing import Any
 from app_server import generate
 from app_server.config import ConfigError, parse_override
 from app_server.home import default_home, resolve_home
+from app_server.open_files import raise_limit
 from app_server.requirements import SYSTEM_REQUIREMENTS
 from app_server.server import DRAIN_S, VERSION, Settings, serve
 from app_server.transport.address import Address, parse_address
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
+    raise_limit()
     if is_mcp_server:
         # Imported late: other servers have no use for it.
         front = importlib.import_module("app_server.mcp_front.process")

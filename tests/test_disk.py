@@ -121,6 +121,31 @@ async def test_the_end_of_a_turn_that_the_disk_refused_is_written_when_there_is_
             assert (await client.call("thread/read", params))["thread"]["turns"] == live
 
 
+@claim("threads:archive-refused")
+async def test_an_archive_that_the_disk_refuses_leaves_the_thread_at_work(tmp_path: Path) -> None:
+    async with ScriptedModel().serve() as model:
+        write_config(tmp_path, model.url)
+        gate, script = Gate(), says("an answer")
+        model.scripts.append([*script[:2], gate, *script[2:]])
+        async with running(tmp_path) as server, server.client() as client:
+            thread = (await client.call("thread/start", {}))["thread"]
+            path, here = Path(thread["path"]), {"threadId": thread["id"]}
+            await client.call("turn/start", {**here, "input": [{"type": "text", "text": "go"}]})
+            await gate.wait_until_reached()
+            before = path.read_bytes()
+            with full_disk(server.process.pid, len(before)):
+                await refused(client, "thread/archive", **here)
+                assert (await client.call("thread/loaded/list", {}))["data"] == [thread["id"]]
+                assert path.read_bytes() == before
+            gate.opened.set()
+            end = (await client.wait_for("turn/completed"))["params"]["turn"]
+            assert end["status"] == "completed"
+            assert await client.call("thread/archive", here) == {}
+            assert (await client.call("thread/loaded/list", {}))["data"] == []
+            archived = (await client.call("thread/list", {"archived": True}))["data"]
+            assert [row["id"] for row in archived] == [thread["id"]]
+
+
 def give_up_roots_rights() -> None:
     """Let rights on files count for root too, in a child before it becomes another program."""
     if os.geteuid() == 0:

@@ -173,7 +173,6 @@ async def test_what_a_crash_left_behind_in_the_index_is_no_error(tmp_path: Path)
     lock = WriterLock(tmp_path / "locks" / f"{thread_id}.lock")
     writer = RolloutWriter(path, lock)
     writer.append([NameChanged(at_ms=9, name="n")], sync=True)
-    os.close(writer._file)
     locks, index = (by_name(examine(tmp_path, quiet))[name] for name in ("locks", "index"))
     # While somebody holds the thread, its row is his.
     assert index.details == []

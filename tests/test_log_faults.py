@@ -163,3 +163,38 @@ async def test_a_thread_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path
         assert (await client.call("thread/list", {}))["data"] == []
     assert path.read_bytes() == before
     assert not list((tmp_path / "locks").iterdir())
+
+
+@claim("rollout:damaged-first")
+async def test_a_thread_whose_first_line_is_damaged_is_refused_alike_and_can_be_deleted(
+    tmp_path: Path,
+) -> None:
+    thread_id, path = await stored_thread(tmp_path)
+    path.write_bytes(DAMAGED + path.read_bytes().split(b"\n", 1)[1])
+    before = path.read_bytes()
+    async with serve(tmp_path) as served, served.client() as client:
+        for method, params in (
+            ("thread/read", {}),
+            ("thread/read", {"includeTurns": True}),
+            ("thread/turns/list", {}),
+            ("thread/items/list", {}),
+            ("thread/timeline/list", {}),
+            ("thread/searchOccurrences", {"searchTerm": "hello"}),
+            ("thread/queue/list", {}),
+            ("thread/resume", {}),
+            ("thread/name/set", {"name": "n"}),
+            ("thread/archive", {}),
+            ("thread/unarchive", {}),
+            ("thread/fork", {}),
+        ):
+            error = await client.refusal(method, {"threadId": thread_id, **params})
+            assert (method, error.code, error.data) == (
+                method,
+                -32600,
+                {"code": "threadDamaged", "threadId": thread_id},
+            )
+        assert path.read_bytes() == before
+        assert not list((tmp_path / "locks").iterdir())
+        assert await client.call("thread/delete", {"threadId": thread_id}) == {}
+        assert (await client.call("thread/list", {}))["data"] == []
+    assert not path.exists()

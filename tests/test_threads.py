@@ -24,7 +24,13 @@ from app_server.threads.index import InvalidCursor, ThreadIndex, ThreadQuery, Th
 from app_server.threads.locks import STARTED_AT, LockBusy, WriterLock
 from app_server.threads.rollout import RolloutWriter, read_rollout
 from app_server.threads.state import NotARollout, ThreadState, begin, replay
-from app_server.threads.store import InvalidThreadId, ThreadBusy, ThreadNotFound, ThreadStore
+from app_server.threads.store import (
+    InvalidThreadId,
+    ThreadBusy,
+    ThreadDamaged,
+    ThreadNotFound,
+    ThreadStore,
+)
 from app_server.turns.model import ModelRequest
 from app_server.turns.session import SessionPorts
 from app_server.turns.sessions import Sessions
@@ -637,7 +643,7 @@ async def test_threads_that_are_none_are_refused(tmp_path: Path) -> None:
                     await doing(strange)
         store.path_of(missing).parent.mkdir(parents=True)
         store.path_of(missing).write_text("nothing\n")
-        with pytest.raises(ThreadNotFound):
+        with pytest.raises(ThreadDamaged):
             await store.load(missing)
         assert not (tmp_path / "locks").exists()
         other_version = "00000000-0000-4000-8000-000000000000"

@@ -103,7 +103,8 @@ class BranchHandlers:
         thread = self._thread(session)
         shown = thread
         if not params.exclude_turns:
-            turns = await shown_turns(self._store, session.thread.state, loaded=True)
+            with thread_failures(thread_id, _no_rollout(thread_id)):
+                turns = await shown_turns(self._store, session.thread.state, loaded=True)
             shown = thread.model_copy(update={"turns": turns})
         context.after_answer(partial(self._announce_fork, context, session, thread))
         warnings = (*requirements.warnings, *replaced, *problems)

@@ -14,17 +14,25 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.threads.index import InvalidCursor
+from app_server.threads.live import LogClosed
 from app_server.threads.store import (
     InvalidThreadId,
     ThreadArchived,
     ThreadBusy,
+    ThreadDamaged,
     ThreadNotFound,
     ThreadOfCodex,
     ThreadTooNew,
 )
 from app_server.turns.named_inputs import InputIdTaken
 from app_server.turns.providers import ProviderNotFound
-from app_server.turns.refusals import NoActiveTurn, NotSteerable, SessionClosed, TurnIdMismatch
+from app_server.turns.refusals import (
+    NoActiveTurn,
+    NotSteerable,
+    SessionClosed,
+    SessionPutAway,
+    TurnIdMismatch,
+)
 from app_server.turns.required import SettingNotAllowed
 from app_server.turns.sessions import NotLoaded, ThreadIdTaken
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
@@ -40,7 +48,7 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         raise invalid_request(
             f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
         ) from exc
-    except (NotLoaded, ThreadNotFound) as exc:
+    except (NotLoaded, ThreadNotFound, SessionPutAway, LogClosed) as exc:
         raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
     except ThreadIdTaken as exc:
         raise invalid_request(
@@ -76,6 +84,13 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         raise invalid_request(
             f"thread {thread_id} was written by a newer version of this server",
             "threadTooNew",
+            threadId=thread_id,
+        ) from exc
+    except ThreadDamaged as exc:
+        raise invalid_request(
+            f"the log of thread {thread_id} is damaged in its first line; app-server doctor says "
+            "which file it is",
+            "threadDamaged",
             threadId=thread_id,
         ) from exc
     except SessionClosed as exc:

@@ -245,21 +245,21 @@ class ThreadHandlers:
             config_failures(),
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
-            session = await self._sessions.load(thread_id, configure)
-        self._keep_for(session, params.unload_after_secs)
-        state = session.thread.state
-        logged: Sequence[Turn] = ()
-        if known is not None or not params.exclude_turns:
-            logged = await logged_turns(self._store, state)
-        history = await self._history(params, state)
-        joining = join(
-            self._hub,
-            context.connection_id,
-            session,
-            known,
-            logged,
-            with_turns=not params.exclude_turns,
-        )
+            async with self._sessions.loaded(thread_id, configure) as session:
+                self._keep_for(session, params.unload_after_secs)
+                state = session.thread.state
+                logged: Sequence[Turn] = ()
+                if known is not None or not params.exclude_turns:
+                    logged = await logged_turns(self._store, state)
+                history = await self._history(params, state)
+                joining = join(
+                    self._hub,
+                    context.connection_id,
+                    session,
+                    known,
+                    logged,
+                    with_turns=not params.exclude_turns,
+                )
         thread = self._thread(session, joining.turns)
         context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
@@ -326,7 +326,8 @@ class ThreadHandlers:
             )
         turns = []
         if params.include_turns:
-            turns = await shown_turns(self._store, state, loaded=session is not None)
+            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+                turns = await shown_turns(self._store, state, loaded=session is not None)
         return ThreadReadResponse(
             thread=thread_of_state(
                 state, status, path, turns=turns, filing=self._store.filing.state
@@ -420,19 +421,14 @@ class ThreadHandlers:
     ) -> ThreadArchiveResponse:
         """Unload a thread, ending its turn, and move it out of the default list."""
         thread_id = params.thread_id
-        session = self._sessions.find(thread_id)
+        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
         with thread_failures(thread_id, _no_rollout(thread_id)):
-            if session is not None and session.thread.ephemeral:
-                raise ThreadNotFound(thread_id)
-            if await self._sessions.unload(thread_id):
+            if await self._sessions.archive(thread_id, record):
                 self._hub.broadcast(
                     ThreadStatusChangedNotification(
                         thread_id=thread_id, status=NotLoadedThreadStatus()
                     )
                 )
-            await self._store.change(
-                thread_id, ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
-            )
         event = ThreadArchivedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
         return ThreadArchiveResponse()
@@ -442,12 +438,18 @@ class ThreadHandlers:
     ) -> ThreadUnarchiveResponse:
         """Bring an archived thread back into the default list."""
         thread_id = params.thread_id
-        with thread_failures(thread_id, f"no archived rollout found for thread id {thread_id}"):
-            if not (await self._store.read(thread_id)).archived:
+        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=False)
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if not state.archived:
                 raise ThreadNotFound(thread_id)
-            state = await self._store.change(
-                thread_id, ArchivedChanged(at_ms=self._clock.now_ms(), archived=False)
-            )
+            return [record]
+
+        with thread_failures(thread_id, f"no archived rollout found for thread id {thread_id}"):
+            if self._sessions.find(thread_id) is None:
+                # One of Codex's that is not archived is not imported either.
+                decide(await self._store.read(thread_id))
+            state, _ = await self._sessions.change(thread_id, decide)
         event = ThreadUnarchivedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
         path = self._store.path_of(thread_id)

@@ -26,6 +26,7 @@ from app_server.threads.state import ThreadState
 from app_server.threads.store import (
     ThreadArchived,
     ThreadBusy,
+    ThreadDamaged,
     ThreadNotFound,
     ThreadStore,
     ThreadTooNew,
@@ -40,6 +41,7 @@ from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalSta
 logger = logging.getLogger(__name__)
 
 TOO_NEW = "a newer version of this server wrote the thread"
+DAMAGED = "the log of the thread is damaged in its first line"
 
 RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Until the next try for a thread that cannot be had now; the last one repeats."""
@@ -232,7 +234,7 @@ class Signals:
         if session is None or session.closed:
             at_ms = self._ports.clock.now_ms()
             record = SignalRecalled(at_ms=at_ms, source=entry.source, id=entry.id)
-            await self._ports.store.change(entry.thread_id, record)
+            await self._ports.sessions.change(entry.thread_id, lambda _: [record])
         elif not await session.outside.withdraw(entry.source, entry.id):
             raise NotRecallable(entry.stage)
 
@@ -322,6 +324,8 @@ class Signals:
             await self._entries.fail(thread_id, "threadNotLoadable", str(exc), effects)
         except ThreadTooNew:
             await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, effects)
+        except ThreadDamaged:
+            await self._entries.fail(thread_id, "threadNotLoadable", DAMAGED, effects)
         except ThreadArchived:
             text = f"thread {thread_id} is archived"
             await self._entries.fail(thread_id, "threadArchived", text, effects)
@@ -368,6 +372,8 @@ class Signals:
                 await self._entries.fail(thread_id, "threadNotFound", "the thread is gone", [])
             except ThreadTooNew:
                 await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, [])
+            except ThreadDamaged:
+                await self._entries.fail(thread_id, "threadNotLoadable", DAMAGED, [])
             except Exception:
                 logger.exception("signals of thread %s have to wait", thread_id)
         if self._entries.open.waiting(thread_id):

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from app_server.threads.index import index_failures
+from app_server.threads.index import index_failures, keep_private
 from app_server.threads.lines import LogLine, scan_lines
 from app_server.threads.locks import short_lock
 from app_server.threads.outline import ItemKind, ItemPlace, Outliner, TurnOutline
@@ -204,6 +204,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    keep_private(path)
     database = sqlite3.connect(path, check_same_thread=False, timeout=10.0, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = NORMAL")

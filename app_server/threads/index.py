@@ -7,6 +7,7 @@ Source: docs/architecture.md, "Threads on disk".
 
 import base64
 import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -266,6 +267,14 @@ class ThreadIndex:
         with self._transaction() as database:
             database.executemany(_ADD, ((*astuple(row), False) for row in rows))
 
+    def forget_unheld(self, thread_ids: Iterable[str]) -> None:
+        """Remove rows, as far as no writer holds their threads."""
+        with self._transaction() as database:
+            database.executemany(
+                "DELETE FROM threads WHERE id = ? AND NOT open",
+                [(thread_id,) for thread_id in thread_ids],
+            )
+
     def mark_complete(self) -> None:
         """Note that every thread is in the index."""
         with self._transaction() as database:
@@ -455,7 +464,23 @@ def _version(database: sqlite3.Connection) -> int:
     return int(version)
 
 
+def keep_private(path: Path) -> None:
+    """Make a file for SQLite, or take away what others may do with it and with its companions.
+
+    What cannot be changed stays as it is: opening it says why.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # SQLite gives its companions the rights of the file.
+    for suffix in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + suffix)
+        with suppress(OSError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
+
+
 def _connect(path: Path) -> sqlite3.Connection:
+    keep_private(path)
     database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
     try:
         database.execute("PRAGMA journal_mode = WAL")

@@ -1,5 +1,6 @@
 """A thread in memory, with the only pen that writes its log."""
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +15,17 @@ from app_server.threads.state import ThreadState
 from protocol.rollout import Record, TurnsReverted, render_record
 
 logger = logging.getLogger(__name__)
+
+
+class LogClosed(OSError):
+    """The thread was put away, and its log is perhaps somebody else's by now."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(errno.EBADF, "the thread was put away", thread_id)
+
+
+def _nothing(state: ThreadState) -> None:
+    pass
 
 
 class LiveThread:
@@ -37,7 +49,8 @@ class LiveThread:
         self._changed = changed
         self._warnings = list(warnings)
         self._owed: list[Record] = []
-        self._watch: Callable[[ThreadState], None] = lambda _: None
+        self._closed = False
+        self._watch: Callable[[ThreadState], None] = _nothing
         self._pen = anyio.Lock()
 
     @property
@@ -48,7 +61,7 @@ class LiveThread:
     @property
     def ephemeral(self) -> bool:
         """Whether the thread is in memory alone."""
-        return self._writer is None
+        return self.state.created.ephemeral
 
     def take_warnings(self) -> list[str]:
         """Return what nobody was told yet of how the thread was loaded."""
@@ -66,6 +79,7 @@ class LiveThread:
         what was written is applied.
 
         Raises:
+            LogClosed: the thread was put away; nothing was added.
             OSError: the disk refused; nothing was added.
         """
         await self.change(lambda _: records, sync=sync)
@@ -78,6 +92,7 @@ class LiveThread:
         Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
         """
         async with self._pen:
+            self._require_open()
             # What is owed comes first, and `decide` sees it.
             await self._settle()
             records = decide(self.state)
@@ -86,6 +101,10 @@ class LiveThread:
             await self._write(records, sync=sync)
         self._tell()
         return records
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(self.id)
 
     def owe(self, *records: Record) -> None:
         """Put records that the disk refused before those of the next append."""
@@ -117,9 +136,11 @@ class LiveThread:
         Cancelling waits for what has begun.
 
         Raises:
+            LogClosed: the thread was put away; nothing was dropped.
             OSError: the disk refused; nothing was dropped.
         """
         async with self._pen:
+            self._require_open()
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
             await self._settle()
@@ -132,17 +153,30 @@ class LiveThread:
         async with self._pen:
             return None if self._writer is None else self._writer.length
 
-    async def aclose(self) -> None:
-        """Put the pen down, after what is owed; closing twice is harmless."""
+    async def aclose(self, last: Callable[[ThreadState], None] = _nothing) -> None:
+        """Close the log, after what is owed; closing twice is harmless.
+
+        `last` is called in a worker thread while nobody else can have the log yet.
+        """
         async with self._pen:
+            if self._closed:
+                return
             try:
                 await self._settle()
             except OSError as exc:
                 logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
+            self._closed = True
             writer, self._writer = self._writer, None
             if writer is not None:
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(writer.close)
+                    await anyio.to_thread.run_sync(_close, writer, last, self.state)
+
+
+def _close(writer: RolloutWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
+    try:
+        last(state)
+    finally:
+        writer.close()
 
 
 def _revert(state: ThreadState, writer: RolloutWriter, record: TurnsReverted) -> ThreadState:

@@ -11,7 +11,7 @@ from app_server.threads.lines import LogLine, scan_lines
 from app_server.threads.outline import ItemKind, item_kind
 from app_server.threads.reverts import dropped_in
 from app_server.threads.rollout import LogTooNew
-from app_server.threads.state import NotARollout, ThreadState, begin
+from app_server.threads.state import FirstLineDamaged, NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated, is_newer, parse_record
 
 _SIGNALS = b'"signals":['
@@ -35,7 +35,8 @@ def load_state(
     it.
 
     Raises:
-        NotARollout: there is no record, or the first one does not create a thread.
+        NotARollout: there is no whole line.
+        FirstLineDamaged: there are some, and the first one does not create a thread.
         LogTooNew: the first line is of a newer version.
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
@@ -51,7 +52,7 @@ def load_state(
             state = adding.add(state, line)
     faults.torn_bytes = max(0, path.stat().st_size - end)
     if state is None:
-        raise NotARollout
+        raise FirstLineDamaged if adding.number else NotARollout
     if not with_history and state.history:
         state.history, state.history_left_out = [], True
     return state
@@ -73,14 +74,15 @@ def read_created(path: Path) -> ThreadCreated:
     """Read the first line alone.
 
     Raises:
-        NotARollout, LogTooNew, OSError: see `load_state`.
+        NotARollout, FirstLineDamaged, LogTooNew, OSError: see `load_state`.
     """
     lines: Iterator[LogLine] = scan_lines(path)
     state = None
     if (line := next(lines, None)) is not None:
         adding = _Adding(path, LogFaults(), with_history=False, thorough=False)
         adding.number = 1
-        state = adding.add(None, line)
+        if (state := adding.add(None, line)) is None:
+            raise FirstLineDamaged
     if state is None:
         raise NotARollout
     return state.created
@@ -112,7 +114,7 @@ class _Adding:
             return state
         if isinstance(record, ThreadCreated):
             return begin(record)
-        raise NotARollout
+        raise FirstLineDamaged
 
     def _needs_no_reading(self, state: ThreadState, line: LogLine) -> bool:
         if line.type == "itemCompleted":

@@ -45,6 +45,11 @@ class Holder:
 STARTED_AT = int(time.time())
 
 
+def _open_lock(path: Path) -> int:
+    # What a link points to is nobody's lock, and must not be written.
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
 class LockBusy(Exception):
     """Another process has the lock; `holder` says which, as far as it is known."""
 
@@ -61,12 +66,12 @@ class WriterLock:
 
         Raises:
             LockBusy: somebody has it.
-            OSError: the file cannot be made.
+            OSError: the file cannot be made, or is a symbolic link.
         """
         self._path = path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = _open_lock(path)
             try:
                 self._take()
                 if self._is_current():
@@ -117,7 +122,7 @@ class SharedLock:
         Raises:
             OSError: the file cannot be made.
         """
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = _open_lock(path)
         fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def is_only_one(self) -> bool:
@@ -143,7 +148,7 @@ def short_lock(path: Path) -> Iterator[None]:
     Raises:
         OSError: it cannot be had, which means that its holder hangs.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = _open_lock(path)
     try:
         deadline = time.monotonic() + SHORT_S
         while True:
@@ -165,7 +170,7 @@ def holder_of(path: Path) -> Holder | None:
     Raises:
         OSError: the file cannot be read; FileNotFoundError means that it is free.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

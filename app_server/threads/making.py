@@ -4,7 +4,7 @@ Beside other processes: rows of threads that one of them holds are its own busin
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from app_server.threads.checking import check_log
@@ -29,23 +29,29 @@ def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None] = _i
     Raises:
         OSError: the index cannot be written. Logs that cannot be read are left out.
     """
-    rows: list[ThreadRow] = []
+    rows: dict[Path, ThreadRow] = {}
     count = 0
     for path in (home / "threads").rglob("*.jsonl"):
         check = check_log(path)
         if check.row is None:
             logger.warning("%s is not listed: it %s", path, check.problem)
             continue
-        rows.append(check.row)
+        rows[path] = check.row
         count += 1
         if len(rows) == REBUILD_STEP:
-            index.add(rows)
+            _add(index, rows)
             logger.info("index: %d threads", count)
             progress(count)
             rows.clear()
-    index.add(rows)
+    _add(index, rows)
     index.mark_complete()
     return count
+
+
+def _add(index: ThreadIndex, rows: Mapping[Path, ThreadRow]) -> None:
+    index.add(rows.values())
+    # A thread that was removed since it was read had no row yet to remove.
+    index.forget_unheld(row.id for path, row in rows.items() if not path.exists())
 
 
 def refresh(

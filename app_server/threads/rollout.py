@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from app_server.threads.bounded_lines import read_lines
+from app_server.threads.descriptors import open_file
 from app_server.threads.faults import LogFaults
 from app_server.threads.folders import make_folder, sync_folder
 from app_server.threads.locks import WriterLock
@@ -28,33 +29,30 @@ class LogTooNew(Exception):
 
 
 class RolloutWriter:
-    """The end of one log file."""
+    """The end of one log file; between two appends its lock is all that is open."""
 
-    def __init__(self, path: Path, lock: WriterLock) -> None:
-        """Open a log, or begin it, behind its lock; a torn last line is cut off.
+    def __init__(self, path: Path, lock: WriterLock, *, must_exist: bool = False) -> None:
+        """Open a log, or begin it unless it `must_exist`; a torn last line is cut off.
 
         Raises:
+            FileNotFoundError: it must exist, and does not.
             OSError: the file cannot be opened or mended.
         """
         self._lock = lock
         self.path = path
         self.torn_bytes = 0
         """Of the torn last line that was cut off."""
-        make_folder(path.parent)
-        is_new = not path.exists()
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
+        is_new = not must_exist and not path.exists()
         if is_new:
-            sync_folder(path.parent)
-        try:
-            self._length = _whole_lines(self._file)
-            self.torn_bytes = os.fstat(self._file).st_size - self._length
+            make_folder(path.parent)
+        with open_file(path, os.O_RDWR | (os.O_CREAT if is_new else 0)) as file:
+            if is_new:
+                _sync_new(path)
+            self._length = _whole_lines(file)
+            self.torn_bytes = os.fstat(file).st_size - self._length
             if self.torn_bytes:
                 logger.warning("cut a torn line of %d bytes off %s", self.torn_bytes, path)
-                os.ftruncate(self._file, self._length)
-        except BaseException:
-            os.close(self._file)
-            raise
+                os.ftruncate(file, self._length)
 
     def append(self, records: Sequence[Record], *, sync: bool) -> list[int]:
         """Add records in one write and return their sizes; all are there afterwards, or none.
@@ -63,19 +61,21 @@ class RolloutWriter:
         process, but perhaps not of the machine.
 
         Raises:
+            FileNotFoundError: somebody has removed the log.
             OSError: the disk refused; nothing was added.
         """
         lines = list(map(render_record, records))
         content = b"".join(lines)
-        try:
-            written = 0
-            while written < len(content):
-                written += os.write(self._file, content[written:])
-            if sync:
-                _sync_file(self._file)
-        except OSError:
-            os.ftruncate(self._file, self._length)
-            raise
+        with open_file(self.path, os.O_WRONLY | os.O_APPEND) as file:
+            try:
+                written = 0
+                while written < len(content):
+                    written += os.write(file, content[written:])
+                if sync:
+                    _sync_file(file)
+            except OSError:
+                os.ftruncate(file, self._length)
+                raise
         self._length += len(content)
         return list(map(len, lines))
 
@@ -85,9 +85,17 @@ class RolloutWriter:
         return self._length
 
     def close(self) -> None:
-        """Close the file and free the lock."""
-        os.close(self._file)
+        """Free the lock."""
         self._lock.release()
+
+
+def _sync_new(path: Path) -> None:
+    try:
+        sync_folder(path.parent)
+    except BaseException:
+        # A log without a line is nobody's.
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _whole_lines(file: int) -> int:

@@ -53,6 +53,10 @@ class NotARollout(Exception):
     """The records do not begin with the creation of a thread."""
 
 
+class FirstLineDamaged(NotARollout):
+    """There are lines, and the first of them makes no sense."""
+
+
 @dataclass(slots=True)
 class TurnState:
     """One turn."""

@@ -37,7 +37,7 @@ from app_server.threads.pages import HistoryReader
 from app_server.threads.ranks import rank_between
 from app_server.threads.rollout import LogTooNew, RolloutWriter
 from app_server.threads.search import SearchPage, SearchQuery
-from app_server.threads.state import NotARollout, ThreadState, begin
+from app_server.threads.state import FirstLineDamaged, NotARollout, ThreadState, begin
 from protocol.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
@@ -85,6 +85,10 @@ class ThreadTooNew(Exception):
     """A newer version of this server wrote the thread."""
 
 
+class ThreadDamaged(Exception):
+    """The first line of the thread's log makes no sense, so nothing can be told of it."""
+
+
 class ThreadOfCodex(Exception):
     """The thread is Codex's alone, whose files are never altered."""
 
@@ -107,15 +111,15 @@ class ThreadStore:
         self._indexed = anyio.Event()
         self._history = ThreadHistory(home / "index", self._index_path, self.path_of)
         self._behind: dict[str, ThreadState] = {}
-        self._closed: dict[str, ThreadState] = {}
-        """Threads put away of which the index could not be told yet."""
+        self._left_open = False
+        """Whether the index could not be told that a thread was put away."""
         self._index_fails = False
         self._history_fails = False
         self._changed = anyio.Event()
         self._flushing = anyio.Lock()
         self._ours: set[str] = set()
         """Threads whose pen this process has."""
-        self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._lanes: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def open(self) -> None:
         """Open the index and mend the rows that a crash left behind.
@@ -220,7 +224,8 @@ class ThreadStore:
         if created.ephemeral:
             await anyio.to_thread.run_sync(self._require_new, state)
             return LiveThread(state, None, lambda _: None)
-        return await anyio.to_thread.run_sync(self._create, state)
+        async with self._lane(state.id):
+            return await anyio.to_thread.run_sync(self._create, state)
 
     def _create(self, state: ThreadState) -> LiveThread:
         # Before there is a file: it would hide a thread of Codex, even without a line.
@@ -261,19 +266,19 @@ class ThreadStore:
         """Bring a stored thread into memory and take its pen; one of Codex's is imported first.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
             ThreadArchived: Codex has archived it, and it is not imported.
         """
         load = partial(self._load, thread_id, archived_too=False)
-        async with self._order(thread_id):
+        async with self._lane(thread_id):
             thread = await anyio.to_thread.run_sync(load)
         # What was imported is searched like all else here.
         self._history.note_change(thread_id)
         return thread
 
-    def _order(self, thread_id: str) -> anyio.Lock:
-        """Held while a thread is opened, so that what this process does to it never meets."""
-        return self._orders.setdefault(thread_id, anyio.Lock())
+    def _lane(self, thread_id: str) -> anyio.Lock:
+        """Held while a thread is opened, closed or removed: nothing of it meets in this process."""
+        return self._lanes.setdefault(thread_id, anyio.Lock())
 
     def _load(self, thread_id: str, *, archived_too: bool) -> LiveThread:
         path, faults = self.path_of(thread_id), LogFaults()
@@ -283,7 +288,8 @@ class ThreadStore:
         with _log_failures(thread_id):
             # A log that is not known is not mended either.
             read_created(path)
-        writer = self._open_writer(thread_id)
+            # Another process may have removed it since.
+            writer = self._open_writer(thread_id, must_exist=True)
         try:
             with _log_failures(thread_id):
                 state = load_state(path, faults)
@@ -322,14 +328,17 @@ class ThreadStore:
         one of Codex's is imported first.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadArchived, ThreadTooNew: of the source.
+            InvalidThreadId, ThreadNotFound, ThreadArchived, ThreadTooNew, ThreadDamaged: of the
+                source.
             TurnNotFound, TurnInProgress: see `ranges_to_copy`.
             OSError: the disk refused; there is no new thread.
         """
         source = self.path_of(source_id)
-        if not await anyio.to_thread.run_sync(source.exists):
-            await self.unload(await self.load(source_id))
-        thread = await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
+        async with self._lane(source_id):
+            if not await anyio.to_thread.run_sync(source.exists):
+                load = partial(self._load, source_id, archived_too=False)
+                await self._close(await anyio.to_thread.run_sync(load))
+            thread = await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
         if not created.ephemeral:
             self._note_change(thread.state)
         return thread
@@ -341,13 +350,17 @@ class ThreadStore:
             read_created(source)
             ranges = ranges_to_copy(source, point)
         if created.ephemeral:
-            state = add_up(begin(created), lines_in(source, ranges), source)
+            with _log_failures(source_id):
+                state = add_up(begin(created), lines_in(source, ranges), source)
             return LiveThread(state, None, lambda _: None)
-        write_fork(source, ranges, created, self.path_of(created.thread_id))
+        with _log_failures(source_id):
+            write_fork(source, ranges, created, self.path_of(created.thread_id))
         return self._load(created.thread_id, archived_too=False)
 
     async def delete(self, thread_id: str) -> None:
         """Remove a thread that is not loaded, for good.
+
+        A row of the index that has no log is removed too.
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew
@@ -356,9 +369,7 @@ class ThreadStore:
         """
         path = self.path_of(thread_id)
         with anyio.CancelScope(shield=True):
-            async with self._flushing:
-                self._behind.pop(thread_id, None)
-                self._closed.pop(thread_id, None)
+            async with self._lane(thread_id), self._flushing:
                 await anyio.to_thread.run_sync(self._delete, thread_id, path)
                 try:
                     await self._history.forget(thread_id)
@@ -367,32 +378,52 @@ class ThreadStore:
                     logger.warning("the history of %s cannot be forgotten: %s", thread_id, exc)
 
     def _delete(self, thread_id: str, path: Path) -> None:
+        index = self._require_index()
         if not path.exists():
-            raise (ThreadOfCodex if self._codex.has(thread_id) else ThreadNotFound)(thread_id)
-        _require_not_newer(path, thread_id)
+            if self._codex.has(thread_id):
+                raise ThreadOfCodex(thread_id)
+            if index.find(thread_id) is None:
+                raise ThreadNotFound(thread_id)
+        else:
+            _require_not_newer(path, thread_id)
         with self._locked(thread_id):
-            self._require_index().mark_open(thread_id)
-            path.unlink(missing_ok=True)
-            sync_folder(path.parent)
-            self._require_index().forget(thread_id)
+            index.mark_open(thread_id)
+            if path.exists():
+                path.unlink(missing_ok=True)
+                sync_folder(path.parent)
+            index.forget(thread_id)
 
     async def unload(self, thread: LiveThread) -> None:
-        """Put a thread's pen down and its final row into the index."""
-        await thread.aclose()
-        if thread.state.created.ephemeral:
+        """Close a thread's log, with its final row in the index."""
+        async with self._lane(thread.id):
+            await self._close(thread)
+
+    async def _close(self, thread: LiveThread) -> None:
+        if thread.ephemeral:
+            await thread.aclose()
             return
         with anyio.CancelScope(shield=True):
             async with self._flushing:
+                await thread.aclose(self._put_last)
                 self._behind.pop(thread.id, None)
                 self._ours.discard(thread.id)
-                self._closed[thread.id] = thread.state
-                await self._put_behind()
+                if self._left_open:
+                    self._changed.set()
+
+    def _put_last(self, state: ThreadState) -> None:
+        # Before the lock is free: whoever has it next may remove the thread.
+        try:
+            self._require_index().put([ThreadRow.of(state)], is_open=False)
+        except OSError as exc:
+            # The row stays open, and is made from the log when the index can be written.
+            logger.warning("the row of %s waits until it can be written: %s", state.id, exc)
+            self._left_open = True
 
     async def read(self, thread_id: str) -> ThreadState:
         """Read a thread without loading it, and without what the model sees.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadTooNew, OSError
+            InvalidThreadId, ThreadNotFound, ThreadTooNew, ThreadDamaged, OSError
         """
         path = self.path_of(thread_id)
         return await anyio.to_thread.run_sync(self._read, path, thread_id)
@@ -416,8 +447,9 @@ class ThreadStore:
             self.path_of(thread_id)
         except InvalidThreadId:
             return
-        holder = await anyio.to_thread.run_sync(_holder, self._locks / f"{thread_id}.lock")
-        if holder is not None:
+        async with self._lane(thread_id):
+            holder = await anyio.to_thread.run_sync(_holder, self._locks / f"{thread_id}.lock")
+        if holder is not None and thread_id not in self._ours:
             raise ThreadBusy(holder)
 
     async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
@@ -427,7 +459,8 @@ class ThreadStore:
         seen as an import would make it.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadTooNew, OSError, and what `question` raises.
+            InvalidThreadId, ThreadNotFound, ThreadTooNew, ThreadDamaged, OSError
+            And what `question` raises.
         """
         path = self.path_of(thread_id)
         try:
@@ -439,14 +472,15 @@ class ThreadStore:
     def _log_to_ask(self, thread_id: str, path: Path) -> Path:
         if not path.exists():
             return self._copies.path_of(thread_id)
-        _require_not_newer(path, thread_id)
+        with _log_failures(thread_id):
+            read_created(path)
         return path
 
     async def change(self, thread_id: str, *records: Record) -> ThreadState:
         """Add records to a thread that is not loaded.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
         """
         return await self.amend(thread_id, lambda _: records)
 
@@ -456,7 +490,7 @@ class ThreadStore:
         """Add the records that `plan` makes of the state to a thread that is not loaded.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
             And what `plan` raises.
         """
         state, _ = await self.change_by(thread_id, plan)
@@ -471,15 +505,15 @@ class ThreadStore:
         Returns the state after it, and what was added. What `decide` raises comes out.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, OSError
+            InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
         """
         load = partial(self._load, thread_id, archived_too=True)
-        async with self._order(thread_id):
+        async with self._lane(thread_id):
             thread = await anyio.to_thread.run_sync(load)
             try:
                 added = await thread.change(decide)
             finally:
-                await self.unload(thread)
+                await self._close(thread)
         return thread.state, added
 
     async def exists(self, thread_id: str) -> bool:
@@ -607,11 +641,11 @@ class ThreadStore:
         except InvalidThreadId:
             return False
 
-    def _open_writer(self, thread_id: str) -> RolloutWriter:
+    def _open_writer(self, thread_id: str, *, must_exist: bool = False) -> RolloutWriter:
         path = self.path_of(thread_id)
         lock = self._take_lock(thread_id)
         try:
-            return RolloutWriter(path, lock)
+            return RolloutWriter(path, lock, must_exist=must_exist)
         except BaseException:
             lock.release()
             raise
@@ -642,24 +676,25 @@ class ThreadStore:
     async def _put_behind(self) -> None:
         """Tell the index what it does not know yet; what it cannot take now is tried again."""
         behind, self._behind = self._behind, {}
-        closed, self._closed = self._closed, {}
+        left_open, self._left_open = self._left_open, False
         try:
-            await self._put(behind, is_open=True)
-            await self._put(closed, is_open=False)
+            await self._put(behind)
+            if left_open:
+                await anyio.to_thread.run_sync(self._mend, self._require_index())
         except OSError as exc:
             if not self._index_fails:
                 logger.warning("the index is behind until it can be written: %s", exc)
             self._index_fails = True
             self._behind = {**behind, **self._behind}
-            self._closed = {**closed, **self._closed}
+            self._left_open = left_open
             self._changed.set()
         else:
             self._index_fails = False
 
-    async def _put(self, states: Mapping[str, ThreadState], *, is_open: bool) -> None:
+    async def _put(self, states: Mapping[str, ThreadState]) -> None:
         if states:
             rows = [ThreadRow.of(state) for state in states.values()]
-            put = partial(self._require_index().put, rows, is_open=is_open)
+            put = partial(self._require_index().put, rows, is_open=True)
             await anyio.to_thread.run_sync(put)
 
     def _require_index(self) -> ThreadIndex:
@@ -698,6 +733,8 @@ def _require_not_newer(path: Path, thread_id: str) -> None:
 def _log_failures(thread_id: str) -> Iterator[None]:
     try:
         yield
+    except FirstLineDamaged:
+        raise ThreadDamaged(thread_id) from None
     except (FileNotFoundError, NotARollout):
         raise ThreadNotFound(thread_id) from None
     except LogTooNew:

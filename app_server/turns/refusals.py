@@ -25,4 +25,8 @@ class NotSteerable(Exception):
 
 
 class SessionClosed(Exception):
-    """The thread is leaving memory, or the server is stopping."""
+    """The server is stopping."""
+
+
+class SessionPutAway(SessionClosed):
+    """The thread is leaving memory; the server goes on."""

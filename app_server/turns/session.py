@@ -39,6 +39,7 @@ from app_server.turns.refusals import (
     NoActiveTurn,
     NotSteerable,
     SessionClosed,
+    SessionPutAway,
     TurnIdMismatch,
 )
 from app_server.turns.required import with_required
@@ -604,7 +605,7 @@ class ThreadSession:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise SessionClosed
+            raise SessionClosed if self._draining else SessionPutAway
 
     def resumed(self) -> None:
         """Tell a client that has come of the queue, and go on with what waits."""
@@ -620,14 +621,25 @@ class ThreadSession:
         """Begin no more turns; the running one goes on."""
         self._draining = True
 
-    async def close(self) -> None:
-        """Accept nothing more, stop the running turn and the servers, and wait for their ends."""
+    async def close(self, *last: Record) -> bool:
+        """Accept nothing more, stop the running turn and the servers, and wait for their ends.
+
+        `last` goes into the log first. False if nothing was accepted any more before; then it is
+        not written.
+
+        Raises:
+            OSError: the disk refused `last`; the thread goes on as before.
+        """
         async with self._accepting:
+            was_open = not self._closed
+            if was_open and last:
+                await self.thread.append(*last)
             self._closed = True
         if self._run is not None:
             self._run.scope.cancel()
         await self.idle.wait()
         self.servers.stop()
+        return was_open
 
 
 def _nothing() -> None:

@@ -4,8 +4,8 @@ Source: docs/wire.md, "Threads".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from weakref import WeakValueDictionary
 
@@ -17,9 +17,10 @@ from app_server.extension.registration import ContributionContext
 from app_server.mcp.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.mcp.config import read_mcp_settings
 from app_server.threads.forking import ForkPoint
+from app_server.threads.live import LogClosed
 from app_server.threads.queue import Plan, Result
 from app_server.threads.state import ThreadState
-from app_server.threads.store import ThreadArchived, ThreadExists
+from app_server.threads.store import ThreadArchived, ThreadExists, ThreadNotFound
 from app_server.turns.compaction_settings import (
     UNKNOWN_MODEL_WINDOW,
     compaction_limit,
@@ -31,6 +32,7 @@ from app_server.turns.providers import read_providers
 from app_server.turns.refusals import SessionClosed
 from app_server.turns.session import SessionPorts, ThreadSession
 from protocol.rollout import (
+    ArchivedChanged,
     HistoryAppended,
     Record,
     Settings,
@@ -201,8 +203,21 @@ class Sessions:
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
             SessionClosed, RequiredServersFailed, OSError: see `start`.
         """
+        async with self.loaded(thread_id, configure) as session:
+            return session
+
+    @asynccontextmanager
+    async def loaded(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> AsyncIterator[ThreadSession]:
+        """Load a stored thread, or find it loaded; it is not put away while the context lasts.
+
+        See `load`.
+        """
         async with self._lock(thread_id):
-            return await self._load(thread_id, configure)
+            yield await self._load(thread_id, configure)
 
     async def _load(
         self,
@@ -297,13 +312,40 @@ class Sessions:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.change_by.
         """
         session = self.find(thread_id)
-        if session is None or session.closed:
-            # Nobody loads the thread, or puts it away, meanwhile.
-            async with self._lock(thread_id):
-                session = self.find(thread_id)
-                if session is None:
-                    return await self._ports.store.change_by(thread_id, decide)
-        return session.thread.state, await session.thread.change(decide)
+        if session is not None and not session.closed:
+            with suppress(LogClosed):
+                added = await session.thread.change(decide)
+                return session.thread.state, added
+        # Nobody loads the thread, or puts it away, meanwhile.
+        async with self._lock(thread_id):
+            session = self.find(thread_id)
+            if session is None:
+                return await self._ports.store.change_by(thread_id, decide)
+            added = await session.thread.change(decide)
+            return session.thread.state, added
+
+    async def archive(self, thread_id: str, record: ArchivedChanged) -> bool:
+        """Write that a thread is archived, then stop it and put it away.
+
+        Returns whether it was loaded.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.change.
+            OSError: the disk refused; a loaded thread stays so, and its turn goes on.
+        """
+        session = self.find(thread_id)
+        if session is not None and session.thread.ephemeral:
+            raise ThreadNotFound(thread_id)
+        # Before the lock: a start holds it, and may wait for servers that this stops.
+        is_written = session is not None and await session.close(record)
+        async with self._lock(thread_id):
+            found = self.find(thread_id)
+            if found is not None and (found is session or not is_written):
+                is_written = await found.close(record) or is_written
+                await self._put_away(found)
+            if not is_written:
+                await self._ports.store.change(thread_id, record)
+        return session is not None or found is not None
 
     async def refresh_extensions(self, base: Config) -> None:
         """Let extensions look anew at what they register; bounded, and a failure is only logged."""
@@ -413,6 +455,8 @@ class Sessions:
     async def aclose(self) -> None:
         """Interrupt what runs, write every end, and unload everything."""
         self._draining = True
+        for session in self:
+            session.drain()
         async with anyio.create_task_group() as tasks:
             for session in self:
                 tasks.start_soon(self.unload, session.thread.id)
