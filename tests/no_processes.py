@@ -19,6 +19,9 @@ class NoProcesses:
         """Return the one instance."""
         return "here" if self.has(environment_id) else None
 
+    async def wait_until_reachable(self, environment_id: str) -> None:
+        """Return at once."""
+
     @asynccontextmanager
     async def run(self, environment_id: str, launch: Launch) -> AsyncIterator[ChildProcess]:
         """Fail."""

@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
+from app_server.host import remote_environment
+from app_server.host.exec_address import parse_exec_address
 from app_server.host.remote_process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
 from protocol.exec_server import ProcessExitedParams
@@ -410,6 +414,95 @@ async def test_a_lost_connection_fails_calls_at_once_and_the_next_turn_connects_
             [output] = [i for i in served.model.requests[-1]["input"] if "output" in i]
             assert output["output"].endswith('\nOutput:\n{"b":1,"a":[2]}')
             assert await status(client) == {"status": "ready"}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again soon."""
+    monkeypatch.setattr("app_server.mcp.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
+
+
+@claim("environment:back")
+@pytest.mark.process
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_that_failed_while_its_exec_server_was_away_starts_when_that_is_back(
+    tmp_path: Path,
+) -> None:
+    config = stdio_server("raw", environment_id=FAR)
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        async with exec_server() as far:
+            address = far.url
+        await add(client, address)
+        thread_id = await client.start_thread()
+        assert (await settled(client))[0] == "failed"
+        assert (await runtime(client, thread_id))[0] == "failed"
+        async with exec_server("--listen", address) as far:
+            # Nobody asks for anything.
+            assert await settled(client) == ("ready", None)
+            assert json.loads(await call(client, thread_id, "whoami"))[1] is None
+            far.kill()
+            await client.wait_for("thread/environment/disconnected")
+        # It was ready: the next turn starts it again, in vain.
+        assert (await client.turn(thread_id, "go"))["status"] == "completed"
+        assert (await runtime(client, thread_id))[0] == "failed"
+        async with exec_server("--listen", address):
+            assert await settled(client) == ("ready", None)
+            assert json.loads(await call(client, thread_id, "whoami"))[1] is None
+
+
+@claim("environment:back")
+@pytest.mark.process
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_that_waits_starts_in_the_environment_that_takes_the_place(
+    tmp_path: Path,
+) -> None:
+    config = stdio_server("raw", environment_id=FAR)
+    async with (
+        exec_server() as far,
+        serve(tmp_path, config=config) as served,
+        served.client() as client,
+    ):
+        await add(client, NOWHERE)
+        await client.start_thread()
+        assert (await settled(client))[0] == "failed"
+        await add(client, far.url)
+        assert await settled(client) == ("ready", None)
+
+
+@claim("environment:back")
+async def test_tries_are_shared_come_ever_more_rarely_and_end_when_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    enough = anyio.Event()
+
+    @contextmanager
+    def move_on_after(wait_s: float) -> Iterator[None]:
+        waits.append(wait_s)
+        if len(waits) > 7:
+            enough.set()
+        with real(0):
+            yield
+
+    real = anyio.move_on_after
+    address = parse_exec_address(NOWHERE, None, None, None)
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            place = remote_environment.RemoteEnvironment(address, tasks, lambda connected: None)
+            monkeypatch.setattr(
+                "app_server.host.remote_environment.anyio.move_on_after", move_on_after
+            )
+            async with anyio.create_task_group() as waiters:
+                waiters.start_soon(place.wait_until_reachable)
+                waiters.start_soon(place.wait_until_reachable)
+                await enough.wait()
+                waiters.cancel_scope.cancel()
+            monkeypatch.undo()
+        # The tries have ended, or we would not be here.
+    ends = [min(2.0**n, remote_environment.MAX_RETRY_S) for n in range(len(waits))]
+    assert waits == ends
 
 
 @claim("environment:replaced")

@@ -62,6 +62,9 @@ class RemotePlace(Protocol):
     def run(self, launch: Launch) -> AbstractAsyncContextManager[RemoteProcess]:
         """Run a process there, see Environments.run; connects if need be."""
 
+    async def wait_until_reachable(self) -> None:
+        """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
+
     def replace(self) -> None:
         """End the connection, and with it whatever runs there."""
 
@@ -147,6 +150,18 @@ class Environments:
         else:
             async with self._find(environment_id).run(launch) as remote:
                 yield remote
+
+    async def wait_until_reachable(self, environment_id: str) -> None:
+        """Wait until there is a connection to an environment, or to one that took its place.
+
+        Tries to connect, ever more rarely; cancelling ends that. The environment is a known one.
+        """
+        if environment_id == LOCAL:
+            return
+        place: RemotePlace | None = None
+        while place is not (found := self._find(environment_id)):
+            place = found
+            await place.wait_until_reachable()
 
     async def aclose(self) -> None:
         """Let everything go, once all processes have been stopped."""

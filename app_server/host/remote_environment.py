@@ -22,6 +22,12 @@ from protocol.environments import EnvironmentShellInfo
 
 logger = logging.getLogger(__name__)
 
+FIRST_RETRY_S = 1.0
+"""Before the first new try to reach an exec server that somebody waits for; then twice as long."""
+
+MAX_RETRY_S = 30.0
+"""Between two tries at most. There is one for all who wait, and none when nobody does."""
+
 REPLACED = "the environment was replaced"
 
 
@@ -43,6 +49,10 @@ class RemoteEnvironment:
         self._failure: tuple[int, OSError] | None = None
         """The last attempt that failed, by its number."""
         self._replaced = False
+        self._waiting = 0
+        self._trying = False
+        self._reachable = anyio.Event()
+        """Set while there is a connection, and when there never will be one."""
 
     async def connect(self) -> None:
         """Connect, and leave it at that if it does not work."""
@@ -66,9 +76,35 @@ class RemoteEnvironment:
         async with connection.run_process(launch) as process:
             yield process
 
+    async def wait_until_reachable(self) -> None:
+        """Wait for a connection, or for the end of this environment; see RemotePlace."""
+        if self._reachable.is_set():
+            return
+        self._waiting += 1
+        try:
+            if not self._trying:
+                self._trying = True
+                self._tasks.start_soon(self._try_again)
+            await self._reachable.wait()
+        finally:
+            self._waiting -= 1
+
+    async def _try_again(self) -> None:
+        wait_s = FIRST_RETRY_S
+        try:
+            while self._waiting and not self._reachable.is_set():
+                with anyio.move_on_after(wait_s):
+                    await self._reachable.wait()
+                if self._waiting and not self._reachable.is_set():
+                    await self.connect()
+                wait_s = min(2 * wait_s, MAX_RETRY_S)
+        finally:
+            self._trying = False
+
     def replace(self) -> None:
         """End the connection, and with it whatever runs there."""
         self._replaced = True
+        self._reachable.set()
         if self._connection is not None:
             self._connection.close(REPLACED)
 
@@ -107,6 +143,7 @@ class RemoteEnvironment:
     async def _hold(self, *, task_status: anyio.abc.TaskStatus[ExecConnection]) -> None:
         async with open_exec_connection(self._address) as connection:
             self.status = "ready"
+            self._reachable.set()
             task_status.started(connection)
             self._told(True)
             try:
@@ -120,3 +157,5 @@ class RemoteEnvironment:
 
     def _disconnected(self, why: str) -> None:
         self.status, self.error = "disconnected", why
+        if self._reachable.is_set() and not self._replaced:
+            self._reachable = anyio.Event()

@@ -188,6 +188,7 @@ async def serve_connection(
     the connection ends; it ends too when the server does. Cancelling stops the server as well.
     """
     tokens = _tokens(config)
+    elsewhere = config.environment_id != LOCAL
     try:
         async with _open(config, cwd, tokens, processes) as (streams, process):
             client = McpClient(Dispatcher(*streams), owner, config.startup_timeout_s)
@@ -197,7 +198,13 @@ async def serve_connection(
                 tasks.cancel_scope.cancel()
     except OSError as exc:
         reason = str(exc) if exc.errno is None else f"{exc.strerror} (os error {exc.errno})"
-        owner.failed(StartupFailed(reason, transient=isinstance(exc, ConnectionError)))
+        owner.failed(
+            StartupFailed(
+                reason,
+                transient=isinstance(exc, ConnectionError),
+                is_away=elsewhere and isinstance(exc, ConnectionError | TimeoutError),
+            )
+        )
     except (ServerUnavailable, HeaderCommandFailed, ValueError) as exc:
         owner.failed(StartupFailed(str(exc)))
 
@@ -223,7 +230,9 @@ async def _start(
         owner.failed(StartupTimedOut(config.startup_timeout_s))
     except TransportClosed:
         words = await process.last_words() if process is not None else ""
-        owner.failed(StartupFailed(": ".join(filter(None, ("the server ended too early", words)))))
+        reason = ": ".join(filter(None, ("the server ended too early", words)))
+        lost = process is not None and process.is_out_of_reach
+        owner.failed(StartupFailed(reason, is_away=lost and config.environment_id != LOCAL))
     except ListTooLarge as exc:
         owner.failed(StartupFailed(str(exc)))
     except PeerError as exc:

@@ -28,6 +28,9 @@ from app_server.mcp.server import McpServer, StatusCallback
 from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
 from protocol.model import Json, JsonObject
 
+MAX_RETURN_S = 60.0
+"""Between two starts of a server whose environment comes and goes."""
+
 REFRESH_S = 10.0
 """How long a model request waits for lists of tools that changed."""
 
@@ -107,7 +110,26 @@ class ServerSet:
 
     def _launch(self, server: McpServer) -> None:
         if self._tasks is not None and server.startable:
-            self._tasks.start_soon(server.run, load_sdk, self._cwd)
+            self._tasks.start_soon(self._run, server)
+
+    async def _run(self, server: McpServer) -> None:
+        """Run a server; one whose environment was out of reach starts again when that is back."""
+        await server.run(load_sdk, self._cwd)
+        if not server.waits_for_environment:
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._start_when_reachable, server, tasks.cancel_scope)
+            await server.stop.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _start_when_reachable(self, server: McpServer, waiting: anyio.CancelScope) -> None:
+        if server.returns:
+            # It could be reached, and then not when the server started.
+            await anyio.sleep(min(2.0**server.returns, MAX_RETURN_S))
+        await self._processes.wait_until_reachable(server.config.environment_id)
+        if self.servers.get(server.config.name) is server:
+            self._start_again(server, returns=server.returns + 1)
+        waiting.cancel()
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
@@ -186,12 +208,13 @@ class ServerSet:
         if server is not None and server.status == "authenticationRequired":
             self._start_again(server)
 
-    def _start_again(self, ended: McpServer) -> None:
+    def _start_again(self, ended: McpServer, returns: int = 0) -> None:
         if self._stopping.is_set():
             return
         server = self.servers[ended.config.name] = self._make(ended.config)
         ended.leave()
         server.listing = ended.listing
+        server.returns = returns
         self._launch(server)
 
     def cancel_starting(self) -> None:

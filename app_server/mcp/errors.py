@@ -11,11 +11,15 @@ class UnknownServer(McpError):
 
 
 class StartupFailed(McpError):
-    """A server did not start; the text says why. A transient failure may pass by itself."""
+    """A server did not start; the text says why.
 
-    def __init__(self, reason: str, *, transient: bool = False) -> None:
+    A transient failure may pass by itself. With `is_away` its environment was out of reach.
+    """
+
+    def __init__(self, reason: str, *, transient: bool = False, is_away: bool = False) -> None:
         super().__init__(f"MCP startup failed: {reason}")
         self.transient = transient
+        self.is_away = is_away
 
 
 class StartupTimedOut(StartupFailed):

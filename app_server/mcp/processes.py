@@ -52,6 +52,9 @@ class Processes(Protocol):
     def instance_of(self, environment_id: str) -> str | None:
         """Return an id that changes when the environment is another one; None if it is unknown."""
 
+    async def wait_until_reachable(self, environment_id: str) -> None:
+        """Wait until a known environment can be reached; tries to, ever more rarely."""
+
     def run(self, environment_id: str, launch: Launch) -> AbstractAsyncContextManager[ChildProcess]:
         """Run a process there for as long as the context lasts; leaving ends it.
 

@@ -89,6 +89,8 @@ class McpServer:
         self.calls = RunningCalls()
         self.can_elicit = asks is not None
         self._asks = asks
+        self.returns = 0
+        """How often in a row it was started again as its environment could be reached."""
         self.waited_for = False
         """Whether a turn has given the start its grace."""
         self._told = told
@@ -211,6 +213,11 @@ class McpServer:
     def reauthentication_required(self) -> bool:
         """Whether it failed because a sign-in that there was does not hold any more."""
         return isinstance(self.failure, NotLoggedIn) and self.failure.again
+
+    @property
+    def waits_for_environment(self) -> bool:
+        """Whether it did not start because its environment was out of reach."""
+        return self.failure is not None and self.failure.is_away and not self.stop.is_set()
 
     @property
     def status(self) -> Status:

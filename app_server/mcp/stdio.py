@@ -39,6 +39,11 @@ class ServerProcess:
         self._stderr_tail = b""
         self._stderr_ended = anyio.Event()
 
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether nobody knows how the process ended, as its environment has gone."""
+        return self._process.ended.is_set() and self._process.returncode is None
+
     async def last_words(self) -> str:
         """Return how the process ended, as far as it is known, and its last line on stderr.
 
