@@ -371,6 +371,18 @@ async def test_a_server_with_a_thread_of_the_folder_gets_signals_injected(tmp_pa
         assert await made.ledger.pending() == 0
 
 
+async def test_a_folder_is_the_same_by_whichever_links_it_was_reached(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread("elsewhere", cwd=str(tmp_path), created_at=9)
+        server.add_thread("t1", cwd=str(link))
+        await made.surface.on_bootstrap(context(server.url, cwd=str(real)))
+
+        assert made.surface.thread_id == "t1"
+
+
 async def test_beginning_and_ending_a_session_twice_is_harmless(tmp_path: Path) -> None:
     async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
         server.add_thread()
@@ -534,6 +546,22 @@ async def test_a_server_that_takes_signals_is_asked_for_what_it_has_before_one_i
 
         shown = (await made.bridge.show()).entries
         assert [(one.envelope.id, one.is_doubtful) for one in shown] == [("lost", True)]
+
+
+async def test_a_time_that_the_server_cannot_say_means_always(tmp_path: Path) -> None:
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        thread_id = await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(context(served.urls[0]))
+            for name, ttl_s in (("s1", 2**32 - 1), ("s2", 2**32)):
+                one = envelope(name, created_at=1, ttl_s=ttl_s)
+                assert await made.surface.signal_strategy().deliver(one)
+
+        listed = (await client.call("signal/list", {"threadId": thread_id}))["data"]
+        assert [(one["signalId"], one["stage"]) for one in listed] == [
+            ("s2", "inHistory"),
+            ("s1", "inHistory"),
+        ]
 
 
 async def test_an_agent_that_is_not_codex_has_no_app_server(tmp_path: Path) -> None:

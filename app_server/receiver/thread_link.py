@@ -3,10 +3,13 @@
 Source: docs/receiver.md, "The app-server".
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+import anyio.to_thread
 
 from app_server.receiver.app_connection import AppConnection
 from app_server.receiver.envelope import SOURCE, Envelope
@@ -91,9 +94,15 @@ class ThreadLink:
             # One that the server does not know may still be resumed.
             return Recipient(thread_id) if thread is None else _recipient(thread)
         newest: JsonObject | None = None
+        is_here: dict[str, bool] = {}
         for loaded_id in (await self._loaded())[-MAX_LOADED:]:
             thread = await self._read(loaded_id)
-            if thread is None or not _is_in(thread, cwd):
+            folder = None if thread is None else _folder_of_person(thread)
+            if thread is None or folder is None:
+                continue
+            if folder not in is_here:
+                is_here[folder] = await anyio.to_thread.run_sync(_is_same, folder, cwd)
+            if not is_here[folder]:
                 continue
             if newest is None or _age(thread) >= _age(newest):
                 newest = thread
@@ -214,7 +223,8 @@ def _signal(envelope: Envelope) -> JsonObject:
         "summary": envelope.summary,
         "payload": envelope.payload,
         "createdAt": envelope.created_at,
-        "ttlSeconds": envelope.ttl_s,
+        # What is longer than the server can say is as good as always.
+        "ttlSeconds": envelope.ttl_s if (envelope.ttl_s or 0) < 2**32 else None,
     }
 
 
@@ -223,12 +233,17 @@ def _recipient(thread: JsonObject) -> Recipient:
     return Recipient(str(thread["id"]), path if isinstance(path, str) else None)
 
 
-def _is_in(thread: JsonObject, cwd: Path) -> bool:
-    """Whether a person works with this thread in a folder; others belong to other threads."""
+def _folder_of_person(thread: JsonObject) -> str | None:
+    """Return where a person works with this thread; None for those that other threads began."""
     found = thread.get("cwd")
     if thread.get("ephemeral") or thread.get("parentThreadId") or not isinstance(found, str):
-        return False
-    return Path(found) == cwd
+        return None
+    return found
+
+
+def _is_same(folder: str, cwd: Path) -> bool:
+    # A process is told its folder without links; a thread keeps what it was given.
+    return Path(folder) == cwd or os.path.realpath(folder) == os.path.realpath(cwd)
 
 
 def _age(thread: JsonObject) -> tuple[int, str]:
