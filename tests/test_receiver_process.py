@@ -72,6 +72,15 @@ async def test_without_an_app_server_a_signal_arrives_in_a_tool_result(tmp_path:
         "prism_signal",
         "prism_status",
     ]
+    assert {tool["name"]: tool["annotations"] for tool in tools} == {
+        "prism_signals_pending": {
+            "title": "Signals",
+            "destructiveHint": False,
+            "openWorldHint": False,
+        },
+        "prism_signal": {"title": "Send a signal", "idempotentHint": False},
+        "prism_status": {"title": "Receiver", "readOnlyHint": True},
+    }
     assert sent == {"signal_id": "q1", "accepted": True, "pending_signals": 0}
     assert status.pop("signals") == first["signals"]
     assert status == {

@@ -55,7 +55,10 @@ _TOOLS = [
             },
             "additionalProperties": False,
         },
-        annotations=types.ToolAnnotations(title="Signals", destructive_hint=False),
+        # It reads what is here already, so agents need not ask before they call it.
+        annotations=types.ToolAnnotations(
+            title="Signals", destructive_hint=False, open_world_hint=False
+        ),
     ),
     types.Tool(
         name=SIGNAL,
