@@ -224,7 +224,13 @@ def _other_areas(ports: AreaPorts) -> list[LateHandlers]:
             ports.memory,
             ports.loads,
         ),
-        LateHandlers("app_server.handlers.skills", "SkillHandlers", ("skills/list",)),
+        LateHandlers(
+            "app_server.handlers.skills",
+            "SkillHandlers",
+            ("skills/list",),
+            ports.configuration,
+            ports.file.path.parent,
+        ),
         LateHandlers(
             "app_server.handlers.apps",
             "AppHandlers",
@@ -234,6 +240,46 @@ def _other_areas(ports: AreaPorts) -> list[LateHandlers]:
             ports.hub,
             ports.tasks,
             ports.apps,
+        ),
+        LateHandlers(
+            "app_server.handlers.background_terminals",
+            "BackgroundTerminalHandlers",
+            ("thread/backgroundTerminals/list",),
+            ports.sessions,
+        ),
+        *_config_areas(ports),
+    ]
+
+
+def _config_areas(ports: AreaPorts) -> list[LateHandlers]:
+    return [
+        LateHandlers(
+            "app_server.handlers.config_write",
+            "ConfigWriteHandlers",
+            ("config/batchWrite", "config/value/write"),
+            ports.configuration,
+            ports.file,
+            ports.sessions,
+        ),
+        LateHandlers(
+            "app_server.handlers.features",
+            "FeatureHandlers",
+            ("collaborationMode/list", "experimentalFeature/list"),
+            ports.configuration,
+            ports.sessions,
+        ),
+        LateHandlers(
+            "app_server.handlers.hooks",
+            "HookHandlers",
+            ("hooks/list",),
+            ports.configuration,
+            ports.sessions,
+        ),
+        LateHandlers(
+            "app_server.handlers.permission_profiles",
+            "PermissionProfileHandlers",
+            ("permissionProfile/list",),
+            ports.configuration,
         ),
         LateHandlers(
             "app_server.handlers.config",

@@ -150,9 +150,7 @@ class ConfigView:
         """Read one of a few words; None when absent."""
         value = self.string(key)
         if value is not None and value not in variants:
-            names = ", ".join(f"`{variant}`" for variant in variants)
-            expected = f"one of {names}" if len(variants) > 1 else names
-            raise self.error(f"unknown variant `{value}`, expected {expected}", key)
+            raise self.error(f"unknown variant `{value}`, expected {_any_of(variants)}", key)
         return value
 
     def strings(self, key: str) -> list[str] | None:
@@ -208,6 +206,11 @@ class ConfigView:
 
     def _wrong_type(self, key: str, value: object, expected: str) -> ConfigError:
         return self.error(f"invalid type: {_describe(value)}, expected {expected}", key)
+
+
+def _any_of(variants: Sequence[str]) -> str:
+    names = [f"`{variant}`" for variant in variants]
+    return " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
 
 
 def _describe(value: object) -> str:

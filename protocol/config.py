@@ -22,6 +22,7 @@ from protocol.model import (
     UInt64,
     Variant,
     WireModel,
+    absent_if_none,
     experimental,
 )
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMode
@@ -401,7 +402,7 @@ class ConfigLayer(WireModel):
     version: str
     """Opaque; changes with the layer's content."""
     config: Json
-    disabled_reason: str | None = None
+    disabled_reason: str | None = absent_if_none()
     """Why the layer does not count; null when it does."""
 
 

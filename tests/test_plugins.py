@@ -8,7 +8,7 @@ import pytest
 
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
-from app_server.handlers.config_edit import NotEditable, remove_table, set_value
+from app_server.handlers.config_edit import NotEditable, remove, set_value
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.files import MAX_FILE_BYTES, BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
@@ -373,16 +373,16 @@ TWO = '# top\n[plugins."a@m"]\n# of a\nenabled = true\n\n# of b\n[plugins."b@m"]
 
 
 def test_a_table_is_taken_away_and_the_rest_stays() -> None:
-    assert remove_table(TWO, ("plugins", "b@m")) == (
+    assert remove(TWO, ("plugins", "b@m")) == (
         '# top\n[plugins."a@m"]\n# of a\nenabled = true\n\n# of b\n'
     )
-    assert remove_table(TWO, ("plugins", "c@m")) == TWO
-    assert remove_table(TWO, ("other", "c")) == TWO
+    assert remove(TWO, ("plugins", "c@m")) == TWO
+    assert remove(TWO, ("other", "c")) == TWO
     added = set_value("x = 1\n", ("plugins", "a@m", "enabled"), True)
     assert added == 'x = 1\n\n[plugins."a@m"]\nenabled = true\n'
-    assert remove_table(added, ("plugins", "a@m")).strip() == "x = 1"
+    assert remove(added, ("plugins", "a@m")).strip() == "x = 1"
 
 
 def test_a_table_that_cannot_be_taken_away_alone_is_left() -> None:
     with pytest.raises(NotEditable):
-        remove_table("x = nan\n[a.b]\nc = 1\n", ("a", "b"))
+        remove("x = nan\n[a.b]\nc = 1\n", ("a", "b"))

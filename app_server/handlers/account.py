@@ -34,6 +34,8 @@ from app_server.handlers.login_attempt import Flow, LoginAttempts
 from app_server.loader import load
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.turns.providers import (
+    OPENAI,
+    chooses_no_provider,
     default_provider_id,
     read_providers,
     spare_key_is_set,
@@ -117,7 +119,9 @@ class AccountHandlers:
                     logger.warning("the token was not renewed: %s", exc)
             state = await self._accounts.look()
             config = await self._configuration.read()
-            provider = read_providers(config).get(default_provider_id(config))
+            # Who chose nothing may want to sign in; the offline model is there all the same.
+            chosen = OPENAI if chooses_no_provider(config) else default_provider_id(config)
+            provider = read_providers(config).get(chosen)
         # As in the reference: an account that cannot be used any more is none.
         credentials = None if self._accounts.refusal is not None else state.credentials
         if provider is None or not provider.requires_openai_auth:

@@ -1,45 +1,34 @@
 """config/* and model/*: the settings in force."""
 
+import tomllib
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import cast
 
-from pydantic import ValidationError
+import anyio.to_thread
 
-from app_server.config import ConfigError
+from app_server.config import Config
+from app_server.handlers.config_layers import (
+    effective_config,
+    layers_of,
+    origins_of,
+    shown_layer,
+)
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, requirements_failures
 from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.providers import default_model, default_provider_id
-from app_server.turns.settings import configured_approval_policy
-from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
     ConfigRequirements,
     ConfigRequirementsReadResponse,
 )
-from protocol.model import JsonObject
 from protocol.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 from protocol.policy import SandboxMode
 from protocol.specs import NoParams
-
-SHOWN_KEYS = (
-    "model",
-    "review_model",
-    "model_context_window",
-    "model_provider",
-    "approval_policy",
-    "approvals_reviewer",
-    "sandbox_mode",
-    "sandbox_workspace_write",
-    "model_reasoning_effort",
-    "model_reasoning_summary",
-    "model_verbosity",
-    "service_tier",
-    "web_search",
-)
-"""Settings that cannot hold a secret; servers and providers have headers and variables."""
 
 EFFORTS = {
     "minimal": "as little thinking as possible",
@@ -68,15 +57,9 @@ class ConfigHandlers:
         """Show the settings in force, without those that can hold secrets."""
         with config_failures():
             config = await self._configuration.read()
-            provider_id = default_provider_id(config)
-            shown = {key: config.document.get(key) for key in SHOWN_KEYS}
-            shown["model_provider"] = provider_id
-            shown["model"] = default_model(config, provider_id)
-            shown["approval_policy"] = configured_approval_policy(config.view())
-            effective = _effective(shown)
-        return ConfigReadResponse(
-            config=effective, origins={}, layers=[] if params.include_layers else None
-        )
+            return await anyio.to_thread.run_sync(
+                partial(_read, config, params.include_layers, self._configuration.file)
+            )
 
     async def read_requirements(
         self, context: RequestContext, params: NoParams
@@ -118,6 +101,16 @@ class ConfigHandlers:
         )
 
 
+def _read(config: Config, include_layers: bool, file: Path) -> ConfigReadResponse:
+    # Parsed once more, as the settings in force have other layers on top of it.
+    layers = layers_of(config, str(file), tomllib.loads(config.text))
+    return ConfigReadResponse(
+        config=effective_config(config),
+        origins=origins_of(layers),
+        layers=[shown_layer(layer) for layer in layers] if include_layers else None,
+    )
+
+
 def _shown(demanded: Requirements) -> ConfigRequirements:
     policies, modes = demanded.approval_policies, demanded.sandbox_modes
     return ConfigRequirements(
@@ -129,12 +122,3 @@ def _shown(demanded: Requirements) -> ConfigRequirements:
             else [cast(SandboxMode, mode) for mode in modes if mode != "external-sandbox"]
         ),
     )
-
-
-def _effective(settings: JsonObject) -> EffectiveConfig:
-    try:
-        return EffectiveConfig.model_validate(settings)
-    except ValidationError as exc:
-        problem = exc.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"config.toml: {key}: {problem['msg']}") from exc

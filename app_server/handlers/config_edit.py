@@ -13,18 +13,17 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
 KeyPath = Sequence[str]
-Scalar = str | bool
 
 
 class NotEditable(Exception):
     """The text has a form in which the value cannot be set without touching something else."""
 
 
-def set_value(text: str, path: KeyPath, value: Scalar) -> str:
+def set_value(text: str, path: KeyPath, value: Any) -> str:
     """Return TOML text in which a value stands at a path, and nothing else means anything else.
 
     A table that is missing is put at the end; a value, or an inline table, that is there is changed
-    in its place.
+    in its place. `value` is what `tomllib` could have read.
 
     Raises:
         tomllib.TOMLDecodeError: the text is not TOML.
@@ -32,7 +31,7 @@ def set_value(text: str, path: KeyPath, value: Scalar) -> str:
     """
     wanted = tomllib.loads(text)
     _put(wanted, path, value)
-    ways: Sequence[Callable[[str, KeyPath, Scalar], str]] = (_append, _insert)
+    ways: Sequence[Callable[[str, KeyPath, Any], str]] = (_append, _insert, _put_anew)
     for way in ways:
         try:
             edited = way(text, path, value)
@@ -44,10 +43,10 @@ def set_value(text: str, path: KeyPath, value: Scalar) -> str:
     raise NotEditable(f"cannot set `{'.'.join(path)}` in the form that it has")
 
 
-def remove_table(text: str, path: KeyPath) -> str:
-    """Return TOML text without the table at a path, in which nothing else means anything else.
+def remove(text: str, path: KeyPath) -> str:
+    """Return TOML text without the value at a path, in which nothing else means anything else.
 
-    Comments inside of the table go with it. A text without the table is returned as it is.
+    Comments inside of a table go with it. A text without the value is returned as it is.
 
     Raises:
         tomllib.TOMLDecodeError: the text is not TOML.
@@ -78,12 +77,22 @@ def _remove(text: str, path: KeyPath) -> str:
     return tomlkit.dumps(document)
 
 
+def _put_anew(text: str, path: KeyPath, value: Any) -> str:
+    """Take away what is there, then put the value at the end: for a table in place of another."""
+    return _append(_remove(text, path), path, value)
+
+
 def _without_empty(document: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-    """Drop the outermost table if it is empty: without members it may have lost its header."""
-    return {key: value for key, value in document.items() if key != path[0] or value}
+    """Drop tables on the way that are empty: without members they may have lost their header."""
+    if not path or not isinstance(inner := document.get(path[0]), dict):
+        return document
+    left = _without_empty(inner, path[1:])
+    return {key: value for key, value in document.items() if key != path[0]} | (
+        {path[0]: left} if left else {}
+    )
 
 
-def _put(document: dict[str, Any], path: KeyPath, value: Scalar) -> None:
+def _put(document: dict[str, Any], path: KeyPath, value: Any) -> None:
     for key in path[:-1]:
         document = document.setdefault(key, {})
         if not isinstance(document, dict):
@@ -91,7 +100,7 @@ def _put(document: dict[str, Any], path: KeyPath, value: Scalar) -> None:
     document[path[-1]] = value
 
 
-def _append(text: str, path: KeyPath, value: Scalar) -> str:
+def _append(text: str, path: KeyPath, value: Any) -> str:
     document = tomlkit.document()
     table: Any = document
     for depth, key in enumerate(path[:-1], start=2):
@@ -104,7 +113,7 @@ def _append(text: str, path: KeyPath, value: Scalar) -> str:
     return f"{text}{missing}{end if text else ''}{addition}"
 
 
-def _insert(text: str, path: KeyPath, value: Scalar) -> str:
+def _insert(text: str, path: KeyPath, value: Any) -> str:
     document = tomlkit.parse(text)
     table: Any = document
     for key in path[:-1]:

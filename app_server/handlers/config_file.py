@@ -1,13 +1,16 @@
-"""Writing to config.toml: whole or not at all, comments and mode kept.
+"""Writing to config.toml: whole or not at all, comments and mode kept, one process at a time.
 
 Source: docs/config.md, "What the server writes".
 """
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +19,19 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.config import ConfigError, read_config
+from app_server.config import MAX_FILE_BYTES, Config, ConfigError, read_config
 from app_server.loader import LoadFailed, load_from_worker
 from app_server.mcp.naming import RawName
 from app_server.turns.ports import NotRecorded
+
+LOCK_S = 10.0
+"""For another server to finish its write; a write takes milliseconds."""
+
+LOCK_POLL_S = 0.01
+
+
+class ChangedMeanwhile(NotRecorded):
+    """Somebody else wrote to the file between reading and writing."""
 
 
 class ConfigFile:
@@ -28,6 +40,11 @@ class ConfigFile:
     def __init__(self, home: Path) -> None:
         self._file = home / "config.toml"
         self._writing = anyio.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or would be."""
+        return self._file.absolute()
 
     async def approve(self, tool: RawName) -> None:
         """Let a tool run without asking from now on, if the file is where its server is defined.
@@ -57,8 +74,23 @@ class ConfigFile:
         async with self._writing:
             await anyio.to_thread.run_sync(partial(_set, self._file, values))
 
+    async def change(self, changed: Callable[[Any, Config], str]) -> None:
+        """Put the text in place that `changed` makes of what is in the file.
+
+        `changed` runs in a worker thread, with the module app_server/handlers/config_edit.py and
+        the file as it is; nobody else writes meanwhile. What it raises passes, and nothing is
+        written; nor is anything for a text that is the same. Cancelling waits for a write that has
+        begun.
+
+        Raises:
+            ConfigError: the file cannot be read.
+            NotRecorded: it cannot be changed or written; it is as it was.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_change, self._file, changed))
+
     async def remove(self, keys: Sequence[str]) -> None:
-        """Take away the table at a path; one that is not there is no failure.
+        """Take away the value at a path; one that is not there is no failure.
 
         Raises:
             NotRecorded: see `write_all`.
@@ -82,7 +114,7 @@ def _set(
 
 def _remove(file: Path, keys: Sequence[str]) -> None:
     def edited(edit: Any, text: str) -> str:
-        without: str = edit.remove_table(text, keys)
+        without: str = edit.remove(text, keys)
         return without
 
     _write(file, edited, keys)
@@ -91,22 +123,35 @@ def _remove(file: Path, keys: Sequence[str]) -> None:
 def _write(
     file: Path, edited: Callable[[Any, str], str], needed: Sequence[str] | None = None
 ) -> None:
+    def changed(edit: Any, config: Config) -> str:
+        if needed is not None and not _has(config.document, needed):
+            return config.text
+        return edited(edit, config.text)
+
+    try:
+        _change(file, changed)
+    except ConfigError as exc:
+        raise NotRecorded(str(exc)) from exc
+
+
+def _change(file: Path, changed: Callable[[Any, Config], str]) -> None:
     # A link stays a link: what it leads to is replaced.
     path = Path(os.path.realpath(file))
     try:
-        if needed is None:
-            path.touch(mode=0o600)
-        config = read_config(path)
-        if needed is not None and not _has(config.document, needed):
-            return
         edit = load_from_worker(_config_edit)
-        try:
-            text = edited(edit, config.text)
-        except edit.NotEditable as exc:
-            raise NotRecorded(f"{path}: {exc}") from exc
-        _replace(path, config.text.encode(), text.encode())
-    except ConfigError as exc:
-        raise NotRecorded(str(exc)) from exc
+        with _lock_held(path.parent):
+            config = read_config(path)
+            try:
+                text = changed(edit, config)
+            except edit.NotEditable as exc:
+                raise NotRecorded(f"{path}: {exc}") from exc
+            if text == config.text:
+                return
+            content = text.encode()
+            if len(content) > MAX_FILE_BYTES:
+                raise NotRecorded(f"{path}: it would be larger than {MAX_FILE_BYTES} bytes")
+            path.touch(mode=0o600)
+            _replace(path, config.text.encode(), content)
     except LoadFailed as exc:
         raise NotRecorded(f"{path}: what edits it cannot be loaded: {exc}") from exc
     except OSError as exc:
@@ -117,6 +162,33 @@ def _config_edit() -> ModuleType:
     from app_server.handlers import config_edit
 
     return config_edit
+
+
+@contextlib.contextmanager
+def _lock_held(folder: Path) -> Iterator[None]:
+    """Keep other servers from writing to files in a folder; who holds it leaves nothing behind."""
+    number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    give_up = time.monotonic() + LOCK_S
+    try:
+        while not _try_lock(number):
+            if time.monotonic() >= give_up:
+                raise NotRecorded(f"{folder}: another process has held it for {LOCK_S:.0f} s")
+            time.sleep(LOCK_POLL_S)
+        yield
+    finally:
+        os.close(number)
+
+
+def _try_lock(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as exc:
+        # Some network file systems lock no folders; `_replace` looks at the file once more anyway.
+        if exc.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP):
+            raise
+    return True
 
 
 def _has(document: Any, keys: Sequence[str]) -> bool:
@@ -140,7 +212,7 @@ def _replace(path: Path, old: bytes, content: bytes) -> None:
             new.flush()
             os.fsync(new.fileno())
             if path.read_bytes() != old:
-                raise NotRecorded(f"{path}: it has been changed by somebody else meanwhile")
+                raise ChangedMeanwhile(f"{path}: it has been changed by somebody else meanwhile")
             Path(new.name).replace(path)
         except BaseException:
             Path(new.name).unlink(missing_ok=True)

@@ -35,6 +35,11 @@ class Configuration:
         self._overrides = overrides
         self._cwd = cwd
 
+    @property
+    def file(self) -> Path:
+        """Where config.toml is, or would be."""
+        return self._file.absolute()
+
     async def read(self, overrides: Mapping[str, Any] | None = None) -> Config:
         """Read the settings in force, with `overrides` of one request on top.
 

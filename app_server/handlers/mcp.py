@@ -16,6 +16,7 @@ from app_server.handlers.app_views import RESOURCES, AppServers, AppViews, is_of
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, mcp_failures, thread_failures
 from app_server.handlers.mcp_rows import page_of, row
+from app_server.handlers.offset_pages import offset, page
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.calls import blocks_of, bounded_result, client_part, without_effective_input
 from app_server.mcp.catalog import ServerCatalog
@@ -255,21 +256,8 @@ def _names(servers: Mapping[str, object], only: str | None) -> list[str]:
 
 
 def _page(names: Sequence[str], params: ListMcpServerStatusParams) -> tuple[Sequence[str], int]:
-    offset = 0
-    if params.cursor is not None:
-        if not (params.cursor.isascii() and params.cursor.isdigit()):
-            raise invalid_request(
-                f"invalid cursor: {params.cursor}", "invalidCursor", cursor=params.cursor
-            )
-        offset = int(params.cursor[:18])
-        if offset > len(names):
-            raise invalid_request(
-                f"cursor {params.cursor} exceeds total MCP servers {len(names)}",
-                "invalidCursor",
-                cursor=params.cursor,
-            )
-    limit = len(names) if params.limit is None else max(params.limit, 1)
-    return names[offset : offset + limit], offset
+    shown, _ = page(names, params.cursor, params.limit, "MCP servers")
+    return shown, offset(names, params.cursor, "MCP servers")
 
 
 def _request_meta(meta: Json, doing: str) -> JsonObject:

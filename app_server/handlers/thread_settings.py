@@ -8,6 +8,7 @@ from functools import partial
 
 from app_server.config import Config
 from app_server.handlers.failures import config_failures, setting_failures, thread_failures
+from app_server.handlers.permission_profiles import chosen_sandbox
 from app_server.handlers.thread_view import thread_settings
 from app_server.handlers.threads import ThreadPorts
 from app_server.requirements import Requirements
@@ -16,7 +17,6 @@ from app_server.threads.state import ThreadState
 from app_server.turns.required import refuse_overrides, with_required
 from app_server.turns.settings import Overrides, with_overrides
 from protocol.errors import invalid_params, invalid_request
-from protocol.policy import SandboxMode
 from protocol.rollout import Record, Settings, SettingsChanged
 from protocol.threads import (
     ThreadSettingsUpdatedNotification,
@@ -32,12 +32,6 @@ from protocol.values import CollaborationMode
 
 MAX_PLUGINS = 1000
 LOCAL = "local"
-
-_PROFILES: Mapping[str, SandboxMode] = {
-    ":read-only": "read-only",
-    ":workspace": "workspace-write",
-    ":danger-full-access": "danger-full-access",
-}
 
 
 class ThreadSettingsHandlers:
@@ -112,10 +106,6 @@ class ThreadSettingsHandlers:
         return TurnSettingsUpdateResponse(status="applied" if applied else "targetUnavailable")
 
     def _overrides(self, params: ThreadSettingsUpdateParams) -> Overrides:
-        if params.permissions is not None and params.sandbox_policy is not None:
-            raise invalid_request(
-                "`permissions` cannot be combined with `sandboxPolicy`", "invalidSettings"
-            )
         if len(params.disabled_plugin_ids or ()) > MAX_PLUGINS:
             raise invalid_params(
                 f"disabledPluginIds accepts at most {MAX_PLUGINS} entries",
@@ -127,7 +117,7 @@ class ThreadSettingsHandlers:
             cwd=self._folder(params.environments, params.cwd),
             approval_policy=params.approval_policy,
             approvals_reviewer=params.approvals_reviewer,
-            sandbox_mode=_sandbox_mode(params.permissions),
+            sandbox_mode=chosen_sandbox(params.permissions, params.sandbox_policy, "sandboxPolicy"),
             sandbox_policy=params.sandbox_policy,
             effort=params.effort or mode.effort,
             summary=params.summary,
@@ -172,19 +162,6 @@ def _model(model: str | None) -> str | None:
     if model is not None and not model.strip():
         raise invalid_params("model must not be empty", field="model")
     return model
-
-
-def _sandbox_mode(profile: str | None) -> SandboxMode | None:
-    if profile is None:
-        return None
-    if profile not in _PROFILES:
-        kind = "built-in" if profile.startswith(":") else "configured"
-        raise invalid_request(
-            "failed to load configuration: default_permissions refers to unknown "
-            f"{kind} profile `{profile}`",
-            "configInvalid",
-        )
-    return _PROFILES[profile]
 
 
 def _mode_settings(mode: CollaborationMode | None) -> Overrides:

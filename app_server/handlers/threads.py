@@ -17,6 +17,7 @@ from app_server.handlers.failures import (
 from app_server.handlers.first_pages import first_pages
 from app_server.handlers.git_info import GitInfoReader
 from app_server.handlers.joining import Joining, join, known_position
+from app_server.handlers.permission_profiles import chosen_sandbox
 from app_server.handlers.sent_again import chosen_id, digest_of
 from app_server.handlers.thread_listing import list_query
 from app_server.handlers.thread_view import (
@@ -509,7 +510,8 @@ def overrides_of(params: ThreadOverrides, cwd: str | None) -> Overrides:
         cwd=cwd,
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
-        sandbox_mode=params.sandbox,
+        sandbox_mode=chosen_sandbox(params.permissions, params.sandbox, "sandbox")
+        or params.sandbox,
         service_tier=params.service_tier,
         personality=getattr(params, "personality", None),
     )

@@ -13,6 +13,7 @@ from app_server.handlers.failures import (
     thread_failures,
     turn_failures,
 )
+from app_server.handlers.permission_profiles import chosen_sandbox
 from app_server.handlers.sent_again import digest_of
 from app_server.handlers.thread_view import started_turn, thread_settings
 from app_server.requirements import Requirements
@@ -119,6 +120,7 @@ class TurnHandlers:
             cwd=None if params.cwd is None else self._configuration.resolve(params.cwd),
             approval_policy=params.approval_policy,
             approvals_reviewer=params.approvals_reviewer,
+            sandbox_mode=chosen_sandbox(params.permissions, params.sandbox_policy, "sandboxPolicy"),
             sandbox_policy=params.sandbox_policy,
             effort=params.effort,
             summary=params.summary,

@@ -1,16 +1,19 @@
-"""The skills of a plugin: folders with a SKILL.md, which begins with what it is.
+"""Skills, of a plugin or another folder: folders with a SKILL.md, which begins with what it is.
 
 Source: docs/plugins.md, "A plugin".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from app_server.plugins.files import BrokenFiles, inside, read_text
+from app_server.plugins.front_matter import read_front_matter
 
 MAX_SKILLS = 128
 """Of one plugin; those behind them are left out."""
+
+MAX_NAME_CHARS = 64
 
 FILE = "SKILL.md"
 
@@ -22,6 +25,7 @@ class Skill:
     name: str
     description: str
     file: Path
+    short_description: str | None = None
 
 
 def read_skills(root: Path, folder: PurePosixPath) -> tuple[Sequence[Skill], Sequence[str]]:
@@ -36,9 +40,30 @@ def read_skills(root: Path, folder: PurePosixPath) -> tuple[Sequence[Skill], Seq
         try:
             text = read_text(root, relative)
             if text is not None:
-                skills.append(_parse(text, root / relative))
+                skills.append(parse_skill(text, root / relative))
         except BrokenFiles as exc:
             problems.append(f"skill {name}: {exc}")
+    return skills, problems
+
+
+def read_linked_skills(root: Path) -> tuple[Sequence[Skill], Sequence[tuple[Path, str]]]:
+    """Read the skills in a folder of the user's, and the files that could not be read, with why.
+
+    Links are followed, as users link skills from elsewhere; names that begin with a dot are not.
+    """
+    skills, problems = [], []
+    for name in _folders(root):
+        file = root / name / FILE
+        if name.startswith("."):
+            continue
+        try:
+            text = read_text(file.resolve().parent, FILE) if file.is_file() else None
+            if text is not None:
+                skills.append(parse_skill(text, file))
+        except BrokenFiles as exc:
+            problems.append((file, str(exc)))
+        except OSError as exc:
+            problems.append((file, f"failed to read {FILE}: {exc.strerror}"))
     return skills, problems
 
 
@@ -51,22 +76,16 @@ def _folders(path: Path) -> Sequence[str]:
         return ()
 
 
-def _parse(text: str, file: Path) -> Skill:
-    front = dict(_front_matter(text))
-    name, description = front.get("name", file.parent.name), front.get("description")
+def parse_skill(text: str, file: Path) -> Skill:
+    """Read the head of a SKILL.md; without a name it has that of its folder.
+
+    Raises:
+        BrokenFiles: there is no head, no description, or the name is too long.
+    """
+    front = read_front_matter(text)
+    name, description = front.get("name") or file.parent.name, front.get("description")
+    if len(name) > MAX_NAME_CHARS:
+        raise BrokenFiles(f"invalid name: exceeds maximum length of {MAX_NAME_CHARS} characters")
     if not description:
         raise BrokenFiles("missing field `description`")
-    return Skill(name, description, file)
-
-
-def _front_matter(text: str) -> Iterator[tuple[str, str]]:
-    """Read the members on a line of their own; nested ones are none of our business."""
-    lines = text.splitlines()
-    if not lines or lines[0].strip() != "---" or "---" not in [line.strip() for line in lines[1:]]:
-        raise BrokenFiles("missing YAML frontmatter delimited by ---")
-    for line in lines[1:]:
-        if line.strip() == "---":
-            return
-        key, separator, value = line.partition(":")
-        if separator and key == key.strip():
-            yield key, value.strip().strip("\"'")
+    return Skill(name, description, file, front.get("metadata.short-description") or None)

@@ -1507,7 +1507,7 @@ export type ConfigLayer = {
   version: string;
   config: JsonValue;
   /** Why the layer does not count; null when it does. */
-  disabledReason: string | null;
+  disabledReason?: string | null;
 };
 
 /** A layer and the state it was read in. */

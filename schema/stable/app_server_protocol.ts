@@ -1208,7 +1208,7 @@ export type ConfigLayer = {
   version: string;
   config: JsonValue;
   /** Why the layer does not count; null when it does. */
-  disabledReason: string | null;
+  disabledReason?: string | null;
 };
 
 /** A layer and the state it was read in. */
