@@ -736,11 +736,15 @@ async def test_signing_in_makes_openai_the_default_and_chatgpt_goes_to_its_own_p
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     async with server(tmp_path, monkeypatch) as (_, served, client):
         (tmp_path / "config.toml").write_text(f'chatgpt_base_url = "{served.model.url}/"')
-        read = account(None)
-        read["requiresOpenaiAuth"] = False
-        assert await client.call("account/read", {}) == read
+        # Who chose no provider may want to sign in; who chose the offline model does not.
+        assert await client.call("account/read", {}) == account(None)
         shown = await client.call("config/read", {})
         assert shown["config"]["model_provider"] == "offline"
+        read = account(None) | {"requiresOpenaiAuth": False}
+        chosen_offline = {"keyPath": "model_provider", "mergeStrategy": "replace"}
+        await client.call("config/value/write", {**chosen_offline, "value": "offline"})
+        assert await client.call("account/read", {}) == read
+        await client.call("config/value/write", {**chosen_offline, "value": None})
         await client.call("account/login/start", {"type": "chatgptDeviceCode"})
         await news(client)
         shown = await client.call("config/read", {})

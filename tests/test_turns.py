@@ -1150,7 +1150,8 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
         shown = await client.call("config/read", {"includeLayers": True, "cwd": "."})
         assert shown["config"]["model"] == "scripted"
         assert shown["config"]["sandbox_mode"] == "read-only"
-        assert shown["layers"] == []
+        (layer,) = shown["layers"]
+        assert (layer["name"]["type"], layer["config"]["model"]) == ("user", "scripted")
         assert "secret" not in json.dumps(shown)
         assert await client.call("configRequirements/read") == {
             "requirements": None,
@@ -1164,6 +1165,16 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
         skills = await client.call("skills/list", {"cwds": ["/a", "/b"], "forceReload": True})
         assert skills == {
             "data": [{"cwd": cwd, "skills": [], "errors": []} for cwd in ("/a", "/b")]
+        }
+        assert await client.call("hooks/list", {"cwds": ["/a", "/b"]}) == {
+            "data": [
+                {"cwd": cwd, "hooks": [], "warnings": [], "errors": []} for cwd in ("/a", "/b")
+            ]
+        }
+        assert await client.call("collaborationMode/list", {}) == {
+            "data": [
+                {"name": "Default", "mode": "default", "model": None, "reasoning_effort": None}
+            ]
         }
 
 

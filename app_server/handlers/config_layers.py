@@ -43,6 +43,9 @@ SHOWN_KEYS = (
 SHOWN_TABLES = (*SHOWN_KEYS, "projects")
 """What of a layer clients are shown."""
 
+MAX_ORIGINS = 1000
+"""Values whose origin is told; an answer must fit into a message."""
+
 
 class Layer(NamedTuple):
     """One layer, whole."""
@@ -95,14 +98,15 @@ def shown_layer(layer: Layer) -> ConfigLayer:
 
 
 def origins_of(layers: Sequence[Layer]) -> dict[str, ConfigLayerMetadata]:
-    """Say of each value that is shown which layer decides it, by dotted path."""
-    origins = {}
-    for layer in reversed(layers):
+    """Say of values that are shown which layer decides them, by dotted path."""
+    origins: dict[str, ConfigLayerMetadata] = {}
+    for layer in layers:
         metadata = layer.metadata
         for key in SHOWN_TABLES:
-            if key in layer.document:
-                for path in _leaves((key,), layer.document[key]):
-                    origins[".".join(path)] = metadata
+            for path in _leaves((key,), layer.document.get(key, {})):
+                if len(origins) == MAX_ORIGINS:
+                    return origins
+                origins.setdefault(".".join(path), metadata)
     return origins
 
 

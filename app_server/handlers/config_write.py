@@ -6,6 +6,7 @@ Source: docs/config.md, "What clients write".
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,9 @@ FREE_TABLES = (*SHOWN_TABLES, "features")
 """Of these a value in force is shown; others may hold secrets that came another way."""
 
 WriteError = Literal["configLayerReadonly", "configValidationError", "configVersionConflict"]
+
+EDIT_S = 20.0
+"""For the values of one request, without the last; a change in a file of 100 KB takes 1.3 s."""
 
 CONFLICT = "Configuration was modified since last read. Fetch latest version and retry."
 
@@ -141,13 +145,15 @@ def _edited(
     edit: Any, found: Config, edits: Sequence[ConfigEdit], around: Config
 ) -> tuple[str, Config]:
     """Return the new text, and the configuration in force with it; changes `found.document`."""
-    text, steps = found.text, 0
+    text, steps, give_up = found.text, 0, time.monotonic() + EDIT_S
     try:
         for wanted in edits:
             for step in list(steps_of(found.document, wanted)):
                 steps += 1
                 if steps > MAX_STEPS:
                     raise BadEdit(f"a request writes at most {MAX_STEPS} values")
+                if time.monotonic() > give_up:
+                    raise BadEdit(f"so many values in so large a file take over {EDIT_S:g} s")
                 take(found.document, step)
                 if step.value is None:
                     text = edit.remove(text, step.path)

@@ -5,7 +5,6 @@ Source: docs/config.md, "Skills".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,8 +87,7 @@ def _read(home: Path, folder: Path) -> tuple[list[_Found], list[SkillErrorInfo]]
         skills, problems = read_linked_skills(root)
         for skill in skills:
             # A file that several links lead to is one skill.
-            file = skill.file.resolve()
-            found.setdefault(file, _Found(scope, replace(skill, file=file)))
+            found.setdefault(skill.file, _Found(scope, skill))
         errors.update(problems)
     return list(found.values()), [
         SkillErrorInfo(path=str(file), message=errors[file]) for file in sorted(errors)

@@ -54,12 +54,13 @@ def read_linked_skills(root: Path) -> tuple[Sequence[Skill], Sequence[tuple[Path
     skills, problems = [], []
     for name in _folders(root):
         file = root / name / FILE
-        if name.startswith("."):
-            continue
         try:
-            text = read_text(file.resolve().parent, FILE) if file.is_file() else None
+            if name.startswith(".") or not file.is_file():
+                continue
+            real = file.resolve()
+            text = read_text(real.parent, real.name)
             if text is not None:
-                skills.append(parse_skill(text, file))
+                skills.append(parse_skill(text, real))
         except BrokenFiles as exc:
             problems.append((file, str(exc)))
         except OSError as exc:
@@ -68,9 +69,9 @@ def read_linked_skills(root: Path) -> tuple[Sequence[Skill], Sequence[tuple[Path
 
 
 def _folders(path: Path) -> Sequence[str]:
-    if not path.is_dir():
-        return ()
     try:
+        if not path.is_dir():
+            return ()
         return sorted(child.name for child in path.iterdir() if child.is_dir())[:MAX_SKILLS]
     except OSError:
         return ()
