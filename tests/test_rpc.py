@@ -318,6 +318,20 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
     assert followed == ["after"]
 
 
+async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer() -> None:
+    followed: list[str] = []
+
+    class Following:
+        async def dispatch(self, context: RequestContext, request: Request) -> str:
+            context.after_answer(lambda: followed.append("after"))
+            return "1"
+
+    limits = ConnectionLimits(finish_s=0.01)
+    async with conversation(Following(), limits, window=0) as (stream, _, _):
+        stream.say(request(1))
+    assert followed == ["after"]
+
+
 async def test_finishing_from_our_side_answers_what_was_read() -> None:
     work = Work()
     async with conversation(work) as (stream, connection, _):

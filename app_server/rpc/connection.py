@@ -294,8 +294,10 @@ class RpcConnection:
             self._in_flight -= 1
             self._in_flight_chars -= chars
         if reply == self._reply and self._outbox.claim():
-            await self._send_now(text)
-            context.answered()
+            try:
+                await self._send_now(text)
+            finally:
+                context.answered()
         else:
             reply(text, context.answered)
 
