@@ -12,7 +12,11 @@ from contextlib import asynccontextmanager
 
 import anyio
 import uvicorn
+
+# uvicorn imports these by name when it begins to serve, on the event loop.
+import uvicorn.lifespan.off
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HOST = "127.0.0.1"
 
@@ -30,6 +34,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 interface="asgi3",
+                http=HttpToolsProtocol,
                 lifespan="off",
                 ws="none",
                 proxy_headers=False,

@@ -95,6 +95,11 @@ class MethodSpec:
     """The reference does not have it."""
 
     @property
+    def module(self) -> str:
+        """The name of the module with the types, which is imported with their first use."""
+        return module_of(self.area)
+
+    @property
     def params_name(self) -> str | None:
         """The name of the params' type; None when there is none."""
         if self.takes is Takes.NOTHING:
@@ -176,7 +181,12 @@ def ours(area: str, stem: str, order: Order = FREE) -> MethodSpec:
 @cache
 def load_type(area: str, name: str) -> Any:
     """Import a wire type by its area (a module of this package) and name."""
-    return getattr(importlib.import_module(f"protocol.{area}"), name)
+    return getattr(importlib.import_module(module_of(area)), name)
+
+
+def module_of(area: str) -> str:
+    """Return the name of the module of an area."""
+    return f"protocol.{area}"
 
 
 @cache

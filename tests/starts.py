@@ -16,11 +16,11 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from pydantic import SecretStr
@@ -89,20 +89,28 @@ def _sign_in(hosted: Hosted) -> Any:
     }
 
 
-async def run(start: Start, hosted: Hosted) -> str:
-    """Start a server, use it and stop it; returns what went wrong, empty if nothing did."""
+Use: TypeAlias = Callable[[str], Awaitable[str]]
+"""Uses a server at an address; returns what went wrong, empty if nothing did."""
+
+
+async def run(
+    start: Start, hosted: Hosted, use: Use, program: Sequence[str] = ("app_server.cli",)
+) -> str:
+    """Start a server, use it and stop it; returns what went wrong, empty if nothing did.
+
+    `program` is a module that is run, with its first arguments.
+    """
     prepare(start, hosted)
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "app_server.cli", "--listen", "ws://127.0.0.1:0", "--home", str(start.home)),
+        *(sys.executable, "-m", *program, "--listen", "ws://127.0.0.1:0"),
+        *("--home", str(start.home)),
         stderr=asyncio.subprocess.PIPE,
-        cwd=start.home,
     )
     said: list[str] = []
     try:
         with anyio.fail_after(WAIT_S * 4):
             try:
-                fault = await _use(process, said)
+                fault = await use(await _address(process, said))
             except (RuntimeError, TimeoutError, OSError, WebSocketException) as exc:
                 fault = f"{type(exc).__name__}: {exc}"
             with suppress(ProcessLookupError):
@@ -123,8 +131,8 @@ async def run(start: Start, hosted: Hosted) -> str:
     return f"{fault}\n{text}" if fault else ""
 
 
-async def _use(process: asyncio.subprocess.Process, said: list[str]) -> str:
-    url = await _address(process, said)
+async def use_all(url: str) -> str:
+    """List the apps and have every MCP server in a thread with a turn."""
     async with lean_client(url) as lists, lean_client(url) as turns:
         # Both at once: what they need overlaps.
         with anyio.fail_after(WAIT_S):
@@ -171,7 +179,7 @@ async def run_many(folder: Path, starts: int, at_once: int) -> list[str]:
 
     async def one(start: Start, hosted: Hosted) -> None:
         async with limit:
-            fault = await run(start, hosted)
+            fault = await run(start, hosted, use_all)
         if fault:
             faults.append(f"{start.home.name} ({start.apps}): {fault}")
 

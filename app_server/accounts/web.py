@@ -11,6 +11,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import anyio
+
+# httpx imports it with its first client, on the event loop.
+import httpcore  # noqa: F401
 import httpx
 from pydantic_core import from_json, to_json
 

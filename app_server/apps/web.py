@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from functools import cache
 
 import anyio.to_thread
+
+# httpx imports it with its first client, on the event loop.
+import httpcore  # noqa: F401
 import httpx
 
 from protocol.lifecycle import PROTOCOL_VERSION

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from jsonrpcserver import JsonRpcError, Result, Success, async_dispatch_to_serializable
 from pydantic import ValidationError
 
-from app_server.loader import LoadFailed
+from app_server.loader import LoadFailed, is_loaded, load_module
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.late_dispatch import load_failed
 from protocol.envelope import Request, render_error, render_result
@@ -117,7 +117,11 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
 
     async def call(context: RequestContext, params: Json) -> Result:
         try:
+            if not is_loaded(spec.module):
+                await load_module(spec.module)
             request = spec.parse_params(params)
+        except LoadFailed as exc:
+            raise _wire(load_failed(method, exc)) from exc
         except ValidationError as exc:
             raise _wire(first_problem(exc, params)) from exc
         if context.session is not None and not context.session.experimental:

@@ -18,6 +18,9 @@ from collections.abc import (
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
 import anyio
+
+# httpx imports it with its first client, on the event loop.
+import httpcore  # noqa: F401
 import httpx
 from pydantic_core import from_json, to_json
 

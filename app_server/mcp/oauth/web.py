@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+# httpx2 imports it with its first client, on the event loop.
+import httpcore2  # noqa: F401
 import httpx2
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable

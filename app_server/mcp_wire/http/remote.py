@@ -11,6 +11,9 @@ from functools import cache
 from urllib.request import getproxies, proxy_bypass
 
 import anyio.to_thread
+
+# httpx2 imports it with its first client, on the event loop.
+import httpcore2  # noqa: F401
 import httpx2
 
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
