@@ -6,8 +6,8 @@ Knows: requests, answers, notifications. Does not know: what any method means.
 
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 import anyio
@@ -51,7 +51,7 @@ class Client:
         """
         call_id = next(self._ids)
         await self._send({"id": call_id, "method": method, "params": params})
-        with anyio.fail_after(timeout_s):
+        with _within(timeout_s, f"answer to {method}"):
             while True:
                 message = await self._receive()
                 if "method" in message:
@@ -72,7 +72,7 @@ class Client:
             TimeoutError: no such event in time.
             anyio.EndOfStream: the connection has ended.
         """
-        with anyio.fail_after(timeout_s):
+        with _within(timeout_s, f"event {method} that was waited for"):
             while True:
                 event = self._events.popleft() if self._events else await self._receive()
                 if event.get("method") == method and matches(event["params"]):
@@ -88,7 +88,7 @@ class Client:
             TimeoutError: no such request in time.
             anyio.EndOfStream: the connection has ended.
         """
-        with anyio.fail_after(timeout_s):
+        with _within(timeout_s, f"request {method}"):
             while True:
                 message = self._events.popleft() if self._events else await self._receive()
                 if message.get("method") == method and "id" in message:
@@ -115,6 +115,16 @@ class Client:
         except ConnectionClosed as exc:
             raise anyio.EndOfStream from exc
         return message
+
+
+@contextmanager
+def _within(timeout_s: float, what: str) -> Iterator[None]:
+    """Fail after a while, and say what did not come."""
+    try:
+        with anyio.fail_after(timeout_s):
+            yield
+    except TimeoutError as exc:
+        raise TimeoutError(f"no {what} in {timeout_s:g} s") from exc
 
 
 @asynccontextmanager

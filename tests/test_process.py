@@ -501,7 +501,7 @@ def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", "--signals", TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""
-    assert result.stdout.endswith("All 9 checks hold.\n")
+    assert result.stdout.endswith("All 10 checks hold.\n")
     assert not list(tmp_path.iterdir())
 
 

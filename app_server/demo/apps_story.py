@@ -11,12 +11,12 @@ from pathlib import Path
 
 from app_server.client import Client, open_client
 from app_server.demo.process import start_server
+from app_server.demo.thread_servers import wait_for_servers
 from app_server.demo.transcript import CheckFailed, Transcript
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
 CONFIG = 'model_provider = "offline"\n\n[apps_service]\ndemo = true\n'
-STARTED = "mcpServer/startupStatus/updated"
 ASKED = "mcpServer/elicitation/request"
 APPS = ("calendar", "drive", "mail", "survey")
 NOTE = "Buy tea.\n"
@@ -69,10 +69,7 @@ async def _list(transcript: Transcript, client: Client) -> None:
 async def _start(transcript: Transcript, client: Client) -> str:
     with transcript.step("Start a thread"):
         thread_id: str = (await client.call("thread/start", {}))["thread"]["id"]
-        left = {f"codex_apps__{name}" for name in APPS}
-        while left:
-            step = await client.wait_for(STARTED, lambda params: params["status"] == "ready")
-            left.discard(step["name"])
+        await wait_for_servers(client, thread_id, {f"codex_apps__{name}" for name in APPS})
         transcript.check("every app is an MCP server of the thread", True)
     return thread_id
 

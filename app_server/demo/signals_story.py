@@ -13,10 +13,12 @@ from pydantic_core import to_json
 
 from app_server.client import Client, open_client
 from app_server.demo.process import ServerProcess, start_server
+from app_server.demo.thread_servers import wait_for_servers
 from app_server.demo.transcript import CheckFailed, Transcript
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
+SERVER = "demo"
 ASKED = "mcpServer/elicitation/request"
 UPDATED = "signal/updated"
 QUESTION = "Is the build of main green?"
@@ -51,6 +53,7 @@ async def _run(transcript: Transcript, home: Path) -> None:
             client = await stack.enter_async_context(_client(server))
             ann, bob = [await _start(client, name) for name in ("ann", "bob")]
             transcript.say("server", f"ann is thread {ann}, bob is {bob}")
+            transcript.check("each has the MCP server of config.toml", True)
         with transcript.step("Ann asks; bob sleeps, and is woken"):
             receipt = await _deliver(transcript, client, "q1", "ann", "bob", QUESTION)
             transcript.check("the message is in bob's thread, and has woken it", receipt["woken"])
@@ -91,6 +94,8 @@ def _client(server: ServerProcess) -> Json:
 
 async def _start(client: Client, name: str) -> str:
     thread_id: str = (await client.call("thread/start", {}))["thread"]["id"]
+    # Its tool is called later on; a turn does not wait for it.
+    await wait_for_servers(client, thread_id, {SERVER})
     await client.call("thread/name/set", {"threadId": thread_id, "name": name})
     return thread_id
 

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from app_server.client import Client, open_client
 from app_server.demo.process import start_server
+from app_server.demo.thread_servers import wait_for_servers
 from app_server.demo.transcript import CheckFailed, Transcript
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
@@ -70,13 +71,8 @@ async def _start(transcript: Transcript, client: Client) -> str:
         result = await client.call("thread/start", {})
         thread_id: str = result["thread"]["id"]
         transcript.say("server", f"thread {thread_id}, model {result['model']}")
-        step = await client.wait_for(
-            "mcpServer/startupStatus/updated", lambda params: params["status"] != "starting"
-        )
-        transcript.check(
-            "the MCP server of config.toml is ready",
-            (step["name"], step["status"]) == (SERVER, "ready"),
-        )
+        await wait_for_servers(client, thread_id, {SERVER})
+        transcript.check("the MCP server of config.toml is ready", True)
     return thread_id
 
 
