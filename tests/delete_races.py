@@ -112,7 +112,24 @@ async def race(
     refusal = await second.answer(await second.request("thread/delete", {"threadId": thread_id}))
     if "error" not in refusal:
         problems.append("deleted twice")
+    # By now it has been told what came before this answer.
+    await first.call("thread/loaded/list", {})
+    if is_alone:
+        problems += [text for client in clients for text in _told_after(client, thread_id)]
     return problems
+
+
+def _told_after(client: WireClient, thread_id: str) -> list[str]:
+    """Say what a client was told of a thread after `thread/deleted`."""
+    methods = [
+        message["method"]
+        for message in client.take_kept()
+        if (message.get("params") or {}).get("threadId") == thread_id
+    ]
+    last = methods.index("thread/deleted") if "thread/deleted" in methods else None
+    if last is None:
+        return ["thread/deleted was not told"]
+    return [f"told {method} after thread/deleted" for method in methods[last + 1 :]]
 
 
 async def _prepare(client: WireClient, method: str, *, loaded: bool) -> tuple[str, dict[str, Any]]:

@@ -244,6 +244,11 @@ class WireClient:
             if messages[-1].get("method") == method:
                 return messages
 
+    def take_kept(self) -> list[dict[str, Any]]:
+        """Return and drop what came before answers, and what nobody has waited for."""
+        kept, self._kept = self._kept, []
+        return kept
+
     async def turn(self, thread_id: str, text: str, **options: Any) -> Any:
         """Run a turn of text and return its `turn/completed`."""
         user_input = [{"type": "text", "text": text}]

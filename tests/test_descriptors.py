@@ -1,5 +1,6 @@
 """How many files a server has open, and what happens when it may open no more."""
 
+import errno
 import os
 import resource
 import signal
@@ -156,6 +157,20 @@ async def test_a_lock_that_is_a_symbolic_link_is_refused(tmp_path: Path) -> None
             assert (error.code, error.data["code"]) == (-32603, "storageFailed")
         assert (await client.call("thread/read", here))["thread"]["id"] == thread_id
     assert victim.read_text() == "precious"
+
+
+def test_a_lock_is_free_though_its_file_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    lock = WriterLock(tmp_path / "lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(PermissionError):
+            lock.release()
+    WriterLock(tmp_path / "lock").release()
 
 
 def test_no_lock_follows_a_link(tmp_path: Path) -> None:

@@ -108,9 +108,15 @@ class WriterLock:
         os.pwrite(self._file, json.dumps(members).encode(), 0)
 
     def release(self) -> None:
-        """Give the lock back and remove its file."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._file)
+        """Give the lock back and remove its file.
+
+        Raises:
+            OSError: the file cannot be removed; the lock is free all the same.
+        """
+        try:
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._file)
 
 
 class SharedLock:

@@ -404,9 +404,11 @@ class ThreadStore:
             return
         with anyio.CancelScope(shield=True):
             async with self._flushing:
-                await thread.aclose(self._put_last)
-                self._behind.pop(thread.id, None)
-                self._ours.discard(thread.id)
+                try:
+                    await thread.aclose(self._put_last)
+                finally:
+                    self._behind.pop(thread.id, None)
+                    self._ours.discard(thread.id)
                 if self._left_open:
                     self._changed.set()
 
