@@ -109,7 +109,7 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
                 await until(lambda: states(texi.ledger) == {"s1": "injected"})
                 await _kill(process)
                 await post(router, signal("s2", to="restart"))
-                await texi.until_status(pending_signals=1, app_server="none")
+                await until(lambda: states(texi.ledger).get("s2") == "waiting")
                 async with reference(codex, home, port):
                     await post(router, signal("s3", to="restart"))
                     done = dict.fromkeys(["s1", "s2", "s3"], "injected")
@@ -145,7 +145,7 @@ async def _is_seen_once(url: str, router: str, own: Path, model: ScriptedModel) 
         await client.call("turn/start", {"threadId": thread["id"], "input": words})
         await client.wait_for("turn/completed", lambda params: True)
     seen = [str(item) for item in model.requests[0]["input"] if item.get("role") == "developer"]
-    assert sum("id: s1" in text for text in seen) == 1, seen
+    assert sum('id: "s1"' in text for text in seen) == 1, seen
 
 
 async def _survives(url: str, router: str, own: Path, step: Any) -> None:
