@@ -36,6 +36,23 @@ class Settings(WireModel):
     service_tier: str | None = None
     personality: Personality | None = None
     disabled_plugin_ids: list[str] = []
+    workspace_roots: list[str] | None = absent_if_none()
+    """Folders that belong to the work; None means `cwd` alone."""
+    without_environment: bool | None = absent_if_none()
+    """Whether the thread has no environment, so that no folder is its own."""
+    mode_instructions: str | None = absent_if_none()
+    """What the collaboration mode tells the model."""
+    base_instructions: str | None = absent_if_none()
+    """In the place of those that the thread was created with."""
+    developer_instructions: str | None = absent_if_none()
+    """In the place of those that the thread was created with."""
+
+    @property
+    def roots(self) -> list[str]:
+        """The folders that belong to the work."""
+        if self.without_environment:
+            return []
+        return [self.cwd] if self.workspace_roots is None else self.workspace_roots
 
 
 class ThreadCreated(RecordBase):

@@ -611,7 +611,7 @@ class ThreadResumeParams(ThreadOverrides):
     path: str | None = experimental()
     """Rollout file to load in place of `threadId`; for a loaded thread it must be its own."""
     personality: Personality | None = None
-    """Outdated: `friendly` and `pragmatic` no longer choose a style."""
+    """Outdated in the reference, where `friendly` and `pragmatic` choose no style any more."""
     exclude_turns: bool = False
     """Leave `thread.turns` empty."""
     initial_turns_page: ThreadResumeInitialTurnsPageParams | None = experimental()
@@ -692,7 +692,7 @@ class ThreadSettingsUpdateParams(WireModel):
     multi_agent_mode: MultiAgentMode | None = None
     """Outdated and ignored; set `effort` instead."""
     personality: Personality | None = None
-    """Outdated: `friendly` and `pragmatic` no longer choose a style."""
+    """Outdated in the reference, where `friendly` and `pragmatic` choose no style any more."""
 
 
 class ThreadSettingsUpdateResponse(WireModel):
@@ -782,7 +782,7 @@ class ThreadStartParams(ThreadOverrides):
     """If the provider's list has no such model, take its default."""
     service_name: str | None = None
     personality: Personality | None = None
-    """Outdated: `friendly` and `pragmatic` no longer choose a style."""
+    """Outdated in the reference, where `friendly` and `pragmatic` choose no style any more."""
     multi_agent_mode: MultiAgentMode | None = experimental()
     """Outdated and ignored; set the reasoning effort instead."""
     ephemeral: bool | None = None
@@ -903,7 +903,7 @@ class ThreadSettings(WireModel):
     multi_agent_mode: MultiAgentMode = experimental("explicitRequestOnly")
     """Outdated: always `explicitRequestOnly`."""
     personality: Personality | None = None
-    """Outdated: `friendly` and `pragmatic` no longer choose a style."""
+    """Outdated in the reference, where `friendly` and `pragmatic` choose no style any more."""
 
 
 class ThreadSettingsUpdatedNotification(WireModel):

@@ -95,7 +95,7 @@ PathUri = TypeAliasType("PathUri", str)
 
 
 Personality = TypeAliasType("Personality", Literal["none", "friendly", "pragmatic"])
-"""Tone of the answers; `friendly` and `pragmatic` are accepted and change nothing."""
+"""Tone of the answers; the model is told of `friendly` and `pragmatic`."""
 
 
 ReasoningSummary = TypeAliasType("ReasoningSummary", Literal["auto", "concise", "detailed", "none"])

@@ -829,6 +829,8 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
             other_call,
             mcpMetaByServer=meta,
             responsesapiClientMetadata={"bag": "model only"},
+            turnTrigger="user",
+            parentTurnId="parent",
         )
         mine, others = seen(items)
         turn = mine["x-codex-turn-metadata"]
@@ -841,6 +843,8 @@ async def test_metadata_reaches_its_server_for_one_turn_and_no_other(tmp_path: P
                 "thread_id": thread_id,
                 "model": "m",
                 "reasoning_effort": "low",
+                "turn_trigger": "user",
+                "parent_turn_id": "parent",
                 "turn_id": turn["turn_id"],
                 "turn_started_at_unix_ms": turn["turn_started_at_unix_ms"],
                 "sandbox_mode": "read-only",

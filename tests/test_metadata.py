@@ -434,6 +434,9 @@ async def test_settings_of_a_thread_hold_from_its_next_turn_on(tmp_path: Path) -
         )
 
 
+HERE = {"environmentId": "local", "cwd": "/"}
+
+
 @claim("settings:refused")
 async def test_settings_that_are_not_offered_or_not_allowed_are_refused(tmp_path: Path) -> None:
     (tmp_path / REQUIREMENTS).write_text('allowed_approval_policies = ["on-request"]\n')
@@ -456,7 +459,7 @@ async def test_settings_that_are_not_offered_or_not_allowed_are_refused(tmp_path
             ),
             ({"collaborationMode": plan}, "collaboration mode `plan` is not offered"),
             ({"environments": [elsewhere]}, "unknown turn environment id `nope`"),
-            ({"environments": []}, "a thread has one environment here: `local`"),
+            ({"environments": [HERE, HERE]}, "a thread has one environment here: `local`"),
             (
                 {"disabledPluginIds": ["x"] * 1001},
                 "disabledPluginIds accepts at most 1000 entries",

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
+from app_server.handlers.chosen_settings import thread_overrides
 from app_server.handlers.failures import config_failures, thread_failures
 from app_server.handlers.first_pages import first_pages
 from app_server.handlers.history import refuse_ephemeral
 from app_server.handlers.thread_view import settings_response, thread_of_state
-from app_server.handlers.threads import ThreadPorts, overrides_of, shown_turns
+from app_server.handlers.threads import ThreadPorts, shown_turns
 from app_server.plugins.contributor import roots_of
 from app_server.requirements import requirements_of
 from app_server.rpc.context import Handler, RequestContext
@@ -20,7 +21,7 @@ from app_server.threads.state import ThreadState
 from app_server.turns.required import with_required
 from app_server.turns.session import ThreadSession
 from app_server.turns.settings import with_overrides
-from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.errors import RpcError, invalid_request
 from protocol.lifecycle import PROTOCOL_VERSION, ConfigWarningNotification
 from protocol.rollout import ThreadCreated
 from protocol.threads import (
@@ -63,14 +64,14 @@ class BranchHandlers:
 
     async def fork(self, context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
         """Copy the history of a thread into a new one, and subscribe the caller to that."""
-        _refuse_unserved(params)
+        _refuse_two_ends(params)
         source_id, configuration = params.thread_id, self._ports.configuration
         with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
             source, end = await self._source(source_id)
             config = await configuration.read(params.config)
-            cwd = None if params.cwd is None else configuration.resolve(params.cwd)
             requirements = requirements_of(config)
-            chosen = with_overrides(source.settings, overrides_of(params, cwd), config.view())
+            overrides = thread_overrides(params, configuration.resolve)
+            chosen = with_overrides(source.settings, overrides, config.view())
             settings, replaced = with_required(chosen, requirements)
             thread_id, roots = self._clock.new_id(), source.created.selected_capability_roots
             problems = await self._ports.plugins.select(thread_id, roots_of(roots or ()))
@@ -212,7 +213,7 @@ def _turn_not_found(turn_id: str) -> RpcError:
     return invalid_request(f"turn not found: {turn_id}", "turnNotFound", turnId=turn_id)
 
 
-def _refuse_unserved(params: ThreadForkParams) -> None:
+def _refuse_two_ends(params: ThreadForkParams) -> None:
     if params.last_turn_id is not None and params.before_turn_id is not None:
         raise invalid_request(
             "`beforeTurnId` cannot be combined with `lastTurnId`",
@@ -220,11 +221,3 @@ def _refuse_unserved(params: ThreadForkParams) -> None:
             field="beforeTurnId",
             rule="cannot be combined with `lastTurnId`",
         )
-    for field, given in (
-        ("attachToSource", params.attach_to_source),
-        ("experimentalPredictionMode", params.experimental_prediction_mode),
-        ("path", bool(params.path)),
-    ):
-        if given:
-            rule = "is not supported by this server"
-            raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)

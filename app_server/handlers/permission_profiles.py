@@ -1,4 +1,4 @@
-"""permissionProfile/list, and what choosing a profile means: each is a sandbox mode by a name.
+"""permissionProfile/list: each profile is a sandbox mode by a name.
 
 Source: docs/config.md, "Permission profiles".
 """
@@ -9,41 +9,12 @@ from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import requirements_failures
 from app_server.handlers.offset_pages import page
 from app_server.rpc.context import Handler, RequestContext
+from app_server.turns.settings import PERMISSION_PROFILES
 from protocol.config import (
     PermissionProfileListParams,
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
-from protocol.errors import invalid_request
-from protocol.policy import SandboxMode
-
-PROFILES: Mapping[str, SandboxMode] = {
-    ":read-only": "read-only",
-    ":workspace": "workspace-write",
-    ":danger-full-access": "danger-full-access",
-}
-
-
-def chosen_sandbox(profile: str | None, other: object, member: str) -> SandboxMode | None:
-    """Return the sandbox mode of a profile that a client chose; `other` says the same its own way.
-
-    Raises:
-        RpcError: both are given, or there is no such profile.
-    """
-    if profile is None:
-        return None
-    if other is not None:
-        raise invalid_request(
-            f"`permissions` cannot be combined with `{member}`", "invalidSettings"
-        )
-    if profile not in PROFILES:
-        kind = "built-in" if profile.startswith(":") else "configured"
-        raise invalid_request(
-            "failed to load configuration: default_permissions refers to unknown "
-            f"{kind} profile `{profile}`",
-            "configInvalid",
-        )
-    return PROFILES[profile]
 
 
 class PermissionProfileHandlers:
@@ -65,7 +36,7 @@ class PermissionProfileHandlers:
             allowed = (await self._configuration.requirements()).sandbox_modes
         profiles = [
             PermissionProfileSummary(id=name, allowed=allowed is None or mode in allowed)
-            for name, mode in PROFILES.items()
+            for name, mode in PERMISSION_PROFILES.items()
         ]
         data, next_cursor = page(profiles, params.cursor, params.limit, "permission profiles")
         return PermissionProfileListResponse(data=data, next_cursor=next_cursor)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app_server.config import Config
+from app_server.handlers.chosen_settings import local_folder, model_name, turn_overrides
 from app_server.handlers.failures import config_failures, setting_failures, thread_failures
-from app_server.handlers.permission_profiles import chosen_sandbox
 from app_server.handlers.thread_view import thread_settings
 from app_server.handlers.threads import ThreadPorts
 from app_server.requirements import Requirements
@@ -16,22 +16,13 @@ from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.state import ThreadState
 from app_server.turns.required import refuse_overrides, with_required
 from app_server.turns.settings import Overrides, with_overrides
-from protocol.errors import invalid_params, invalid_request
 from protocol.rollout import Record, Settings, SettingsChanged
 from protocol.threads import (
     ThreadSettingsUpdatedNotification,
     ThreadSettingsUpdateParams,
     ThreadSettingsUpdateResponse,
 )
-from protocol.turns import (
-    TurnEnvironmentParams,
-    TurnSettingsUpdateParams,
-    TurnSettingsUpdateResponse,
-)
-from protocol.values import CollaborationMode
-
-MAX_PLUGINS = 1000
-LOCAL = "local"
+from protocol.turns import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
 
 
 class ThreadSettingsHandlers:
@@ -53,13 +44,13 @@ class ThreadSettingsHandlers:
     ) -> ThreadSettingsUpdateResponse:
         """Change a thread's settings from its next turn on; they are on disk when answered."""
         thread_id = params.thread_id
-        overrides = self._overrides(params)
         warnings: Sequence[str] = ()
         with (
             thread_failures(thread_id, f"thread not found: {thread_id}"),
             config_failures(),
             setting_failures(),
         ):
+            overrides = turn_overrides(params, self._ports.configuration.resolve)
             requirements = await self._ports.configuration.requirements()
             session = self._ports.sessions.get(thread_id)
 
@@ -90,8 +81,8 @@ class ThreadSettingsHandlers:
         if session.active_turn_id != params.turn_id:
             return TurnSettingsUpdateResponse(status="targetUnavailable")
         overrides = Overrides(
-            model=_model(params.model),
-            cwd=self._folder(params.environments, None),
+            model=model_name(params.model),
+            cwd=local_folder(params.environments, self._ports.configuration.resolve),
             approvals_reviewer=params.approvals_reviewer,
             effort=params.effort,
             summary=params.summary,
@@ -105,33 +96,6 @@ class ThreadSettingsHandlers:
         applied = session.change_turn_settings(params.turn_id, change)
         return TurnSettingsUpdateResponse(status="applied" if applied else "targetUnavailable")
 
-    def _overrides(self, params: ThreadSettingsUpdateParams) -> Overrides:
-        if len(params.disabled_plugin_ids or ()) > MAX_PLUGINS:
-            raise invalid_params(
-                f"disabledPluginIds accepts at most {MAX_PLUGINS} entries",
-                field="disabledPluginIds",
-            )
-        mode = _mode_settings(params.collaboration_mode)
-        return Overrides(
-            model=_model(params.model) or mode.model,
-            cwd=self._folder(params.environments, params.cwd),
-            approval_policy=params.approval_policy,
-            approvals_reviewer=params.approvals_reviewer,
-            sandbox_mode=chosen_sandbox(params.permissions, params.sandbox_policy, "sandboxPolicy"),
-            sandbox_policy=params.sandbox_policy,
-            effort=params.effort or mode.effort,
-            summary=params.summary,
-            service_tier=params.service_tier,
-            personality=params.personality,
-        )
-
-    def _folder(
-        self, environments: Sequence[TurnEnvironmentParams] | None, cwd: str | None
-    ) -> str | None:
-        if environments is not None:
-            cwd = _local_folder(environments)
-        return None if cwd is None else self._ports.configuration.resolve(cwd)
-
 
 def _changed(
     settings: Settings,
@@ -143,10 +107,6 @@ def _changed(
     refuse_overrides(overrides, chosen, requirements)
     if _clears_tier(params):
         chosen = _without_tier(chosen)
-    if params.collaboration_mode is not None and overrides.effort is None:
-        chosen = chosen.model_copy(update={"effort": None})
-    if params.disabled_plugin_ids is not None:
-        chosen = chosen.model_copy(update={"disabled_plugin_ids": params.disabled_plugin_ids})
     return with_required(chosen, requirements)
 
 
@@ -156,37 +116,3 @@ def _clears_tier(params: ThreadSettingsUpdateParams | TurnSettingsUpdateParams) 
 
 def _without_tier(settings: Settings) -> Settings:
     return settings.model_copy(update={"service_tier": None})
-
-
-def _model(model: str | None) -> str | None:
-    if model is not None and not model.strip():
-        raise invalid_params("model must not be empty", field="model")
-    return model
-
-
-def _mode_settings(mode: CollaborationMode | None) -> Overrides:
-    if mode is None:
-        return Overrides()
-    if mode.mode != "default" or mode.settings.developer_instructions is not None:
-        raise invalid_request(
-            f"collaboration mode `{mode.mode}` with instructions of its own is not offered"
-            if mode.mode == "default"
-            else f"collaboration mode `{mode.mode}` is not offered",
-            "modeNotOffered",
-        )
-    return Overrides(model=_model(mode.settings.model), effort=mode.settings.reasoning_effort)
-
-
-def _local_folder(environments: Sequence[TurnEnvironmentParams]) -> str:
-    for environment in environments:
-        if environment.environment_id != LOCAL:
-            raise invalid_request(
-                f"unknown turn environment id `{environment.environment_id}`",
-                "unknownEnvironment",
-                environmentId=environment.environment_id,
-            )
-    if len(environments) != 1:
-        raise invalid_request(
-            "a thread has one environment here: `local`", "environmentsNotOffered"
-        )
-    return environments[0].cwd

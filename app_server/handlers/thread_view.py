@@ -266,7 +266,7 @@ def settings_response(settings: Settings, thread: Thread) -> dict[str, object]:
             service_tier=settings.service_tier,
             disabled_plugin_ids=settings.disabled_plugin_ids,
             cwd=settings.cwd,
-            runtime_workspace_roots=[settings.cwd],
+            runtime_workspace_roots=settings.roots,
             approval_policy=settings.approval_policy,
             approvals_reviewer=settings.approvals_reviewer,
             sandbox=settings.sandbox_policy,
@@ -293,7 +293,11 @@ def thread_settings(settings: Settings) -> ThreadSettings:
         summary=settings.summary,
         collaboration_mode=CollaborationMode(
             mode="default",
-            settings=CollaborationSettings(model=settings.model, reasoning_effort=settings.effort),
+            settings=CollaborationSettings(
+                model=settings.model,
+                reasoning_effort=settings.effort,
+                developer_instructions=settings.mode_instructions,
+            ),
         ),
         personality=settings.personality,
     )
@@ -309,8 +313,10 @@ def _profile(settings: Settings) -> ActivePermissionProfile | None:
 
 
 def _environments(settings: Settings) -> list[ThreadEnvironment]:
+    if settings.without_environment:
+        return []
     return [
         ThreadEnvironment(
-            environment_id="local", cwd=settings.cwd, runtime_workspace_roots=[settings.cwd]
+            environment_id="local", cwd=settings.cwd, runtime_workspace_roots=settings.roots
         )
     ]

@@ -1,13 +1,14 @@
 """thread/*: starting, finding, reading and putting away conversations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from app_server.clock import Clock
 from app_server.config import Config
+from app_server.handlers.chosen_settings import members_without_effect, thread_overrides
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import (
     config_failures,
@@ -17,7 +18,6 @@ from app_server.handlers.failures import (
 from app_server.handlers.first_pages import first_pages
 from app_server.handlers.git_info import GitInfoReader
 from app_server.handlers.joining import Joining, join, known_position
-from app_server.handlers.permission_profiles import chosen_sandbox
 from app_server.handlers.sent_again import chosen_id, digest_of
 from app_server.handlers.thread_listing import list_query
 from app_server.handlers.thread_view import (
@@ -63,7 +63,6 @@ from protocol.threads import (
     ThreadLoadedListParams,
     ThreadLoadedListResponse,
     ThreadNameUpdatedNotification,
-    ThreadOverrides,
     ThreadReadParams,
     ThreadReadResponse,
     ThreadResumeParams,
@@ -134,11 +133,12 @@ class ThreadHandlers:
         chosen = None if params.thread_id is None else chosen_id(params.thread_id)
         thread_id = self._clock.new_id() if chosen is None else chosen
         with config_failures(), thread_failures(thread_id, "thread not found"):
+            overrides = thread_overrides(params, self._configuration.resolve)
             config = await self._configuration.read(params.config)
-            cwd = self._configuration.resolve(params.cwd)
+            cwd = overrides.cwd or self._configuration.resolve(None)
             requirements = requirements_of(config)
             settings, replaced = with_required(
-                initial_settings(config, cwd, overrides_of(params, cwd)), requirements
+                initial_settings(config, cwd, overrides), requirements
             )
             await self._check_start(params)
             selected = [
@@ -228,13 +228,15 @@ class ThreadHandlers:
         """Load a thread, or join a loaded one, and subscribe the caller."""
         thread_id, known = params.thread_id, known_position(params)
         warnings: list[str] = []
+        is_loaded = True
 
         async def configure(state: ThreadState) -> tuple[Config, Settings]:
             if state.archived:
                 raise ThreadArchived(thread_id)
+            nonlocal is_loaded
+            is_loaded = False
             config = await self._configuration.read(params.config)
-            cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
-            settings = with_overrides(state.settings, overrides_of(params, cwd), config.view())
+            settings = with_overrides(state.settings, overrides, config.view())
             requirements = requirements_of(config)
             settings, replaced = with_required(settings, requirements)
             roots = roots_of(state.created.selected_capability_roots or ())
@@ -246,7 +248,15 @@ class ThreadHandlers:
             config_failures(),
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
+            overrides = replace(
+                thread_overrides(params, self._configuration.resolve),
+                base_instructions=params.base_instructions,
+                developer_instructions=params.developer_instructions,
+            )
+            self._check_path(params)
             async with self._sessions.loaded(thread_id, configure) as session:
+                if is_loaded:
+                    self._warn_of_ignored(context, params, overrides, session)
                 self._keep_for(session, params.unload_after_secs)
                 state = session.thread.state
                 logged: Sequence[Turn] = ()
@@ -266,6 +276,24 @@ class ThreadHandlers:
         context.after_answer(partial(self._warn, context, session, warnings))
         context.after_answer(partial(self._tell_of_loading, context, session))
         return ThreadResumeResponse(**_members(session, thread, joining), **history)
+
+    def _warn_of_ignored(
+        self,
+        context: RequestContext,
+        params: ThreadResumeParams,
+        overrides: Overrides,
+        session: ThreadSession,
+    ) -> None:
+        ignored = members_without_effect(params, overrides, session.thread.state)
+        if ignored:
+            warning = WarningNotification(thread_id=session.thread.id, message=_ignored(ignored))
+            context.after_answer(partial(self._hub.tell, context.connection_id, warning))
+
+    def _check_path(self, params: ThreadResumeParams) -> None:
+        """Refuse the path of a file that is not the thread's own."""
+        if params.path and Path(params.path) != self._store.path_of(params.thread_id):
+            rule = "is not supported by this server, but for the thread's own file"
+            raise invalid_params(f"Invalid params: `path` {rule}", field="path", rule=rule)
 
     def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
         for text in session.thread.take_warnings():
@@ -502,24 +530,17 @@ async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -
     return await store.ask(state.id, partial(turns_of_log, loaded=loaded))
 
 
-def overrides_of(params: ThreadOverrides, cwd: str | None) -> Overrides:
-    """Collect what a client chose; `cwd` is absolute."""
-    return Overrides(
-        model=params.model,
-        model_provider=params.model_provider,
-        cwd=cwd,
-        approval_policy=params.approval_policy,
-        approvals_reviewer=params.approvals_reviewer,
-        sandbox_mode=chosen_sandbox(params.permissions, params.sandbox, "sandbox")
-        or params.sandbox,
-        service_tier=params.service_tier,
-        personality=getattr(params, "personality", None),
-    )
-
-
 def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
     members = cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
     return {**members, **joining.members}
+
+
+def _ignored(members: Sequence[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in members)
+    return (
+        f"the thread is loaded already, so {names} of thread/resume changed nothing; "
+        "thread/settings/update changes settings"
+    )
 
 
 def _no_rollout(thread_id: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app_server.config import Config
+from app_server.handlers.chosen_settings import turn_overrides
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import (
     config_failures,
@@ -13,12 +14,12 @@ from app_server.handlers.failures import (
     thread_failures,
     turn_failures,
 )
-from app_server.handlers.permission_profiles import chosen_sandbox
 from app_server.handlers.sent_again import digest_of
 from app_server.handlers.thread_view import started_turn, thread_settings
 from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
+from app_server.turns.additional_context import context_chars, context_items
 from app_server.turns.engine import TurnOptions
 from app_server.turns.refusals import NoActiveTurn, TurnIdMismatch
 from app_server.turns.required import refuse_overrides, with_required
@@ -26,11 +27,12 @@ from app_server.turns.session import ThreadSession
 from app_server.turns.sessions import Sessions
 from app_server.turns.settings import Overrides, with_overrides
 from app_server.turns.user_input import TurnInput, user_message
-from protocol.errors import invalid_params
+from protocol.errors import RpcError, invalid_params
 from protocol.items import UserInput
 from protocol.rollout import Settings
 from protocol.threads import ThreadSettingsUpdatedNotification
 from protocol.turns import (
+    AdditionalContextEntry,
     Turn,
     TurnInterruptParams,
     TurnInterruptResponse,
@@ -47,6 +49,10 @@ METADATA = frozenset(
 
 MAX_INPUT_CHARS = 1 << 20
 """Characters of all text of one message; the peers have the same bound."""
+
+MAX_CONTEXT_ENTRIES = 100
+
+NOTHING_ADDED: Mapping[str, AdditionalContextEntry] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +89,20 @@ class TurnHandlers:
             setting_failures(),
         ):
             requirements = await self._configuration.requirements()
+            overrides = turn_overrides(params, self._configuration.resolve)
             session = await self._sessions.writable(params.thread_id)
             before = session.thread.state.settings
-            settings, replaced = self._settings(session, params, requirements)
+            settings, replaced = _settings(session, overrides, requirements)
             turn_id, begin = await session.start_turn(
-                await _turn_input(params.input, params.client_user_message_id, _digest(params)),
+                await _turn_input(session, params, _digest(params)),
                 settings,
                 TurnOptions(
                     output_schema=params.output_schema,
-                    client_metadata=params.responsesapi_client_metadata,
+                    client_metadata=_client_metadata(params, None),
                     mcp_meta=dict(params.mcp_meta_by_server or {}),
+                    service_tier=params.service_tier_for_turn,
+                    trigger=params.turn_trigger,
+                    parent_turn_id=params.parent_turn_id,
                 ),
             )
         if session.thread.state.settings != before:
@@ -112,25 +122,6 @@ class TurnHandlers:
         turn = started_turn(turn_id)
         return turn if accepted is None else turn.model_copy(update={"status": accepted.status})
 
-    def _settings(
-        self, session: ThreadSession, params: TurnStartParams, requirements: Requirements
-    ) -> tuple[Settings, Sequence[str]]:
-        overrides = Overrides(
-            model=params.model,
-            cwd=None if params.cwd is None else self._configuration.resolve(params.cwd),
-            approval_policy=params.approval_policy,
-            approvals_reviewer=params.approvals_reviewer,
-            sandbox_mode=chosen_sandbox(params.permissions, params.sandbox_policy, "sandboxPolicy"),
-            sandbox_policy=params.sandbox_policy,
-            effort=params.effort,
-            summary=params.summary,
-            service_tier=params.service_tier,
-            personality=params.personality,
-        )
-        chosen = with_overrides(session.thread.state.settings, overrides, Config({}).view())
-        refuse_overrides(overrides, chosen, requirements)
-        return with_required(chosen, requirements)
-
     async def steer(self, context: RequestContext, params: TurnSteerParams) -> TurnSteerResponse:
         """Give the running turn more input."""
         with (
@@ -140,8 +131,9 @@ class TurnHandlers:
             session = await self._sessions.writable(params.thread_id)
             await session.steer(
                 params.expected_turn_id,
-                await _turn_input(params.input, params.client_user_message_id),
+                await _turn_input(session, params),
                 params.mcp_meta_by_server or {},
+                partial(_client_metadata, params),
             )
         return TurnSteerResponse(turn_id=params.expected_turn_id)
 
@@ -172,16 +164,48 @@ def _digest(params: TurnStartParams) -> str | None:
     return digest_of(params, without=METADATA)
 
 
+def _settings(
+    session: ThreadSession, overrides: Overrides, requirements: Requirements
+) -> tuple[Settings, Sequence[str]]:
+    chosen = with_overrides(session.thread.state.settings, overrides, Config({}).view())
+    refuse_overrides(overrides, chosen, requirements)
+    return with_required(chosen, requirements)
+
+
+def _client_metadata(
+    params: TurnStartParams | TurnSteerParams, before: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """Put what a request says of the client's entries for the model's API over what there was."""
+    chosen, patch = params.responsesapi_client_metadata, params.responsesapi_client_metadata_patch
+    entries = before if chosen is None else chosen
+    return None if entries is None and patch is None else {**(entries or {}), **(patch or {})}
+
+
 async def _turn_input(
-    content: Sequence[UserInput], client_id: str | None, digest: str | None = None
+    session: ThreadSession, params: TurnStartParams | TurnSteerParams, digest: str | None = None
 ) -> TurnInput:
-    check_length(content)
-    return TurnInput(content, await user_message(content), client_id, digest=digest)
+    context = params.additional_context or {}
+    check_length(params.input, context)
+    state = session.thread.state
+    waiting = [item for entry in state.queued for item in entry.items]
+    added = context_items(context, [*state.history, *waiting])
+    said = await user_message(params.input)
+    return TurnInput(params.input, [*added, *said], params.client_user_message_id, digest=digest)
 
 
-def check_length(content: Sequence[UserInput]) -> None:
+def check_length(
+    content: Sequence[UserInput], context: Mapping[str, AdditionalContextEntry] = NOTHING_ADDED
+) -> None:
     """Refuse input with more text than the peers take."""
     size = sum(len(part.text) for part in content if part.type == "text")
     if size > MAX_INPUT_CHARS:
-        rule = f"holds more than {MAX_INPUT_CHARS} characters of text"
-        raise invalid_params(f"Invalid params: `input` {rule}", field="input", rule=rule)
+        raise _too_long("input", f"holds more than {MAX_INPUT_CHARS} characters of text")
+    if size + context_chars(context) > MAX_INPUT_CHARS:
+        rule = f"holds, with `input`, more than {MAX_INPUT_CHARS} characters of text"
+        raise _too_long("additionalContext", rule)
+    if len(context) > MAX_CONTEXT_ENTRIES:
+        raise _too_long("additionalContext", f"has more than {MAX_CONTEXT_ENTRIES} entries")
+
+
+def _too_long(field: str, rule: str) -> RpcError:
+    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)

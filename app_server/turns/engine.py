@@ -35,8 +35,15 @@ class TurnOptions:
 
     output_schema: Json = None
     client_metadata: dict[str, str] | None = None
+    """Changes when the turn is steered."""
     mcp_meta: McpMetaByServer = field(default_factory=dict)
     """Changes when the turn is steered."""
+    service_tier: str | None = None
+    """Takes the place of the thread's; `default` means none."""
+    trigger: str | None = None
+    """What made the client start the turn."""
+    parent_turn_id: str | None = None
+    """The turn that caused this one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,15 @@ STOPPED_BY_REVIEWER = (
     "finished. Work that had begun may be half done. Ask the user how to go on."
 )
 
+STYLES = {
+    "friendly": "Write in a warm and encouraging tone, as a colleague who likes to help.",
+    "pragmatic": "Write plainly and to the point, without pleasantries.",
+}
+"""What the model is told of a personality."""
+
+ORDINARY_TIER = "default"
+"""The service tier that a request has when it names none."""
+
 ABORTED_OUTPUT = "aborted before there was a result"
 
 
@@ -44,7 +53,12 @@ def request_body(
         "model": settings.model,
         "instructions": _instructions(state),
         "input": [
-            *_developer_messages(state.created.developer_instructions, *notes),
+            *_developer_messages(
+                settings.developer_instructions or state.created.developer_instructions,
+                *notes,
+                _mode(settings.mode_instructions),
+                STYLES.get(settings.personality or ""),
+            ),
             *(state.history if history is None else history),
         ],
         "tools": list(tools),
@@ -60,7 +74,7 @@ def request_body(
         body["reasoning"] = {
             key: value for key, value in reasoning.items() if value not in (None, "none")
         }
-    if settings.service_tier is not None:
+    if settings.service_tier not in (None, ORDINARY_TIER):
         body["service_tier"] = settings.service_tier
     if output_schema is not None:
         body["text"] = {
@@ -77,8 +91,18 @@ def request_body(
 
 
 def _instructions(state: ThreadState) -> str:
-    base = state.created.base_instructions or BASE_INSTRUCTIONS
-    return f"{base}\n\nThe working directory is {state.in_force.cwd}"
+    settings = state.in_force
+    text = settings.base_instructions or state.created.base_instructions or BASE_INSTRUCTIONS
+    if settings.without_environment:
+        return text
+    text = f"{text}\n\nThe working directory is {settings.cwd}"
+    if settings.roots != [settings.cwd]:
+        text += f"\nThe folders of the workspace are: {', '.join(settings.roots) or 'none'}"
+    return text
+
+
+def _mode(instructions: str | None) -> str | None:
+    return instructions and f"<collaboration_mode>{instructions}</collaboration_mode>"
 
 
 def _developer_messages(*texts: str | None) -> list[JsonObject]:

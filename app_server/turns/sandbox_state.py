@@ -3,6 +3,7 @@
 Source: docs/mcp.md, "Calls".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -73,7 +74,8 @@ def _profile(settings: Settings) -> JsonObject:
         case ReadOnlySandboxPolicy() as read_only:
             return _managed([], network=read_only.network_access)
         case WorkspaceWriteSandboxPolicy() as workspace:
-            return _managed(_writable(workspace), network=workspace.network_access)
+            others = [root for root in settings.roots if root != settings.cwd]
+            return _managed(_writable(workspace, others), network=workspace.network_access)
 
 
 def _managed(writable: list[FileSystemSandboxEntry], *, network: bool) -> JsonObject:
@@ -88,7 +90,9 @@ def _managed(writable: list[FileSystemSandboxEntry], *, network: bool) -> JsonOb
     }
 
 
-def _writable(policy: WorkspaceWriteSandboxPolicy) -> list[FileSystemSandboxEntry]:
+def _writable(
+    policy: WorkspaceWriteSandboxPolicy, other_roots: Sequence[str]
+) -> list[FileSystemSandboxEntry]:
     entries = [_special(ProjectRootsFileSystemSpecialPath(), "write")]
     if not policy.exclude_slash_tmp:
         entries.append(_special(SlashTmpFileSystemSpecialPath(), "write"))
@@ -96,7 +100,7 @@ def _writable(policy: WorkspaceWriteSandboxPolicy) -> list[FileSystemSandboxEntr
         entries.append(_special(TmpdirFileSystemSpecialPath(), "write"))
     return entries + [
         FileSystemSandboxEntry(path=PathFileSystemPath(path=root), access="write")
-        for root in policy.writable_roots
+        for root in dict.fromkeys((*other_roots, *policy.writable_roots))
     ]
 
 

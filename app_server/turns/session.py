@@ -302,7 +302,10 @@ class ThreadSession:
     ) -> Callable[[], None]:
         self._run = run
         self.untold_turn_id = run.id
-        self.thread.state.turn_settings = self.thread.state.settings
+        settings = self.thread.state.settings
+        if (tier := run.options.service_tier) is not None:
+            settings = settings.model_copy(update={"service_tier": tier})
+        self.thread.state.turn_settings = settings
         self.goals.turn_begins()
         self.idle = anyio.Event()
 
@@ -354,12 +357,24 @@ class ThreadSession:
 
     def _turn_metadata(self) -> JsonObject:
         assert self._run is not None, "only a turn makes calls"
-        return turn_metadata(self.thread.state, user_was_asked=self._run.user_was_asked)
+        options = self._run.options
+        return turn_metadata(
+            self.thread.state,
+            user_was_asked=self._run.user_was_asked,
+            trigger=options.trigger,
+            parent_turn_id=options.parent_turn_id,
+        )
 
     async def steer(
-        self, expected_turn_id: str, user_input: TurnInput, mcp_meta: McpMetaByServer
+        self,
+        expected_turn_id: str,
+        user_input: TurnInput,
+        mcp_meta: McpMetaByServer,
+        client_metadata: Callable[[dict[str, str] | None], dict[str, str] | None],
     ) -> None:
         """Give the running turn more input; when this returns, it is on disk.
+
+        `client_metadata` makes the entries from then on of those so far.
 
         Raises:
             NoActiveTurn, TurnIdMismatch, NotSteerable, SessionClosed
@@ -369,9 +384,11 @@ class ThreadSession:
             self._require_open()
             if self._run is not None and expected_turn_id != self._run.id:
                 raise TurnIdMismatch(expected_turn_id, self._run.id)
-            if self.require_active(expected_turn_id).is_compaction:
+            run = self.require_active(expected_turn_id)
+            if run.is_compaction:
                 raise NotSteerable("compact")
             await self._queue(user_input, mcp_meta)
+            run.options.client_metadata = client_metadata(run.options.client_metadata)
 
     async def _queue(self, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         assert self._run is not None

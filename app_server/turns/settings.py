@@ -3,10 +3,11 @@
 Source: docs/config.md, "Threads".
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from app_server.config import Config, ConfigView
+from app_server.config import Config, ConfigError, ConfigView
 from app_server.turns.providers import (
     ProviderNotFound,
     default_model,
@@ -25,9 +26,15 @@ from protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from protocol.rollout import Settings
-from protocol.values import Personality, ReasoningSummary
+from protocol.values import CollaborationMode, Personality, ReasoningSummary
 
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
+PERMISSION_PROFILES: Mapping[str, SandboxMode] = {
+    ":read-only": "read-only",
+    ":workspace": "workspace-write",
+    ":danger-full-access": "danger-full-access",
+}
+"""The built-in profiles, and the sandbox that each stands for."""
 SUMMARIES = ("auto", "concise", "detailed", "none")
 REVIEWERS = ("user", "auto_review", "guardian_subagent")
 APPROVAL_POLICIES = ("untrusted", "on-failure", "on-request", "granular", "never")
@@ -48,6 +55,13 @@ class Overrides:
     summary: ReasoningSummary | None = None
     service_tier: str | None = None
     personality: Personality | None = None
+    mode: CollaborationMode | None = None
+    """Wins over `model` and `effort`; its nulls count too."""
+    workspace_roots: Sequence[str] | None = None
+    without_environment: bool | None = None
+    disabled_plugin_ids: Sequence[str] | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
 
 
 def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings:
@@ -62,6 +76,9 @@ def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings
     if provider_id not in read_providers(config):
         raise ProviderNotFound(provider_id)
     mode = cast(SandboxMode | None, view.choice("sandbox_mode", SANDBOX_MODES)) or "read-only"
+    profile = view.string("default_permissions")
+    if profile is not None:
+        mode = sandbox_mode_of(profile)
     settings = Settings(
         model=default_model(config, provider_id),
         model_provider=provider_id,
@@ -92,10 +109,37 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
         "summary": overrides.summary,
         "service_tier": overrides.service_tier,
         "personality": overrides.personality,
+        "workspace_roots": overrides.workspace_roots,
+        "without_environment": overrides.without_environment,
+        "disabled_plugin_ids": overrides.disabled_plugin_ids,
+        "base_instructions": overrides.base_instructions,
+        "developer_instructions": overrides.developer_instructions,
     }
-    return settings.model_copy(
-        update={name: value for name, value in chosen.items() if value is not None}
-    )
+    changed: dict[str, object] = {
+        name: value for name, value in chosen.items() if value is not None
+    }
+    if overrides.mode is not None:
+        changed["model"] = overrides.mode.settings.model
+        changed["effort"] = overrides.mode.settings.reasoning_effort
+        changed["mode_instructions"] = overrides.mode.settings.developer_instructions
+    if overrides.cwd is not None:
+        # The folders of another place, or of none, are not those of this one.
+        changed.setdefault("without_environment", None)
+        if overrides.cwd != settings.cwd:
+            changed.setdefault("workspace_roots", None)
+    return settings.model_copy(update=changed)
+
+
+def sandbox_mode_of(profile: str) -> SandboxMode:
+    """Return the sandbox that a permission profile stands for.
+
+    Raises:
+        ConfigError: there is no such profile.
+    """
+    if profile not in PERMISSION_PROFILES:
+        kind = "built-in" if profile.startswith(":") else "configured"
+        raise ConfigError(f"default_permissions refers to unknown {kind} profile `{profile}`")
+    return PERMISSION_PROFILES[profile]
 
 
 def sandbox_policy(mode: SandboxMode, view: ConfigView) -> SandboxPolicy:

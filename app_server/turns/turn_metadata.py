@@ -13,7 +13,13 @@ from protocol.policy import (
 )
 
 
-def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
+def turn_metadata(
+    state: ThreadState,
+    *,
+    user_was_asked: bool,
+    trigger: str | None = None,
+    parent_turn_id: str | None = None,
+) -> JsonObject:
     """Describe the running turn: ids, model, how far its tools may go, and who lets them."""
     turn = state.turns[-1]
     metadata: JsonObject = {
@@ -23,6 +29,10 @@ def turn_metadata(state: ThreadState, *, user_was_asked: bool) -> JsonObject:
     }
     if state.in_force.effort is not None:
         metadata["reasoning_effort"] = state.in_force.effort
+    if trigger is not None:
+        metadata["turn_trigger"] = trigger
+    if parent_turn_id is not None:
+        metadata["parent_turn_id"] = parent_turn_id
     if user_was_asked:
         metadata["user_input_requested_during_turn"] = True
     return metadata | {

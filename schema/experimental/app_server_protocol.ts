@@ -4040,7 +4040,7 @@ export type PermissionsRequestApprovalResponse = {
   strictAutoReview?: boolean | null;
 };
 
-/** Tone of the answers; `friendly` and `pragmatic` are accepted and change nothing. */
+/** Tone of the answers; the model is told of `friendly` and `pragmatic`. */
 export type Personality = "none" | "friendly" | "pragmatic";
 
 /** More text of a plan. */
@@ -6751,7 +6751,7 @@ export type ThreadResumeParams = {
   history?: Array<ResponseItem> | null;
   /** Rollout file to load in place of `threadId`; for a loaded thread it must be its own. */
   path?: string | null;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality?: Personality | null;
   /** Leave `thread.turns` empty. */
   excludeTurns?: boolean;
@@ -7007,7 +7007,7 @@ export type ThreadSettings = {
   collaborationMode: CollaborationMode;
   /** Outdated: always `explicitRequestOnly`. */
   multiAgentMode: MultiAgentMode;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality: Personality | null;
 };
 
@@ -7032,7 +7032,7 @@ export type ThreadSettingsUpdateParams = {
   collaborationMode?: CollaborationMode | null;
   /** Outdated and ignored; set `effort` instead. */
   multiAgentMode?: MultiAgentMode | null;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality?: Personality | null;
 };
 
@@ -7091,7 +7091,7 @@ export type ThreadStartParams = {
   /** If the provider's list has no such model, take its default. */
   allowProviderModelFallback?: boolean;
   serviceName?: string | null;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality?: Personality | null;
   /** Outdated and ignored; set the reasoning effort instead. */
   multiAgentMode?: MultiAgentMode | null;

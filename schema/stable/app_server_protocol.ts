@@ -3420,7 +3420,7 @@ export type PermissionsRequestApprovalResponse = {
   strictAutoReview?: boolean | null;
 };
 
-/** Tone of the answers; `friendly` and `pragmatic` are accepted and change nothing. */
+/** Tone of the answers; the model is told of `friendly` and `pragmatic`. */
 export type Personality = "none" | "friendly" | "pragmatic";
 
 /** More text of a plan. */
@@ -5243,7 +5243,7 @@ export type ThreadResumeParams = {
   baseInstructions?: string | null;
   developerInstructions?: string | null;
   threadId: string;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality?: Personality | null;
   /** Leave `thread.turns` empty. */
   excludeTurns?: boolean;
@@ -5398,7 +5398,7 @@ export type ThreadSettings = {
   effort: ReasoningEffort | null;
   summary: ReasoningSummary | null;
   collaborationMode: CollaborationMode;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality: Personality | null;
 };
 
@@ -5444,7 +5444,7 @@ export type ThreadStartParams = {
   baseInstructions?: string | null;
   developerInstructions?: string | null;
   serviceName?: string | null;
-  /** Outdated: `friendly` and `pragmatic` no longer choose a style. */
+  /** Outdated in the reference, where `friendly` and `pragmatic` choose no style any more. */
   personality?: Personality | null;
   /** Keep it in memory only. */
   ephemeral?: boolean | null;
