@@ -34,7 +34,7 @@ POINTS: Sequence[Point] = [
 RANK = {"accepted": 0, "inHistory": 1, "queued": 1, "visible": 1, "seen": 2, "answered": 3}
 SIGNAL = {"id": "s1", "source": "r", "type": "T", "sender": "a", "summary": "hello"}
 KEY = {"source": "r", "id": "s1"}
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 async def survive(home: Path, points: Sequence[Point]) -> None:

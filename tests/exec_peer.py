@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from tests.harness import WAIT_S, environment_without
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
-START_S = 20.0
+START_S = 60.0
 
 HELLO = {"protocolVersion": 1, "clientName": "test"}
 

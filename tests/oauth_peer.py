@@ -22,7 +22,7 @@ from mcp.server.streamable_http_manager import (
     StreamableHTTPSessionManager,
 )
 
-from tests.harness import Gate
+from tests.harness import WAIT_S, Gate
 
 MARK = "mArKeD"
 
@@ -207,7 +207,7 @@ class OAuthPeer:
         server = _Quiet(config)
         async with manager.run():
             serving = asyncio.create_task(server.serve())
-            with anyio.fail_after(5):
+            with anyio.fail_after(WAIT_S):
                 while not server.started:
                     await asyncio.sleep(0.001)
             self.origin = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"

@@ -26,7 +26,7 @@ from tests.harness import environment_without
 from tests.receiver_peer import KEY
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
-START_S = 20.0
+START_S = 60.0
 LOOK_S = 0.01
 
 _OURS = (

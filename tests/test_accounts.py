@@ -45,6 +45,7 @@ from app_server.cli import quiet_libraries
 from app_server.config import Config, ConfigError
 from app_server.turns.providers import Provider, read_providers
 from tests.harness import (
+    WAIT_S,
     Gate,
     Refusal,
     Served,
@@ -84,7 +85,7 @@ async def browse(url: str, **query: str) -> tuple[int, str | None, str]:
     parts = urlsplit(url)
 
     def ask() -> tuple[int, str | None, str]:
-        with closing(HTTPConnection(parts.netloc, timeout=5)) as connection:
+        with closing(HTTPConnection(parts.netloc, timeout=WAIT_S)) as connection:
             connection.request("GET", f"{parts.path}?{urlencode(query)}")
             response = connection.getresponse()
             return response.status, response.getheader("location"), response.read().decode()
@@ -1031,7 +1032,7 @@ async def test_a_refresh_token_is_shown_once_however_many_want_a_new_token(
             assert credentials is not None
             states.append(await both[number].replace(credentials))
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 for number in (0, 0, 1, 1):
                     tasks.start_soon(replace_worn, number)

@@ -543,7 +543,7 @@ async def test_progress_does_not_wait_for_ever_for_a_client(
     standing = StandingStreams()
     listener = Listener(standing)
     report = progress_to(listener, standing)
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await report(1, None, None)
         monkeypatch.setattr(session, "PROGRESS_S", 1000)
         await report(2, None, None)

@@ -104,7 +104,7 @@ async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
         for client in (one, other, other):
             tasks.start_soon(call, client)
         await until(lambda: len(served.pool.exchanges) == 2)
-        with anyio.fail_after(1):
+        with anyio.fail_after(WAIT_S):
             await served.generation.close()
         assert not await is_open(served.generation.port)
     assert refusals == [(-32603, "these app servers have been shut down", None)] * 3
@@ -332,6 +332,7 @@ async def test_after_a_change_of_credentials_a_thread_reaches_nothing_there(
         assert apps.pool.exchanges == []
 
 
+@pytest.mark.slow
 async def test_forty_sessions_call_at_once() -> None:
     reached = 0
     all_reached = asyncio.Event()

@@ -26,7 +26,7 @@ from tests.fake_apps import (
     connectors,
     directory,
 )
-from tests.harness import Gate, Served, WireClient, claim, serve
+from tests.harness import WAIT_S, Gate, Served, WireClient, claim, serve
 
 UPDATED = "app/list/updated"
 
@@ -442,7 +442,7 @@ async def test_the_real_directory_is_read_for_a_list(tmp_path: Path) -> None:
         apps = FakeApps(backend=AppsBackend(tmp_path))  # type: ignore[arg-type]
         config = f'chatgpt_base_url = "{peer.url}"\napps_mcp_product_sku = "a-product"\n'
         async with open_desk(tmp_path, apps, config) as desk:
-            with anyio.fail_after(5):
+            with anyio.fail_after(WAIT_S):
                 told, listed = await desk.listed()
             assert (told, listed) == ([["drive"]], ["drive"])
             assert peer.lines() == ["GET connectors/directory/list"]

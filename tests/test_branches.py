@@ -31,7 +31,7 @@ from protocol.rollout import (
     TurnsReverted,
     TurnStarted,
 )
-from tests.harness import Gate, claim, methods_of, says, serve
+from tests.harness import WAIT_S, Gate, claim, methods_of, says, serve
 from tests.test_history import turn, whole, write
 from tests.test_threads import CLOCK, created, open_store, raw
 
@@ -404,7 +404,7 @@ async def test_a_revert_ends_the_running_turn_first(tmp_path: Path) -> None:
         await gate.wait_until_reached()
         params = {**here, "beforeTurnId": begun["turn"]["id"]}
         request = await client.request("thread/revert", params)
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             messages = await client.until("thread/reverted")
         gate.opened.set()
         ended = [one for one in messages if one.get("method") == "turn/completed"]

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from app_server.rpc.connection import ConnectionLimits
 from app_server.rpc.outbox import OutboxLimits
 from app_server.transport.websocket import WebSocketLimits
-from tests.harness import COMPLETED, Gate, claim, methods_of, says, serve
+from tests.harness import COMPLETED, WAIT_S, Gate, claim, methods_of, says, serve
 from tests.lean import is_end, lean_client
 from tests.seen import deltas, merged, numbered
 
@@ -31,6 +31,7 @@ async def whole_stream(url: str, thread_id: str, joined: anyio.Event) -> list[An
 
 
 @claim("clients:all-events")
+@pytest.mark.slow
 async def test_each_of_200_clients_hears_every_event_in_one_order(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, lean_client(served.urls[0]) as client:
         thread_id = (await client.call("thread/start", {}))["thread"]["id"]
@@ -39,7 +40,7 @@ async def test_each_of_200_clients_hears_every_event_in_one_order(tmp_path: Path
         others = [
             asyncio.create_task(whole_stream(served.urls[0], thread_id, each)) for each in joined
         ]
-        with anyio.fail_after(60):
+        with anyio.fail_after(WAIT_S):
             for each in joined:
                 await each.wait()
             await client.turn(thread_id, "go")
@@ -78,7 +79,7 @@ async def test_a_client_that_drops_again_and_again_sees_what_a_steady_one_sees(
             script, gates = paced(WORDS, 6, f"m{turn}")
             served.model.scripts.append(script)
             running = asyncio.create_task(steady.turn(thread_id, f"turn {turn}"))
-            with anyio.fail_after(60):
+            with anyio.fail_after(WAIT_S):
                 while sum(map(is_end, seen)) <= turn:
                     drops += 1
                     enough = place["afterSeq"] + chance.randrange(1, 7)
@@ -126,7 +127,7 @@ async def test_a_client_that_never_reads_is_closed_and_holds_up_nobody(tmp_path:
             script += message[:-1]
             gates += its_gates
         served.model.scripts.append([*script, COMPLETED])
-        with anyio.fail_after(60):
+        with anyio.fail_after(WAIT_S):
             user_input = [{"type": "text", "text": "go"}]
             await steady.call("turn/start", {"threadId": thread_id, "input": user_input})
             for number, gate in enumerate(gates):

@@ -24,7 +24,7 @@ import pytest
 from app_server.client import NoAppServer, identify, open_client
 from app_server.coder.plan import Plan
 from app_server.receiver.surface import URL_VARIABLE
-from tests.harness import serve
+from tests.harness import WAIT_S, serve
 from tests.receiver_peer import FakeAppServer, signal
 from tests.receiver_processes import (
     EXECUTABLE,
@@ -305,7 +305,7 @@ def test_the_agent_is_given_a_server_that_ends_with_it(tmp_path: Path) -> None:
     assert given["variables"]["PRISM_AGENT_SURFACE"] == "codex"
     assert given["variables"]["PRISM_CODEX_APP_SERVER_MODE"] == "auto"
     with pytest.raises(ConnectionRefusedError):
-        anyio.run(lambda: identify(url, "test", timeout_s=5.0))
+        anyio.run(lambda: identify(url, "test", timeout_s=WAIT_S))
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ async def test_our_server_with_the_same_home_is_reused_and_left_running(tmp_path
             0,
             url,
         )
-        assert (await identify(url, "test", timeout_s=5.0))["codexHome"] == str(home)
+        assert (await identify(url, "test", timeout_s=WAIT_S))["codexHome"] == str(home)
 
 
 async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
                 assert first.url != second.url
                 os.kill(first.process.pid, signals.SIGTERM)
                 await first.ended()
-                assert (await identify(second.url, "test", timeout_s=5.0))["codexHome"]
+                assert (await identify(second.url, "test", timeout_s=WAIT_S))["codexHome"]
 
 
 @pytest.mark.parametrize(("mode", "status"), [("auto", 0), ("local", 2)])
@@ -497,10 +497,10 @@ async def test_who_hangs_up_or_speaks_otherwise_is_no_app_server(tmp_path: Path)
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     with pytest.raises(NoAppServer):
-        await identify(url, "test", timeout_s=5.0)
+        await identify(url, "test", timeout_s=WAIT_S)
     server.close()
     await server.wait_closed()
     with pytest.raises(ConnectionRefusedError):
-        await identify(url, "test", timeout_s=5.0)
+        await identify(url, "test", timeout_s=WAIT_S)
     async with serve(tmp_path / "home") as served, open_client(served.urls[0], "test") as client:
-        assert client.server == await identify(served.urls[0], "test", timeout_s=5.0)
+        assert client.server == await identify(served.urls[0], "test", timeout_s=WAIT_S)

@@ -16,11 +16,12 @@ from app_server.threads.live import LogClosed
 from app_server.threads.store import ThreadStore
 from protocol.rollout import NameChanged
 from tests.delete_races import REQUESTS, left_of, run_rounds
-from tests.harness import WireClient, claim, serve
+from tests.harness import WAIT_S, WireClient, claim, serve
 from tests.test_threads import created, listed, open_store
 
 
 @claim("threads:delete-races")
+@pytest.mark.slow
 async def test_no_request_leaves_anything_of_a_thread_that_is_deleted(tmp_path: Path) -> None:
     outcome = await run_rounds(tmp_path, 1, random.Random(11))
     assert outcome.problems == Counter()
@@ -28,6 +29,7 @@ async def test_no_request_leaves_anything_of_a_thread_that_is_deleted(tmp_path: 
 
 
 @claim("threads:delete-races")
+@pytest.mark.slow
 async def test_archiving_and_resuming_often_meet_the_deletion(tmp_path: Path) -> None:
     # The likeliest to leave something, as they put the thread away or read it again.
     methods = ["thread/archive", "thread/unarchive", "thread/resume"]
@@ -70,7 +72,7 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         if method == "thread/unsubscribe":
             params["unload"] = True
         other = await second.request(method, params)
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             # Until it has put the thread away, or waits for that.
             while sessions.find(thread_id) is not None:
                 if sessions._lock(thread_id).statistics().tasks_waiting:

@@ -20,7 +20,7 @@ from app_server.extension.metadata import (
 )
 from app_server.extension.registration import ContributionContext, Owner, Registration, Tier
 from app_server.extension.registry import MAX_REGISTRATIONS, ExtensionRegistry, UnknownTarget
-from tests.harness import claim
+from tests.harness import WAIT_S, claim
 from tests.shelf import Generation, Shelf
 
 WEB = {"url": "http://127.0.0.1:9/mcp"}
@@ -221,7 +221,7 @@ async def test_nobody_waits_for_ever_for_a_contributor_that_looks_anew(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(registry_module, "REFRESH_S", 0.0)
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await ExtensionRegistry([Slow("slow")]).refresh(CONTEXT)
     assert caplog.record_tuples[-1][1] == logging.WARNING
 

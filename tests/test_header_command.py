@@ -21,7 +21,7 @@ from app_server.mcp.header_command import (
     run_command,
 )
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
-from tests.harness import Served, WireClient, claim, serve, write_config
+from tests.harness import WAIT_S, Served, WireClient, claim, serve, write_config
 from tests.test_mcp import steps_until_settled
 from tests.web_peer import Answer, WebPeer
 
@@ -145,7 +145,7 @@ async def test_the_command_runs_in_a_shell_with_few_variables(
 async def test_a_command_that_fails_says_how_and_not_what_it_wrote(
     tmp_path: Path, command: str, reason: str
 ) -> None:
-    with anyio.fail_after(5), pytest.raises(HeaderCommandFailed) as caught:
+    with anyio.fail_after(WAIT_S), pytest.raises(HeaderCommandFailed) as caught:
         await run_command(f"echo s3cr3t >&2; {command}", str(tmp_path))
     assert str(caught.value) == f"MCP HTTP headers helper {reason}"
 
@@ -187,7 +187,7 @@ async def test_nothing_of_a_command_is_left_behind(
         except HeaderCommandFailed as exc:
             outcome.append(str(exc))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             if cancelled:

@@ -131,6 +131,7 @@ def turns_of(state: ThreadState) -> list[Any]:
     st.integers(1, 4),
     st.integers(0, 14),
 )
+@pytest.mark.slow
 def test_a_thread_by_pages_equals_its_log_as_a_whole(
     tmp_path_factory: pytest.TempPathFactory,
     appended: list[Record],

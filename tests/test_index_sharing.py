@@ -17,7 +17,7 @@ from app_server.threads.index import IndexUnusable, ThreadIndex
 from app_server.threads.locks import SharedLock, WriterLock, short_lock
 from app_server.threads.rollout import RolloutWriter
 from protocol.rollout import NameChanged, Record, TurnCompleted, TurnStarted
-from tests.harness import claim
+from tests.harness import WAIT_S, claim
 from tests.test_threads import QUERY, created, listed, open_store, row
 
 
@@ -158,7 +158,7 @@ async def test_an_index_that_cannot_be_made_is_made_later(
     monkeypatch.setattr(ThreadIndex, "add", refuse_twice)
     monkeypatch.setattr(store, "MEND_S", 0.001)
     async with open_store(tmp_path) as again:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             assert await listed(again) == [(thread.id, "")]
     assert refusals == -1
 
@@ -175,7 +175,7 @@ async def test_rows_of_a_process_that_died_are_made_again_by_one_that_lives(
         await dead.aclose()
         lives._ours.discard(dead.id)
         assert lives._index is not None
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while lives._index.open_ids():
                 await lives.read(dead.id)
         assert [found.name for found in (await lives.list_page(QUERY)).rows] == ["last words"]

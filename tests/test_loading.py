@@ -17,6 +17,7 @@ from app_server.threads.search import SearchQuery
 from app_server.threads.state import ThreadState, replay
 from app_server.threads.store import ThreadStore
 from protocol.rollout import NameChanged, Record, TurnsReverted, render_record
+from tests.harness import WAIT_S
 from tests.test_history import THREAD, turn, write
 from tests.test_log_faults import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.test_threads import created
@@ -162,9 +163,9 @@ async def test_a_history_that_cannot_be_written_is_told_later_what_has_changed(
 
             full.setattr(HistoryIndex, "catch_up", refuse_and_tell)
             await thread.append(*turn(0, "a walrus"))
-            with anyio.fail_after(5):
+            with anyio.fail_after(WAIT_S):
                 await tried.wait()
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             page, _ = await store.search(SearchQuery("walrus", 5))
         assert [found.thread_id for found in page.found] == [thread.id]
         tasks.cancel_scope.cancel()

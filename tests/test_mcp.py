@@ -58,7 +58,7 @@ from protocol.policy import (
     ExternalSandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from tests.harness import COMPLETED, Gate, WireClient, calls, claim, serve, stdio_server
+from tests.harness import COMPLETED, WAIT_S, Gate, WireClient, calls, claim, serve, stdio_server
 
 # Configuration.
 
@@ -2116,7 +2116,7 @@ async def http_peer(*, json_response: bool, status: int | None = None) -> AsyncI
     server = Quiet(config)
     async with manager.run():
         serving = asyncio.create_task(server.serve())
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while not server.started:
                 await asyncio.sleep(0.001)
         port = server.servers[0].sockets[0].getsockname()[1]
@@ -2288,7 +2288,7 @@ async def test_no_child_outlives_its_thread(tmp_path: Path) -> None:
             )
         assert len([line for line in _processes() if marker in line]) == 2
         await client.call("thread/archive", {"threadId": first})
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while len([line for line in _processes() if marker in line]) > 1:
                 await anyio.sleep(0.01)
     assert [line for line in _processes() if marker in line] == []

@@ -16,6 +16,7 @@ from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
 from app_server.mcp_wire import dispatcher as dispatcher_module
 from app_server.mcp_wire.dispatcher import Dispatcher, Refused
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from tests.harness import WAIT_S
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Conversation:
 
     async def next(self) -> Any:
         """Return our next message, without what all have."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             message = (await self.from_us.receive()).message
         members = json.loads(message.model_dump_json(exclude_unset=True))
         assert members.pop("jsonrpc") == "2.0"
@@ -80,7 +81,7 @@ async def test_a_call_gets_its_answer(answered_id: int | str) -> None:
     outcome: list[Any] = []
     async with conversing() as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: call(talk, outcome, headers={"x": "y"}))
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             sent = await talk.from_us.receive()
         assert isinstance(sent.metadata, ClientMessageMetadata)
         assert sent.metadata.headers == {"x": "y"}
@@ -170,7 +171,7 @@ async def test_telling_that_a_call_is_given_up_has_a_bound(monkeypatch: pytest.M
 
     _, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
     dispatcher = Dispatcher(incoming, Stuck())
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         with anyio.move_on_after(0.01) as limit:
             await dispatcher.call("m", {})
     assert limit.cancelled_caught
@@ -209,7 +210,7 @@ async def test_requests_of_the_server_above_the_bound_are_refused(
         assert await talk.next() == {"id": 2, "error": error}
         await talk.say(method="notifications/cancelled", params={"requestId": 1})
         await talk.say(method="later")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await anyio.wait_all_tasks_blocked()
         await talk.say(id=3, method="echo")
         assert await talk.next() == {"id": 3, "result": {}}

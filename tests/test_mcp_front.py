@@ -41,7 +41,7 @@ from tests.harness import (
 )
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
-WAIT_S = 20.0
+WAIT_S = 60.0
 NOBODY = "019a0000-0000-7000-8000-000000000000"
 WIPE = {"namespace": "mcp__peer", "name": "wipe", "arguments": {"text": "all"}}
 INFO = {"name": "test", "version": "1"}

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from app_server.mcp_wire.http import transport
-from tests.harness import WireClient, claim, serve
+from tests.harness import WAIT_S, WireClient, claim, serve
 from tests.test_mcp import steps_until_settled
 from tests.web_peer import EVENTS, JSON, Answer, WebPeer
 
@@ -102,7 +102,7 @@ async def test_a_session_that_has_ended_is_begun_anew(tmp_path: Path, lost: Answ
         answers = [await client.answer(request) for request in requests]
         texts = {answer["result"]["content"][0]["text"] for answer in answers}
         assert texts == {"call 2", "call 3", "call 4"}
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.listening.wait()
     after = peer.seen[before:]
     assert [seen for seen in after if seen[0] in ("initialize", "GET", "DELETE")] == [
@@ -260,7 +260,7 @@ async def test_a_call_that_was_given_up_keeps_no_connection(
         assert (
             message == "tool call failed for `raw/look`: timed out awaiting tools/call after 0.2s"
         )
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.hung_up.wait()
         assert await look(client, thread_id) == "call 1"
     assert "notifications/cancelled" in peer.methods()
@@ -272,6 +272,6 @@ async def test_a_ping_on_the_open_stream_is_answered(tmp_path: Path) -> None:
     peer = WebPeer(events=ping)
     async with conversation(tmp_path, peer) as client:
         await client.start_thread()
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.answered.wait()
     assert ("answer", "session-1") in peer.seen

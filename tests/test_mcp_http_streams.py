@@ -21,6 +21,7 @@ from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.http.transport import HttpTransport, open_http
+from tests.harness import WAIT_S
 from tests.web_peer import EVENTS, JSON, Answer, WebPeer
 
 
@@ -48,7 +49,7 @@ class Ends:
 
     async def hear(self) -> Any:
         """Return the next message as JSON."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             message = (await self.inbox.receive()).message
         return json.loads(message.model_dump_json(exclude_unset=True))
 
@@ -204,11 +205,11 @@ async def test_a_server_without_a_stream_is_asked_once(monkeypatch: pytest.Monke
 async def test_a_new_session_leaves_the_stream_of_the_old_one() -> None:
     peer = WebPeer()
     async with opened(peer) as ends:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.listening.wait()
         await ends.ask("initialize", 2)
         await ends.tell("notifications/initialized")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.unheard.wait()
         assert await ends.ask("tools/call", 3) == answered(3, "call 1")
     sessions = {method: session for method, session in peer.seen if method != "GET"}
@@ -232,7 +233,7 @@ async def test_a_redirect_within_the_origin_is_followed() -> None:
         }
     )
     async with opened(peer) as ends:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.listening.wait()
         assert await ends.ask("tools/call") == answered(1, "call 1")
     assert list(zip(peer.methods(), peer.paths, strict=True)) == [
@@ -292,7 +293,7 @@ async def test_calls_above_the_bound_wait_and_the_server_still_hears_us(
         await ends.begin("tools/call", 2)
         await ends.tell("notifications/cancelled", requestId=1)
         assert await ends.hear() == answered(2, "call 1")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await peer.hung_up.wait()
     cancelled = peer.methods().index("notifications/cancelled")
     assert peer.methods()[:cancelled].count("tools/call") == 1
@@ -341,14 +342,14 @@ async def test_messages_that_nobody_takes_let_their_bringer_wait(
         await inbox.put(note)
     assert limit.cancelled_caught
     assert await inbox.receive() == SessionMessage(note)
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await inbox.put(note)
 
 
 async def test_a_goodbye_that_is_not_answered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "GOODBYE_S", 0.05)
     peer = WebPeer(answers={"DELETE": [None]})
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with opened(peer) as ends:
             await ends.begin("tools/call")
         with pytest.raises(anyio.ClosedResourceError):
@@ -358,7 +359,7 @@ async def test_a_goodbye_that_is_not_answered_has_a_bound(monkeypatch: pytest.Mo
 
 async def test_a_session_is_ended_also_when_its_owner_is_cancelled() -> None:
     peer = WebPeer()
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks, peer.serve():
             with anyio.CancelScope() as scope:
                 async with open_http(peer.url, {}) as (inbox, outgoing):

@@ -19,6 +19,7 @@ from app_server.mcp_wire.http import loopback
 from app_server.mcp_wire.http.connection import MAX_HEAD_BYTES, LoopbackConnection
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable, read_body
 from app_server.mcp_wire.http.loopback import LoopbackSender, is_loopback
+from tests.harness import WAIT_S
 
 LIMIT = 1000
 
@@ -78,7 +79,7 @@ async def outcome_of(pieces: Sequence[bytes], *, ends: bool = False) -> tuple[Ou
         connection.eof_received()
         connection.connection_lost(None)
     try:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             response = await connection.response()
             body = await read_body(response, LIMIT)
     except (Unreachable, BodyBroken) as exc:
@@ -327,7 +328,7 @@ class Served:
         finally:
             server.close()
             if self._conversing:
-                await asyncio.wait(self._conversing, timeout=5)
+                await asyncio.wait(self._conversing, timeout=WAIT_S)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -344,7 +345,7 @@ class Served:
 
     async def ask(self, sender: LoopbackSender, body: bytes = b"{}") -> tuple[int, bytes]:
         """Send a request and read its response to the end."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             response = await sender.send(HttpRequest("POST", self.url, {"x": "y"}, body))
             try:
                 return response.status, await read_body(response, LIMIT)
@@ -365,7 +366,7 @@ async def test_a_connection_serves_request_after_request(host: str) -> None:
     async with served.open() as sender:
         for _ in range(3):
             assert await served.ask(sender) == (200, b"ok")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             response = await sender.send(HttpRequest("GET", served.url, {}))
             await read_body(response, LIMIT)
             await response.aclose()
@@ -465,7 +466,7 @@ async def test_a_response_may_come_ahead_of_the_requests_end() -> None:
     async with served.open() as sender:
         assert await served.ask(sender, b"x" * 50_000_000) == (413, b"no")
         assert await served.ask(sender) == (200, b"ok")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await served.gone.wait()
 
 
@@ -481,10 +482,10 @@ async def test_a_request_that_was_cancelled_closes_its_connection() -> None:
     async with served.open() as sender:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_expect, served, sender, (0, b""))
-            with anyio.fail_after(5):
+            with anyio.fail_after(WAIT_S):
                 await came.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await served.gone.wait()
         assert await served.ask(sender) == (200, b"ok")
 
@@ -506,7 +507,7 @@ async def test_connections_above_the_bound_are_closed_when_they_become_idle(
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
                 tasks.start_soon(_expect, served, sender, (200, b"ok"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await served.gone.wait()
         assert await served.ask(sender) == (200, b"ok")
     assert served.connections == 2
@@ -519,7 +520,7 @@ async def test_a_connection_that_is_not_used_is_closed_after_a_while(
     served = Served([serve_on])
     async with served.open() as sender:
         assert await served.ask(sender) == (200, b"ok")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await served.gone.wait()
 
 

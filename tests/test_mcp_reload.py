@@ -24,6 +24,7 @@ from app_server.turns.session import SessionPorts
 from app_server.turns.sessions import Sessions
 from protocol.rollout import Settings
 from tests.harness import (
+    WAIT_S,
     Served,
     WireClient,
     approvals_in,
@@ -169,7 +170,7 @@ async def test_a_reload_makes_the_servers_what_the_file_says(tmp_path: Path) -> 
 
 async def until_gone(*pids: int) -> None:
     """Wait until processes have ended."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         for pid in pids:
             with suppress(ProcessLookupError):
                 while True:

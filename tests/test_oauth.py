@@ -36,7 +36,7 @@ from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.oauth.web import Web, open_web
 from app_server.mcp.server import McpServer
-from tests.harness import Gate, Served, WireClient, claim, serve
+from tests.harness import WAIT_S, Gate, Served, WireClient, claim, serve
 from tests.no_processes import NoProcesses
 from tests.oauth_peer import MARK, PRM, OAuthPeer, query_of
 
@@ -70,7 +70,7 @@ async def visit(url: str, method: str = "GET", **query: str) -> Page:
     parts = urlsplit(url)
 
     def ask() -> Page:
-        connection = HTTPConnection(parts.netloc, timeout=5)
+        connection = HTTPConnection(parts.netloc, timeout=WAIT_S)
         with closing(connection):
             connection.request(method, f"{parts.path}?{urlencode(query)}")
             response = connection.getresponse()
@@ -530,7 +530,7 @@ async def test_a_server_knows_whether_there_has_been_a_sign_in(tmp_path: Path) -
             server = fresh_server(peer, tmp_path)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run, load_sdk, str(tmp_path))
-                with anyio.fail_after(5):
+                with anyio.fail_after(WAIT_S):
                     await server.settled.wait()
                 assert server.status == "authenticationRequired"
                 assert server.reauthentication_required is before
@@ -581,7 +581,7 @@ async def test_a_refresh_waits_for_its_lock_but_not_for_ever(
         async with await anyio.open_process([sys.executable, "-c", holder, str(lock)]) as process:
             assert process.stdout is not None
             assert process.stdin is not None
-            with anyio.fail_after(5):
+            with anyio.fail_after(WAIT_S):
                 assert (await process.stdout.receive()).strip() == b"held"
             with monkeypatch.context() as hurried:
                 hurried.setattr("app_server.mcp.oauth.tokens.REFRESH_S", 0.1)

@@ -27,6 +27,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from app_server import home
 from app_server.server import VERSION
 from tests.harness import (
+    WAIT_S,
     Gate,
     LinePipe,
     ScriptedModel,
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parent.parent
 EXECUTABLE = Path(sys.executable).parent / "app-server"
-START_S = 20.0
+START_S = 60.0
 
 
 @dataclass
@@ -459,7 +460,7 @@ def _use_the_sdk(home: Path, gate: Gate, loop: asyncio.AbstractEventLoop) -> Non
         assert deltas == ["sec", "ond"]
         assert events[-1].method == "turn/completed"
         turn = thread.turn("three")
-        asyncio.run_coroutine_threadsafe(gate.wait_until_reached(), loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(gate.wait_until_reached(), loop).result(timeout=WAIT_S)
         turn.interrupt()
         *_, last = turn.stream()
         loop.call_soon_threadsafe(gate.opened.set)

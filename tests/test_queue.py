@@ -570,6 +570,7 @@ async def test_a_queue_that_changes_while_its_thread_is_put_away_goes_on_when_it
         assert await queue.messages() == [["one"], *queued]
 
 
+@pytest.mark.slow
 async def test_a_queue_of_many_clients_keeps_every_entry_once(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client, served.client() as other:
         queue = Queue(client, await client.start_thread())

@@ -99,6 +99,7 @@ async def test_an_acknowledged_entry_becomes_one_turn_whenever_the_server_is_kil
 
 
 @claim("queue:kill")
+@pytest.mark.slow
 async def test_rounds_of_adding_and_dying_lose_and_double_nothing(tmp_path: Path) -> None:
     """Rounds of adds, each cut off by SIGKILL after a random number of messages."""
     chance = random.Random(11)

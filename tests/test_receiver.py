@@ -24,7 +24,7 @@ from app_server.receiver.ledger_entries import LedgerBroken, LedgerFull
 from app_server.receiver.strategies import AppServerInjectStrategy, PiggybackStrategy
 from app_server.receiver.surface import SURFACE_VARIABLE, THREAD_VARIABLE, SurfaceContext
 from app_server.transport.address import UnixAddress
-from tests.harness import says, serve
+from tests.harness import WAIT_S, says, serve
 from tests.receiver_peer import (
     OFF,
     FakeAppServer,
@@ -668,7 +668,7 @@ async def test_a_signal_waits_with_the_router_until_the_ledger_has_room(tmp_path
         assert not taken.is_set()
         await made.bridge.ack(["s1"])
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await taken.wait()
 
 
@@ -691,7 +691,7 @@ async def test_a_disk_that_is_full_leaves_signals_with_the_router_until_it_is_no
         assert not taken.is_set()
         await limit_pages(made.ledger, 1_000_000)
         await made.bridge.ack([])
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await taken.wait()
 
         await _until_settled(made, "s1")
@@ -709,7 +709,7 @@ async def test_the_bridge_carries_what_it_finds_and_what_comes(tmp_path: Path) -
             await made.surface.on_bootstrap(context(server.url))
             made.tasks.start_soon(made.bridge.carry)
             for _ in range(2):
-                with anyio.fail_after(5):
+                with anyio.fail_after(WAIT_S):
                     await server.asked.wait()
                 server.asked.clear()
                 await made.bridge.take(signal("s2"), b"")
@@ -719,7 +719,7 @@ async def test_the_bridge_carries_what_it_finds_and_what_comes(tmp_path: Path) -
 
 
 async def _until_settled(made: Parts, signal_id: str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         while (entry := await made.ledger.entry(signal_id)) is None or entry.state != "injected":
             await anyio.lowlevel.checkpoint()
 

@@ -1001,6 +1001,7 @@ Check = Callable[[Any], bool]
 
 
 @claim("fuzz:answers")
+@pytest.mark.slow
 async def test_a_thousand_frames_of_nonsense_disturb_nobody(tmp_path: Path) -> None:
     frames = [
         "{", "[", '"', "nul", "5", "null", '{"id":1}', '{"id":null,"method":"x"}',

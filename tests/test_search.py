@@ -20,7 +20,7 @@ from app_server.threads.matching import excerpt, matches
 from app_server.threads.search import SearchQuery, ThreadSearch
 from app_server.threads.texts import MAX_PAGES, PAGE_CHARS, SLOTS
 from protocol.rollout import ArchivedChanged, Record, TurnsReverted
-from tests.harness import Gate, claim, says, serve
+from tests.harness import WAIT_S, Gate, claim, says, serve
 from tests.test_history import turn, write
 from tests.test_threads import CLOCK, created, open_store
 
@@ -274,7 +274,7 @@ async def test_a_search_waits_for_a_history_index_that_is_made_anew(
     for file in (tmp_path / "index").glob("history*"):
         file.unlink()
     async with open_store(tmp_path) as store:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             page, _ = await store.search(SearchQuery("word", 9, ascending=True))
         assert [one.thread_id for one in page.found] == made
         await store.delete(made[0])
@@ -289,7 +289,7 @@ async def test_the_history_index_follows_by_itself(
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(*turn(1, "by itself"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while store._history._behind:
                 await anyio.lowlevel.checkpoint()
             async with store._history._following:

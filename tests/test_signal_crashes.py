@@ -17,12 +17,14 @@ EXECUTABLE = Path(sys.executable).parent / "app-server"
 
 @claim("signals:crash")
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: "-".join(point))
+@pytest.mark.slow
 async def test_a_crash_at_any_step_neither_loses_nor_doubles_a_signal(
     tmp_path: Path, point: Point
 ) -> None:
     await survive(tmp_path, [point])
 
 
+@pytest.mark.slow
 async def test_crashes_one_after_the_other_do_not_either(tmp_path: Path) -> None:
     await survive(tmp_path, [("ledger", "1", "after"), ("log", "1", "after")])
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from tests.harness import ScriptedModel, WireClient, claim, serve
 from tests.test_signals import deliver, signal
@@ -15,6 +16,7 @@ SIGNALS = 1000
 
 
 @claim("signals:once")
+@pytest.mark.slow
 async def test_a_signal_said_a_hundred_times_over_three_restarts_is_one_item_and_one_turn(
     tmp_path: Path,
 ) -> None:
@@ -39,6 +41,7 @@ async def test_a_signal_said_a_hundred_times_over_three_restarts_is_one_item_and
 
 
 @claim("signals:order")
+@pytest.mark.slow
 async def test_signals_of_many_senders_to_many_threads_arrive_complete_and_in_order(
     tmp_path: Path,
 ) -> None:

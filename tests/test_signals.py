@@ -12,7 +12,17 @@ from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from app_server.turns.outside import OutsideInput
 from protocol.signal_frame import END, OPENING
 from protocol.signals import SignalDeliverParams
-from tests.harness import Gate, Refusal, ScriptedModel, Served, WireClient, claim, says, serve
+from tests.harness import (
+    WAIT_S,
+    Gate,
+    Refusal,
+    ScriptedModel,
+    Served,
+    WireClient,
+    claim,
+    says,
+    serve,
+)
 
 NAMES = 'source: "router"\ntype: "Question"\nsender: "ann"\n'
 
@@ -310,7 +320,7 @@ async def test_what_waited_for_a_turn_is_delivered_after_a_restart(tmp_path: Pat
         await gate.wait_until_reached()
         assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"
     async with serve(tmp_path) as served, served.client() as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while (await read(client))["stage"] != "answered":
                 await anyio.sleep(0.01)
         assert len(served.model.requests) == 1

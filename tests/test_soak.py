@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.harness import claim
 from tests.soak import soak
 
 
 @claim("mcp:soak")
+@pytest.mark.slow
 async def test_threads_that_were_closed_leave_no_process_descriptor_or_task(
     tmp_path: Path,
 ) -> None:

@@ -72,7 +72,7 @@ from protocol.threads import (
     TurnThreadUnreadPosition,
 )
 from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
-from tests.harness import Gate, ScriptedModel, approvals_in, claim, says, serve
+from tests.harness import WAIT_S, Gate, ScriptedModel, approvals_in, claim, says, serve
 from tests.no_processes import NoProcesses
 
 CLOCK = SystemClock()
@@ -609,7 +609,7 @@ async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.M
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(NameChanged(at_ms=6, name="named"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while store._behind:
                 await asyncio.sleep(0)
             async with store._flushing:

@@ -17,7 +17,7 @@ from tests.test_process import running
 
 pytestmark = pytest.mark.process
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 """More than the 5 s after which rows of a dead process are made again."""
 
 TEXT = [{"type": "text", "text": "hi"}]
