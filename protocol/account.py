@@ -19,6 +19,7 @@ from protocol.model import (
     WireModel,
     experimental,
 )
+from protocol.thread_ids import ThreadIdParam
 
 SIGN_IN_SCOPE = "openid profile email offline_access api.connectors.read api.connectors.invoke"
 """What the issuer of ChatGPT accounts is asked for in the browser."""
@@ -410,7 +411,7 @@ class GetAccountResponse(WireModel):
 class GetAccountTokenUsageParams(WireModel):
     """Read how many tokens the account used, or how much a thread did."""
 
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Thread to estimate; null reads the account's activity."""
 
 

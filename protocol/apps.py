@@ -4,12 +4,13 @@
 """
 
 from protocol.model import UInt32, WireModel
+from protocol.thread_ids import ThreadIdParam
 
 
 class AppsInstalledParams(WireModel):
     """List the apps that have tools here, as last discovered."""
 
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Loaded thread whose configuration applies; null for the global one."""
     force_refresh: bool = False
     """Fetch the tools again first; ignored while apps are off."""
@@ -40,7 +41,7 @@ class AppsListParams(WireModel):
     """From `nextCursor` of the page before."""
     limit: UInt32 | None = None
     """Apps a page; null lets the server choose."""
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Loaded thread whose configuration applies; null for the global one."""
     force_refetch: bool = False
     """Pass over the caches and ask the sources."""
@@ -133,7 +134,7 @@ class AppsReadParams(WireModel):
 
     app_ids: list[str]
     """At most 100; repeated ones count once."""
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Loaded thread whose configuration applies; null for the global one."""
     include_tools: bool = False
     """Fill in `toolSummaries`."""

@@ -412,8 +412,8 @@ class ConfigReadResponse(WireModel):
     config: Config
     origins: dict[str, ConfigLayerMetadata]
     """The layer that decided a setting, by the setting's dotted path."""
-    layers: list[ConfigLayer] | None = None
-    """Null unless `includeLayers` asked for them."""
+    layers: list[ConfigLayer] | None = absent_if_none()
+    """Absent unless `includeLayers` asked for them."""
 
 
 class ConfigValueWriteParams(WireModel):

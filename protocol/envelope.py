@@ -85,6 +85,9 @@ def parse_message(text: str) -> Message | Batch:
     """Read one text: a message, a batch of at least one, or an `Invalid`."""
     try:
         value = from_json(text, allow_inf_nan=False)
+    except TypeError:
+        # Bytes that are no UTF-8 stand in the text as surrogates.
+        return Invalid(None, _parse_error("not UTF-8"))
     except ValueError as exc:
         return Invalid(None, _parse_error(str(exc)))
     if _may_hold_infinity(text) and _holds_infinity(value):

@@ -20,6 +20,7 @@ from protocol.model import (
     WireModel,
     experimental,
 )
+from protocol.thread_ids import ThreadIdParam
 from protocol.threads import Thread, ThreadReadState, ThreadSourceKind
 from protocol.turns import Turn, TurnError, TurnItemsView, TurnStatus
 from protocol.values import SortDirection
@@ -53,7 +54,7 @@ ThreadItemsListCursor = TypeAliasType("ThreadItemsListCursor", str | ThreadItems
 class ThreadItemsListParams(WireModel):
     """Page through a thread's items, oldest first unless asked otherwise."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     turn_id: str | None = None
     """Only items of this turn; null means all turns."""
     cursor: ThreadItemsListCursor | None = None
@@ -92,7 +93,7 @@ class ThreadItemsListResponse(WireModel):
 class ThreadItemsReadParams(WireModel):
     """Read some items of one turn in full."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     turn_id: str
     item_ids: list[str]
     """From 1 to 100."""
@@ -128,7 +129,7 @@ ThreadReadStateOperation = TypeAliasType(
 class ThreadReadStateUpdateParams(WireModel):
     """Mark a thread as read or unread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     operation: ThreadReadStateOperation
     expected_revision: str
     """`revision` of the state that the user saw; any other is a conflict."""
@@ -188,7 +189,7 @@ class ThreadSearchResponse(WireModel):
 class ThreadSearchOccurrencesParams(WireModel):
     """Find where in one thread's messages a text occurs."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     search_term: str
     """Taken literally, without regard to case."""
     cursor: str | None = None
@@ -227,7 +228,7 @@ class ThreadSearchOccurrencesResponse(WireModel):
 class ThreadTimelineListParams(WireModel):
     """Page through a thread's history in log order, realtime sessions included."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     cursor: str | None = None
     limit: UInt32 | None = None
     """Entries a page; null lets the server choose."""
@@ -401,7 +402,7 @@ class ThreadTimelineListResponse(WireModel):
 class ThreadTurnsListParams(WireModel):
     """Page through a thread's turns, newest first unless asked otherwise."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     cursor: str | None = None
     """Opaque: `nextCursor` of the page before; null starts over."""
     limit: UInt32 | None = None

@@ -20,6 +20,7 @@ from protocol.model import (
     experimental,
 )
 from protocol.policy import SandboxPolicy
+from protocol.thread_ids import ThreadIdParam
 from protocol.values import AbsolutePathBuf, LegacyAppPathString
 
 
@@ -317,7 +318,7 @@ class ProcessWriteStdinResponse(WireModel):
 class ThreadBackgroundTerminalsCleanParams(WireModel):
     """End all background terminals of a thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadBackgroundTerminalsCleanResponse(WireModel):
@@ -327,7 +328,7 @@ class ThreadBackgroundTerminalsCleanResponse(WireModel):
 class ThreadBackgroundTerminalsListParams(WireModel):
     """Page through the background terminals of a loaded thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     cursor: str | None = None
     limit: UInt32 | None = None
     """Terminals a page; null lets the server choose."""
@@ -360,7 +361,7 @@ class ThreadBackgroundTerminalsListResponse(WireModel):
 class ThreadBackgroundTerminalsTerminateParams(WireModel):
     """End one background terminal."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     process_id: str
     """From `thread/backgroundTerminals/list`."""
 
@@ -374,7 +375,7 @@ class ThreadBackgroundTerminalsTerminateResponse(WireModel):
 class ThreadShellCommandParams(WireModel):
     """Run a shell command for the user in a thread, without a sandbox."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     command: str
     """A line for the thread's shell: pipes, redirections and quotes work."""
     timeout_ms: Int64 | None = None

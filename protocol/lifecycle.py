@@ -1,6 +1,7 @@
 """initialize, server/diagnostics, feedback/save, warnings: what concerns the server as a whole."""
 
 from protocol.model import JsonObject, UInt, UInt32, UInt64, WireModel, absent_if_none
+from protocol.thread_ids import ThreadIdParam
 from protocol.values import AbsolutePathBuf, LegacyAppPathString
 
 PROTOCOL_VERSION = "0.169.0"
@@ -16,7 +17,7 @@ class FeedbackSaveParams(WireModel):
     classification: str
     """Kind of report, in the client's words."""
     reason: str | None = None
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Thread that the report is about; null for none."""
     include_logs: bool = False
     extra_log_files: list[str] | None = None

@@ -19,6 +19,7 @@ from protocol.model import (
     WireModel,
     absent_if_none,
 )
+from protocol.thread_ids import ThreadIdParam
 
 RESERVED_META = frozenset(
     {
@@ -49,7 +50,7 @@ class McpServerRefreshResponse(WireModel):
 class McpServerEventStreamStartParams(WireModel):
     """Subscribe to events of an MCP server; hosted apps only."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     server: str
     subscription_id: str
     """Chosen by the client; every event of the stream carries it."""
@@ -84,7 +85,7 @@ class McpServerOauthLoginParams(WireModel):
     """Sign in to an MCP server in the browser; streamable HTTP servers only."""
 
     name: str
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Thread whose configuration has the server; null for the global one."""
     client_registration: McpServerOauthClientRegistration | None = None
     """For this login alone; null means `auto`."""
@@ -116,7 +117,7 @@ class McpResourceReadParams(WireModel):
 
     meta: JsonObject | None = Field(default=None, alias="_meta")
     """Added to the MCP request; keys that route by account or turn are reserved."""
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Thread whose connection to use; null opens a temporary one."""
     origin_call_id: str | None = None
     """Id of the MCP tool call whose app the resource belongs to."""
@@ -161,7 +162,7 @@ class McpResourceReadResponse(WireModel):
 class McpServerToolCallParams(WireModel):
     """Call a tool without a model, an approval or an item."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     server: str
     tool: str
     """Raw name, as the server lists it."""
@@ -195,7 +196,7 @@ class ListMcpServerStatusParams(WireModel):
     """Servers a page; null means all, 0 counts as 1."""
     detail: McpServerStatusDetail | None = None
     """`full` (also when null) lists resources and resource templates too."""
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Thread whose connections to report on; null opens temporary ones."""
     server_name: str | None = None
     """Report on this server alone; a name that nobody has gives an empty list."""

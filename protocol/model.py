@@ -36,6 +36,9 @@ ABSENT = "x-absent"
 STABLE: Mapping[str, bool] = {"stable": True}
 """The serialization context of messages to clients without the opt-in."""
 
+REQUEST: Mapping[str, bool] = {"request": True}
+"""The validation context of what clients send."""
+
 
 class _Integer:
     """The range of an integer, in JSON Schema the `format` that peers know it by."""

@@ -6,6 +6,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from protocol.model import Int64, OpenEnum, OpenUnion, SnakeModel, UInt32, Variant, WireModel
+from protocol.thread_ids import ThreadIdParam
 from protocol.values import CyberAccessProgram, ModeKind, ReasoningEffort
 
 
@@ -50,7 +51,7 @@ class ExperimentalFeatureListParams(WireModel):
     """Opaque, from `nextCursor` of the page before."""
     limit: UInt32 | None = None
     """Features a page; null lets the server choose."""
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Loaded thread whose settings decide what is enabled; null means the server's settings."""
 
 

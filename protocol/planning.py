@@ -11,6 +11,7 @@ from typing_extensions import TypeAliasType
 from protocol.items import UserInput
 from protocol.model import Int64, Json, OpenEnum, UInt32, WireModel
 from protocol.thread_facts import ThreadAttachment, ThreadGoal, ThreadGoalStatus
+from protocol.thread_ids import ThreadIdParam
 from protocol.threads import ThreadSection, ThreadSectionAppearance
 from protocol.turns import Turn
 from protocol.values import AbsolutePathBuf, SortDirection
@@ -150,7 +151,7 @@ class ProjectUpdateResponse(WireModel):
 class ThreadAttachmentAddParams(WireModel):
     """Attach something to a thread, unless the thread has it already."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     attachment_type: str
     identity_key: str
     """Together with `attachmentType` it is unique within the thread."""
@@ -173,7 +174,7 @@ class ThreadAttachmentAddResponse(WireModel):
 class ThreadAttachmentListParams(WireModel):
     """Page through a thread's attachments."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     cursor: str | None = None
     limit: UInt32 | None = None
     """Attachments a page; null lets the server choose."""
@@ -190,7 +191,7 @@ class ThreadAttachmentListResponse(WireModel):
 class ThreadAttachmentRemoveParams(WireModel):
     """Take an attachment off a thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     attachment_type: str
     identity_key: str
 
@@ -229,7 +230,7 @@ class ThreadAttachmentOwnerListResponse(WireModel):
 class ThreadCompactStartParams(WireModel):
     """Compact a thread's history, in a turn of its own."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadCompactStartResponse(WireModel):
@@ -243,7 +244,7 @@ ThreadGoalMutationOrigin = TypeAliasType("ThreadGoalMutationOrigin", Literal["us
 class ThreadGoalClearParams(WireModel):
     """Remove a thread's goal."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     origin: ThreadGoalMutationOrigin | None = None
     """Without it the change does not count as one that the user asked for."""
 
@@ -257,7 +258,7 @@ class ThreadGoalClearResponse(WireModel):
 class ThreadGoalGetParams(WireModel):
     """Look at a thread's goal."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadGoalGetResponse(WireModel):
@@ -270,7 +271,7 @@ class ThreadGoalGetResponse(WireModel):
 class ThreadGoalSetParams(WireModel):
     """Give a thread a goal, or change the one it has."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     origin: ThreadGoalMutationOrigin | None = None
     """Without it the change does not count as one that the user asked for."""
     objective: str | None = None
@@ -288,7 +289,7 @@ class ThreadGoalSetResponse(WireModel):
 class ThreadPrepareApprovedPlanParams(WireModel):
     """Get an approved plan ready for the first turn of a fresh thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     markdown: str
     """The plan itself."""
     attachment_path: str | None = None
@@ -305,7 +306,7 @@ class ThreadPrepareApprovedPlanResponse(WireModel):
 class ThreadQueueAddParams(WireModel):
     """Keep input until the thread is idle; it then starts a turn."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     input: list[UserInput]
     client_user_message_id: str
     """Chosen by the client, for the user message that comes of it."""
@@ -332,7 +333,7 @@ class ThreadQueueAddResponse(WireModel):
 class ThreadQueueDeleteParams(WireModel):
     """Take an input out of a thread's queue."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     queued_submission_id: str
 
 
@@ -345,7 +346,7 @@ class ThreadQueueDeleteResponse(WireModel):
 class ThreadQueueListParams(WireModel):
     """Page through a thread's queue."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     cursor: str | None = None
     limit: UInt32 | None = None
     """Inputs a page; null lets the server choose."""
@@ -362,7 +363,7 @@ class ThreadQueueListResponse(WireModel):
 class ThreadQueueReorderParams(WireModel):
     """Put a thread's queue into another order."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     queued_submission_ids: list[str]
     """In the new order."""
 
@@ -374,7 +375,7 @@ class ThreadQueueReorderResponse(WireModel):
 class ThreadQueueStartParams(WireModel):
     """Start a turn with a queued input; the thread must be idle."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     queued_submission_id: str | None = None
     """Null takes the first in the queue."""
 
@@ -388,7 +389,7 @@ class ThreadQueueStartResponse(WireModel):
 class ThreadQueueUpdateParams(WireModel):
     """Change a queued input; its ids and its place stay."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     queued_submission_id: str
     input: list[UserInput]
     responsesapi_client_metadata: dict[str, str] | None = None
@@ -404,10 +405,10 @@ class ThreadQueueUpdateResponse(WireModel):
 class ThreadSectionMoveParams(WireModel):
     """Put a thread into a section, move it within one, or take it out."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     section_id: str | None
     """Null takes the thread out of its section."""
-    before_thread_id: str | None = None
+    before_thread_id: ThreadIdParam | None = None
     """The thread to insert it before; null puts it at the end."""
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from typing_extensions import TypeAliasType
 
 from protocol.model import Int64, Json, OpenEnum, UInt32, Variant, WireModel
+from protocol.thread_ids import ThreadIdParam
 
 MAX_NAME_BYTES = 256
 """Of `id`, `source`, `type` and `sender`, each."""
@@ -144,7 +145,7 @@ class SignalReadResponse(WireModel):
 class SignalListParams(WireModel):
     """Page through receipts, newest first."""
 
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     stage: SignalStage | None = None
     cursor: str | None = None
     """Opaque, from `nextCursor` of the page before."""

@@ -15,6 +15,7 @@ from protocol.model import (
     WireModel,
     absent_if_none,
 )
+from protocol.thread_ids import ThreadIdParam
 from protocol.values import AbsolutePathBuf, HookEventName, LegacyAppPathString
 
 
@@ -23,7 +24,7 @@ class HooksListParams(WireModel):
 
     cwds: list[str] = []
     """Folders to look in; empty means the server's own. Leave it out with `threadId`."""
-    thread_id: str | None = None
+    thread_id: ThreadIdParam | None = None
     """Loaded thread; its environments' hooks are listed too."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from protocol.model import WireModel
+from protocol.model import REQUEST, WireModel
 
 
 class Access(Enum):
@@ -67,12 +67,17 @@ class Takes(Enum):
     OBJECT = "object"
     OBJECT_OR_NULL = "objectOrNull"
     NOTHING = "nothing"
+    """Null, or an object without members, is as good as nothing."""
 
 
 OBJECT_OR_NULL, NOTHING = Takes.OBJECT_OR_NULL, Takes.NOTHING
 
 
-class NoParams(WireModel):
+class ParamsMissing(Exception):
+    """A method that needs params was called without."""
+
+
+class NoParams(WireModel, extra="forbid"):
     """The params of a method that takes none."""
 
 
@@ -122,12 +127,19 @@ class MethodSpec:
         return load_type(self.area, self.result_name)
 
     def parse_params(self, value: Any) -> Any:
-        """Check params and give them their type; null and absent stand for no members.
+        """Check params and give them their type.
+
+        Null and absent are the same; they stand for no members where params may be left out.
 
         Raises:
+            ParamsMissing: they may not be left out.
             pydantic.ValidationError: they do not fit.
         """
-        return type_adapter(self.params).validate_python({} if value is None else value)
+        if value is None:
+            if self.takes is Takes.OBJECT:
+                raise ParamsMissing
+            value = {}
+        return type_adapter(self.params).validate_python(value, context=REQUEST)
 
     def parse_result(self, value: Any) -> Any:
         """Check a result and give it its type.

@@ -32,11 +32,13 @@ from protocol.policy import (
     SandboxPolicy,
 )
 from protocol.responses import ResponseItem
+from protocol.thread_ids import ThreadIdParam
 from protocol.turns import Turn, TurnEnvironmentParams, TurnItemsView
 from protocol.values import (
     AbsolutePathBuf,
     AgentPath,
     CollaborationMode,
+    EnvironmentPath,
     LegacyAppPathString,
     MultiAgentMode,
     Personality,
@@ -50,7 +52,7 @@ from protocol.values import (
 class ThreadArchiveParams(WireModel):
     """Unload a thread and move it out of the default list."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadArchiveResponse(WireModel):
@@ -60,7 +62,7 @@ class ThreadArchiveResponse(WireModel):
 class ThreadDecrementElicitationParams(WireModel):
     """Say that a question to the user outside of this protocol is settled."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadDecrementElicitationResponse(WireModel):
@@ -74,7 +76,7 @@ class ThreadDecrementElicitationResponse(WireModel):
 class ThreadDeleteParams(WireModel):
     """Remove a thread for good."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadDeleteResponse(WireModel):
@@ -109,7 +111,7 @@ class ThreadOverrides(WireModel):
 class ThreadForkParams(ThreadOverrides):
     """Copy the history of a thread into a new one."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     experimental_prediction_mode: bool = experimental(False)
     """Copy the loaded source's settings too, to reuse its prompt cache; only when ephemeral."""
     experimental_disable_prediction_mcp: bool = experimental(False)
@@ -361,7 +363,7 @@ class ThreadForkResponse(ThreadSettingsResponse):
 class ThreadIncrementElicitationParams(WireModel):
     """Say that the user is asked something outside of this protocol: timeouts pause."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadIncrementElicitationResponse(WireModel):
@@ -375,7 +377,7 @@ class ThreadIncrementElicitationResponse(WireModel):
 class ThreadInjectItemsParams(WireModel):
     """Append raw Responses API items to what the model sees, without a turn."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     items: list[Json]
     """At least one; an invalid one refuses them all."""
 
@@ -422,7 +424,7 @@ class ThreadListParams(WireModel):
     """Opaque, from the page before; null starts at the newest."""
     limit: UInt32 | None = None
     """Threads a page, at most 100; null means 25."""
-    excluded_thread_ids: list[str] | None = None
+    excluded_thread_ids: list[ThreadIdParam] | None = None
     """At most 100; send the same with each page."""
     sort_key: ThreadSortKey | None = None
     """Null means `created_at`."""
@@ -445,11 +447,11 @@ class ThreadListParams(WireModel):
     """Trust the index; do not look into the logs."""
     search_term: str | None = None
     """Case-insensitive part of the name or the preview."""
-    parent_thread_id: str | None = experimental()
+    parent_thread_id: ThreadIdParam | None = experimental()
     """Only direct sub-agents of it; not together with `ancestorThreadId`."""
-    ancestor_thread_id: str | None = experimental()
+    ancestor_thread_id: ThreadIdParam | None = experimental()
     """Only sub-agents below it, at any depth."""
-    attached_to_thread_id: str | None = experimental()
+    attached_to_thread_id: ThreadIdParam | None = experimental()
     """Only threads that are parts of it; not together with the two above."""
 
 
@@ -515,7 +517,7 @@ class ThreadLoadedListResponse(WireModel):
 class ThreadMemoryReadParams(WireModel):
     """Read what is remembered for a loaded thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadMemoryReadResponse(WireModel):
@@ -532,7 +534,7 @@ ThreadMemoryMode = TypeAliasType("ThreadMemoryMode", Literal["enabled", "disable
 class ThreadMemoryModeSetParams(WireModel):
     """Switch memories on or off for a thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     mode: ThreadMemoryMode
 
 
@@ -551,7 +553,7 @@ class ThreadMetadataGitInfoUpdateParams(WireModel):
 class ThreadMetadataUpdateParams(WireModel):
     """Change what is stored about a thread; what is left out stays."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     project_id: str | None = experimental()
     """An existing project; empty takes the thread out of its project."""
     git_info: ThreadMetadataGitInfoUpdateParams | None = None
@@ -568,7 +570,7 @@ class ThreadMetadataUpdateResponse(WireModel):
 class ThreadSetNameParams(WireModel):
     """Give a thread a name of at least one visible character."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     name: str
 
 
@@ -579,7 +581,7 @@ class ThreadSetNameResponse(WireModel):
 class ThreadReadParams(WireModel):
     """Look at a thread without loading it."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     include_turns: bool = False
     """Long histories come cut; `thread/turns/list` has them in pages."""
 
@@ -605,7 +607,7 @@ class ThreadResumeInitialTurnsPageParams(WireModel):
 class ThreadResumeParams(ThreadOverrides):
     """Load a stored thread, or join a loaded one; the caller is subscribed to it."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     history: list[ResponseItem] | None = experimental()
     """Resume from these items in place of the log."""
     path: str | None = experimental()
@@ -653,7 +655,7 @@ class ThreadResumeResponse(ThreadSettingsResponse):
 class ThreadRevertParams(WireModel):
     """Drop a turn and all after it from the history; files stay as they are."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     before_turn_id: str
     """The first turn to drop."""
 
@@ -672,7 +674,7 @@ class ThreadRevertResponse(WireModel):
 class ThreadSettingsUpdateParams(WireModel):
     """Change a thread's settings from the next turn on; null keeps what there is."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     disabled_plugin_ids: list[str] | None = None
     """Replaces the list; `[]` clears it."""
     cwd: str | None = None
@@ -750,7 +752,7 @@ class EnvironmentCapabilityRootLocation(Variant):
 
     type: Literal["environment"] = "environment"
     environment_id: str
-    path: str
+    path: EnvironmentPath
     """Absolute, in that environment."""
 
 
@@ -812,7 +814,7 @@ class ThreadStartResponse(ThreadSettingsResponse):
 class ThreadUnarchiveParams(WireModel):
     """Bring an archived thread back into the default list."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadUnarchiveResponse(WireModel):
@@ -824,7 +826,7 @@ class ThreadUnarchiveResponse(WireModel):
 class ThreadUnsubscribeParams(WireModel):
     """Stop hearing of a thread on this connection."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     unload: bool | None = experimental(extension=True)
     """True lets go of the thread at once, if nobody else listens and nothing runs."""
 

@@ -21,7 +21,9 @@ from protocol.model import (
 )
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from protocol.responses import FunctionCallOutputBody
+from protocol.thread_ids import ThreadIdParam
 from protocol.values import (
+    AbsoluteAppPath,
     AbsolutePathBuf,
     CollaborationMode,
     CyberAccessProgram,
@@ -81,7 +83,7 @@ ReviewTarget = TypeAliasType(
 class ReviewStartParams(WireModel):
     """Have the model review code, in a turn of its own."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     target: ReviewTarget
     delivery: ReviewDelivery | None = None
     """Null means `inline`."""
@@ -237,7 +239,7 @@ class ReviewStartResponse(WireModel):
 class TurnInterruptParams(WireModel):
     """Stop a turn; an empty `turnId` without a running turn stops MCP start-up."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     turn_id: str
 
 
@@ -249,7 +251,7 @@ class TurnEnvironmentParams(WireModel):
     """An environment for tools to run in, and where in it."""
 
     environment_id: str
-    cwd: LegacyAppPathString
+    cwd: AbsoluteAppPath
     runtime_workspace_roots: list[LegacyAppPathString] | None = None
     """Paths inside the environment; null means `cwd` alone."""
 
@@ -257,7 +259,7 @@ class TurnEnvironmentParams(WireModel):
 class TurnSettingsUpdateParams(WireModel, extra="forbid"):
     """Change settings of the running turn, and of that turn alone."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     turn_id: str
     approvals_reviewer: ApprovalsReviewer | None = None
     """Questions that are already open stay with their reviewer."""
@@ -312,7 +314,7 @@ McpMetaByServer: TypeAlias = dict[str, JsonObject]
 class TurnStartParams(WireModel):
     """Give the model something to do; settings become the thread's."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     disabled_plugin_ids: list[str] | None = None
     """Replaces the thread's list; `[]` clears it."""
     client_user_message_id: str | None = None
@@ -369,7 +371,7 @@ class TurnStartResponse(WireModel):
 class TurnSteerParams(WireModel):
     """Give the running turn more to think about."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
     client_user_message_id: str | None = None
     input: list[UserInput]
     responsesapi_client_metadata: dict[str, str] | None = experimental()

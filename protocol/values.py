@@ -1,12 +1,29 @@
 """Values that several parts of the protocol share: paths, ids, modes, model settings."""
 
-from typing import Literal
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Annotated, Literal
 
+from pydantic import AfterValidator, ValidationInfo
 from typing_extensions import TypeAliasType
 
-from protocol.model import NonEmptyStr, OpenEnum, SnakeModel, Variant, WireModel
+from protocol.model import REQUEST, NonEmptyStr, OpenEnum, SnakeModel, Variant, WireModel
 
-AbsolutePathBuf = TypeAliasType("AbsolutePathBuf", str)
+
+def _absolute(path: str, info: ValidationInfo) -> str:
+    # What was stored is read as it is.
+    if info.context is REQUEST and not Path(path).is_absolute():
+        raise ValueError("must be an absolute path")
+    return path
+
+
+def _absolute_somewhere(path: str, info: ValidationInfo) -> str:
+    kinds = (PurePosixPath, PureWindowsPath)
+    if info.context is REQUEST and not any(kind(path).is_absolute() for kind in kinds):
+        raise ValueError("must be an absolute path")
+    return path
+
+
+AbsolutePathBuf = TypeAliasType("AbsolutePathBuf", Annotated[str, AfterValidator(_absolute)])
 """An absolute path on the server's machine; nothing need exist there."""
 
 
@@ -82,6 +99,12 @@ ImageDetail = TypeAliasType("ImageDetail", Literal["auto", "low", "high", "origi
 
 LegacyAppPathString = TypeAliasType("LegacyAppPathString", str)
 """A path as plain text, in the form of the machine that it is on."""
+
+AbsoluteAppPath = Annotated[LegacyAppPathString, AfterValidator(_absolute_somewhere)]
+"""Such a path where a client has to give an absolute one."""
+
+EnvironmentPath = Annotated[str, AfterValidator(_absolute_somewhere)]
+"""An absolute path of POSIX or Windows, on a machine that may be another one."""
 
 
 MultiAgentMode = TypeAliasType(

@@ -346,9 +346,10 @@ async def test_a_threads_own_flag_and_settings_count_for_its_list(tmp_path: Path
         write(tmp_path, "[features]\napps = false\n")
         assert (await desk.listed(threadId=other))[1] == ["+drive-"]
         assert (await desk.listed())[1] == []
+        nobody = "0199a213-81c0-7800-8aa1-bbab2a035a53"
         for method in ("app/list", "app/read", "app/installed"):
-            refusal = await desk.client.refusal(method, {"appIds": [], "threadId": "nobody"})
-            assert (refusal.code, refusal.message) == (-32600, "thread not found: nobody")
+            refusal = await desk.client.refusal(method, {"appIds": [], "threadId": nobody})
+            assert (refusal.code, refusal.message) == (-32600, f"thread not found: {nobody}")
 
 
 def write(home: Path, config: str) -> None:

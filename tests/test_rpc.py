@@ -694,7 +694,7 @@ async def test_an_answer_that_no_client_could_read_is_an_error() -> None:
 
     dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
     context = RequestContext(1, "thread/list", False, session(experimental=False), lambda _: None)
-    answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", None)))
+    answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", {})))
     assert answer["error"]["data"]["code"] == "answerTooLarge"
     assert answer["error"]["data"]["limit"] == (1 << 20) - 1
 
@@ -764,7 +764,7 @@ async def test_the_handshake_over_every_transport(
         assert listed.code == -32602
         await client.send("nonsense")
         assert (await client.receive())["error"]["code"] == -32700
-        await client.send('{"id":"last","method":"thread/loaded/list"}')
+        await client.send('{"id":"last","method":"thread/loaded/list","params":{}}')
         assert await client.receive() == {"id": "last", "result": {"data": [], "nextCursor": None}}
 
 

@@ -245,5 +245,5 @@ async def test_an_error_of_a_peer_that_no_client_could_read_is_another_error() -
 
     dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
     context = RequestContext(1, "thread/list", False, session(experimental=False), lambda _: None)
-    answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", None)))
+    answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", {})))
     assert answer["error"]["data"]["code"] == "answerTooLarge"

@@ -17,6 +17,7 @@ from app_server.handlers.config_layers import (
 )
 from app_server.handlers.configuration import Configuration
 from app_server.handlers.failures import config_failures, requirements_failures
+from app_server.handlers.model_pages import page_of_models
 from app_server.requirements import Requirements
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.providers import default_model, default_provider_id
@@ -75,30 +76,31 @@ class ConfigHandlers:
         self, context: RequestContext, params: ModelListParams
     ) -> ModelListResponse:
         """List the one model that the configuration chooses."""
+        return page_of_models(await self._models(params), params)
+
+    async def _models(self, params: ModelListParams) -> list[Model]:
         with config_failures():
             config = await self._configuration.read()
             provider_id = default_provider_id(config)
             model = default_model(config, provider_id)
             effort = config.view().string("model_reasoning_effort")
         if params.model_provider not in (None, provider_id):
-            return ModelListResponse(data=[])
-        return ModelListResponse(
-            data=[
-                Model(
-                    id=model,
-                    model=model,
-                    display_name=model,
-                    description=f"The model that is configured, from {provider_id}.",
-                    hidden=False,
-                    supported_reasoning_efforts=[
-                        ReasoningEffortOption(reasoning_effort=name, description=description)
-                        for name, description in EFFORTS.items()
-                    ],
-                    default_reasoning_effort=effort or "medium",
-                    is_default=True,
-                )
-            ]
-        )
+            return []
+        return [
+            Model(
+                id=model,
+                model=model,
+                display_name=model,
+                description=f"The model that is configured, from {provider_id}.",
+                hidden=False,
+                supported_reasoning_efforts=[
+                    ReasoningEffortOption(reasoning_effort=name, description=description)
+                    for name, description in EFFORTS.items()
+                ],
+                default_reasoning_effort=effort or "medium",
+                is_default=True,
+            )
+        ]
 
 
 def _read(config: Config, include_layers: bool, file: Path) -> ConfigReadResponse:

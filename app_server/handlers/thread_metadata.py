@@ -13,6 +13,7 @@ from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.filing import FilingState
 from app_server.threads.metadata import initial_read_state, new_revision
 from app_server.threads.state import ThreadState
+from app_server.threads.store import ThreadNotFound
 from protocol.errors import invalid_request
 from protocol.history import (
     ThreadReadStateUpdateParams,
@@ -94,10 +95,16 @@ class ThreadMetadataHandlers:
     ) -> ThreadMemoryModeSetResponse:
         """Store whether the thread takes part in memories."""
         record = MemoryModeChanged(at_ms=self._ports.clock.now_ms(), mode=params.mode)
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if state.archived:
+                raise ThreadNotFound(params.thread_id)
+            return [] if state.metadata.memory_mode == params.mode else [record]
+
         await self._changes.write(
             params.thread_id,
             no_rollout(params.thread_id),
-            lambda state: [] if state.metadata.memory_mode == params.mode else [record],
+            decide,
             ephemeral=not_for_ephemeral("metadata updates", params.thread_id),
         )
         return ThreadMemoryModeSetResponse()

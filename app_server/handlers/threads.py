@@ -227,6 +227,7 @@ class ThreadHandlers:
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""
         thread_id, known = params.thread_id, known_position(params)
+        self._check_running(params)
         warnings: list[str] = []
         is_loaded = True
 
@@ -291,9 +292,31 @@ class ThreadHandlers:
 
     def _check_path(self, params: ThreadResumeParams) -> None:
         """Refuse the path of a file that is not the thread's own."""
-        if params.path and Path(params.path) != self._store.path_of(params.thread_id):
+        thread_id = params.thread_id
+        own = (self._store.path_of(thread_id), self._store.path_shown(thread_id))
+        if params.path and Path(params.path) not in own:
             rule = "is not supported by this server, but for the thread's own file"
             raise invalid_params(f"Invalid params: `path` {rule}", field="path", rule=rule)
+
+    def _check_running(self, params: ThreadResumeParams) -> None:
+        """Refuse to make another thread of one that is loaded."""
+        thread_id = params.thread_id
+        if self._sessions.find(thread_id) is None:
+            return
+        if params.history is not None:
+            raise invalid_request(
+                f"cannot resume thread {thread_id} with history while it is already running",
+                "threadRunning",
+                threadId=thread_id,
+            )
+        own = self._store.path_of(thread_id)
+        if params.path and Path(params.path) != own:
+            raise invalid_request(
+                f"cannot resume running thread {thread_id} with stale path: requested "
+                f"`{params.path}`, active `{own}`",
+                "threadRunning",
+                threadId=thread_id,
+            )
 
     def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
         for text in session.thread.take_warnings():
@@ -437,6 +460,8 @@ class ThreadHandlers:
                     "ephemeralThread",
                     threadId=params.thread_id,
                 )
+            if state.archived:
+                raise ThreadNotFound(params.thread_id)
             return [record]
 
         with thread_failures(params.thread_id, _no_rollout(params.thread_id)):

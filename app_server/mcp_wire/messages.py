@@ -27,5 +27,8 @@ def parse_message(content: bytes | str) -> JSONRPCMessage:
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
         raise NoMessage(first["msg"]) from None
+    except TypeError:
+        # A text with surrogates, which bytes that are no UTF-8 become.
+        raise NoMessage("Invalid JSON: not UTF-8") from None
     except ValueError as exc:
         raise NoMessage(f"Invalid JSON: {exc}") from None

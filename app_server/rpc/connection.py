@@ -35,6 +35,7 @@ from protocol.envelope import (
 from protocol.errors import overloaded
 from protocol.methods import METHODS
 from protocol.specs import FREE, Access, Order
+from protocol.thread_ids import usual_form
 
 logger = logging.getLogger(__name__)
 
@@ -330,4 +331,4 @@ def _lane(order: Order, request: Request) -> str | None:
     if not order.member:
         return order.lane
     value = request.params.get(order.member) if isinstance(request.params, dict) else None
-    return f"{order.lane}:{value}" if isinstance(value, str) else None
+    return f"{order.lane}:{usual_form(value)}" if isinstance(value, str) else None

@@ -31,10 +31,14 @@ from protocol.errors import (
 from protocol.gate import used_experimental
 from protocol.methods import METHODS
 from protocol.model import Json, JsonObject, WireModel
-from protocol.specs import MethodSpec
+from protocol.specs import MethodSpec, ParamsMissing
+from protocol.thread_ids import is_thread_id
 from protocol.unserved import UNSERVED
 
 logger = logging.getLogger(__name__)
+
+CHOOSING = frozenset({"thread/start"})
+"""Methods whose `threadId` names no thread, but is the id that a new one is to have."""
 
 Method: TypeAlias = Callable[[RequestContext, Json], Awaitable[Result]]
 
@@ -122,12 +126,16 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
             request = spec.parse_params(params)
         except LoadFailed as exc:
             raise _wire(load_failed(method, exc)) from exc
+        except ParamsMissing as exc:
+            raise _wire(_missing_params()) from exc
         except ValidationError as exc:
             raise _wire(first_problem(exc, params)) from exc
         if context.session is not None and not context.session.experimental:
             used = used_experimental(method, request)
             if used is not None:
                 raise _wire(experimental_required(used))
+        if method not in CHOOSING and (refusal := _no_thread(request)) is not None:
+            raise _wire(refusal)
         try:
             return Success(await handler(context, request))
         except RpcError as exc:
@@ -141,6 +149,18 @@ def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
     # jsonrpcserver asks for the signature at every call; reading a ready one is ten times cheaper.
     call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
     return call
+
+
+def _no_thread(request: WireModel) -> RpcError | None:
+    thread_id = getattr(request, "thread_id", None)
+    if thread_id is None or is_thread_id(thread_id):
+        return None
+    return invalid_request(f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id)
+
+
+def _missing_params() -> RpcError:
+    rule = "missing field `params`"
+    return invalid_params(f"Invalid params: {rule}", field="params", rule=rule)
 
 
 def first_problem(error: ValidationError, params: Json) -> RpcError:

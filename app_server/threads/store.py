@@ -38,7 +38,7 @@ from app_server.threads.ranks import rank_between
 from app_server.threads.rollout import LogTooNew, RolloutWriter
 from app_server.threads.search import SearchPage, SearchQuery
 from app_server.threads.state import FirstLineDamaged, NotARollout, ThreadState, begin
-from protocol.rollout import Record, ThreadCreated
+from protocol.rollout import ArchivedChanged, Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
 
@@ -483,8 +483,16 @@ class ThreadStore:
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
+            ThreadNotFound: also if it is to be archived and is so already.
         """
-        return await self.amend(thread_id, lambda _: records)
+        archives = any(isinstance(one, ArchivedChanged) and one.archived for one in records)
+
+        def plan(state: ThreadState) -> Sequence[Record]:
+            if archives and state.archived:
+                raise ThreadNotFound(thread_id)
+            return records
+
+        return await self.amend(thread_id, plan)
 
     async def amend(
         self, thread_id: str, plan: Callable[[ThreadState], Sequence[Record]]

@@ -21,7 +21,10 @@ class StdioStream:
         self._writer = writer
 
     async def receive(self) -> str:
-        """Return the next line that is not blank; the last one may lack its line end."""
+        """Return the next line that is not blank; the last one may lack its line end.
+
+        Bytes that are no UTF-8 are surrogates in it, which no JSON can be read from.
+        """
         while True:
             try:
                 line = await self._reader.readline()
@@ -30,7 +33,7 @@ class StdioStream:
             if not line:
                 raise anyio.EndOfStream
             if line.strip():
-                return line.decode(errors="replace")
+                return line.decode(errors="surrogateescape")
 
     async def send(self, text: str) -> None:
         """Write one line. JSON as we render it has no raw line ends."""

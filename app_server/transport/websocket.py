@@ -64,13 +64,16 @@ class WebSocketStream:
         self._socket = socket
 
     async def receive(self) -> str:
-        """Return the next message; a binary frame is read as text, so that it gets its answer."""
+        """Return the next message; a binary frame is read as text, so that it gets its answer.
+
+        Bytes of it that are no UTF-8 are surrogates, which no JSON can be read from.
+        """
         try:
             message = await self._socket.recv(decode=None)
         except ConnectionClosed as exc:
             raise anyio.EndOfStream from exc
         if isinstance(message, bytes):
-            return message.decode(errors="replace")
+            return message.decode(errors="surrogateescape")
         return message
 
     async def send(self, text: str) -> None:

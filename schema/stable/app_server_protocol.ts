@@ -1269,8 +1269,8 @@ export type ConfigReadResponse = {
   config: Config;
   /** The layer that decided a setting, by the setting's dotted path. */
   origins: { [key: string]: ConfigLayerMetadata };
-  /** Null unless `includeLayers` asked for them. */
-  layers: Array<ConfigLayer> | null;
+  /** Absent unless `includeLayers` asked for them. */
+  layers?: Array<ConfigLayer> | null;
 };
 
 /** What an administrator demands; a member that is null demands nothing. */
