@@ -534,9 +534,9 @@ TURN = {
 """What `codex --remote` 0.169.0 sends without being asked to."""
 
 
-async def run(client: WireClient, start: dict[str, Any]) -> Any:
+async def run(client: WireClient, start: dict[str, Any], **more: Any) -> Any:
     result = await client.call("thread/start", start)
-    turn = await client.turn(result["thread"]["id"], "go", **TURN)
+    turn = await client.turn(result["thread"]["id"], "go", **{**TURN, **more})
     assert turn["status"] == "completed"
     return result
 
@@ -554,6 +554,11 @@ async def test_what_the_terminal_client_sends_by_itself_is_taken(tmp_path: Path)
         title = await run(client, TITLE)
         assert (title["thread"]["environments"], title["runtimeWorkspaceRoots"]) == ([], [])
         await run(client, {**START, "sessionStartSource": "clear", "serviceTier": "default"})
+        chosen = {"permissions": ":workspace", "collaborationMode": mode("offline", None, None)}
+        again = await run(client, START, **chosen)
+        assert sandbox_of(
+            await client.call("thread/resume", {"threadId": again["thread"]["id"]})
+        ) == ("workspaceWrite", ":workspace")
         fork = {
             "threadId": result["thread"]["id"],
             "model": "offline",

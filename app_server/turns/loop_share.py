@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-SLICE_S = 0.001
+SLICE_S = 0.0005
 """Seconds of each round of the event loop that streams may take."""
 
 
