@@ -270,7 +270,14 @@ def project(
     templates: ApprovalTemplates = NO_TEMPLATES,
 ) -> dict[str, Registration]:
     presented = present_tools(served.routes, templates)
-    made = registrations(served, policy(config), plugins or {}, origin=ORIGIN, presented=presented)
+    made = registrations(
+        served,
+        policy(config),
+        plugins or {},
+        origin=ORIGIN,
+        presented=presented,
+        manifests={},
+    )
     assert len({registration.name for registration in made}) == len(made)
     return {registration.name: registration for registration in made}
 

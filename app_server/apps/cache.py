@@ -54,14 +54,13 @@ class InventoryCache:
         """
         return None if self._stored is None else await self._stored.read()
 
-    async def write(self, tools: Sequence[JsonObject]) -> None:
-        """Replace what is kept, whole or not at all; a failure is logged.
+    async def write(self, tools: Sequence[JsonObject]) -> bool:
+        """Replace what is kept, whole or not at all; a failure is logged. Gives whether it worked.
 
         Call it with tools of which an inventory was made. Cancelling waits for a write that has
         begun.
         """
-        if self._stored is not None:
-            await self._stored.write(tools)
+        return self._stored is not None and await self._stored.write(tools)
 
 
 class DirectoryCache:

@@ -6,7 +6,7 @@ Source: docs/apps.md, "Discovery".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -23,18 +23,24 @@ from app_server.apps.fetch import FetchFailed
 from app_server.apps.files import FileSupport
 from app_server.apps.generation import Generation, open_generation
 from app_server.apps.inventory import Connector, InconsistentInventory, Inventory, build_inventory
+from app_server.apps.manifests import NO_MANIFESTS, Manifests, make_manifests
 from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
 from app_server.apps.names import Route, allocate_routes
+from app_server.apps.policy import AppsPolicy, registrations
 from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
 from app_server.apps.retry import cooldown_s
 from app_server.apps.upstream import UpstreamPool
-from app_server.extension.registration import Lease
+from app_server.collector import collections_paused
+from app_server.extension.registration import Lease, Registration
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
 """What was fetched is believed this long; then it is fetched again, beside its use."""
+
+MAX_USES = 8
+"""Uses whose registrations are kept ready; those of further ones are made when they are wanted."""
 
 Phase: TypeAlias = Literal["new", "working", "cooling", "retryReady"]
 
@@ -52,14 +58,59 @@ class ConnectionKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What makes one thread's registrations differ from another's."""
+
+    policy: AppsPolicy
+    origin: str
+    """Of the endpoint."""
+    plugin_names: Mapping[str, Sequence[str]]
+    """Display names of plugins by connector id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is made of an inventory before it is served."""
+
+    inventory: Inventory
+    routes: tuple[Route, ...]
+    presented: PresentedTools
+    manifests: Manifests
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """One generation, as it is used."""
 
     generation: Generation
-    digest: str
     presented: PresentedTools
     routes: dict[str, Route]
     """By server."""
+    manifests: Manifests
+    _made: list[tuple[Use, Sequence[Registration]]] = field(default_factory=list)
+
+    def registrations(self, use: Use) -> Sequence[Registration]:
+        """Return the servers, that of resources first; the same ones for equal uses."""
+        for known, made in self._made:
+            if known == use:
+                return made
+        fresh = registrations(
+            self.generation,
+            use.policy,
+            use.plugin_names,
+            origin=use.origin,
+            presented=self.presented,
+            manifests=self.manifests,
+        )
+        self._made.append((use, fresh))
+        del self._made[:-MAX_USES]
+        return fresh
+
+    def make_ready(self, uses: Sequence[Use]) -> None:
+        """Make the registrations for uses: a matter for worker threads."""
+        with collections_paused():
+            for use in uses:
+                self.registrations(use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +175,16 @@ class Connection:
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
         self._pool_runs = False
+        self._is_kept = False
+        """Whether what is published was written to the disk."""
+        self.uses: list[Use] = []
+        """What threads have asked with, the latest last."""
+
+    def used(self, use: Use) -> None:
+        """Note with what a thread asks: its registrations will be ready when something comes."""
+        if use not in self.uses:
+            self.uses.append(use)
+            del self.uses[:-MAX_USES]
 
     @property
     def is_stale(self) -> bool:
@@ -271,29 +332,32 @@ class Connection:
                     tools = await self.pool.fetch_tools()
             if not self._guard.holds():
                 raise AppsUnavailable(SIGN_IN_CHANGED)
-            await self._publish(tools)
+            is_other = await self._publish(tools)
         except (FetchFailed, InconsistentInventory) as exc:
             self._failures += 1
             raise AppsUnavailable(str(exc)) from exc
         self._failures = 0
         self.is_live = True
         self._fetched_s = self._ports.now_s()
-        if self._cache is not None:
+        if self._cache is not None and (is_other or not self._is_kept):
             with measured(CACHE_WRITE):
-                await self._cache.write(tools)
+                self._is_kept = await self._cache.write(tools)
 
-    async def _publish(self, tools: Sequence[JsonObject]) -> None:
-        inventory, digest, routes, presented = await anyio.to_thread.run_sync(
-            self._prepare, tools, abandon_on_cancel=True
-        )
+    async def _publish(self, tools: Sequence[JsonObject]) -> bool:
+        """Serve other tools than before; gives whether they were others at all."""
         now = self.published
-        if now is not None and now.digest == digest and not now.generation.is_closing:
-            return
+        if now is not None and not now.generation.is_closing:
+            listed = now.generation.inventory.raw_tools
+            if await anyio.to_thread.run_sync(_are_equal, listed, tools):
+                return False
+        made = await anyio.to_thread.run_sync(self._prepare, tools, now, abandon_on_cancel=True)
+        if made is None:
+            return True
         try:
             generation = await open_generation(
                 self._ports.tasks,
-                inventory,
-                routes,
+                made.inventory,
+                made.routes,
                 self.pool,
                 self._guard,
                 self._files,
@@ -307,25 +371,46 @@ class Connection:
         self._ports.served.add(generation)
         self._ports.tasks.start_soon(self._see_off, generation)
         lease = generation.lease()
-        if self._over:
-            lease.release()
-            raise AppsUnavailable(SIGN_IN_CHANGED)
-        before, self._lease = self._lease, lease
-        self.published = Published(
-            generation, digest, presented, {route.server: route for route in routes}
+        published = Published(
+            generation,
+            made.presented,
+            {route.server: route for route in made.routes},
+            made.manifests,
         )
+        try:
+            # What threads will ask for is made beside the event loop.
+            await anyio.to_thread.run_sync(published.make_ready, tuple(self.uses))
+            if self._over:
+                raise AppsUnavailable(SIGN_IN_CHANGED)
+        except BaseException:
+            lease.release()
+            raise
+        before, self._lease = self._lease, lease
+        self.published = published
         if before is not None:
             before.release()
         self._ports.published()
+        return True
 
-    def _prepare(
-        self, tools: Sequence[JsonObject]
-    ) -> tuple[Inventory, str, tuple[Route, ...], PresentedTools]:
+    def _prepare(self, tools: Sequence[JsonObject], before: Published | None) -> _Prepared | None:
+        """Make of an inventory what is served; None if all of that is served already."""
+        with collections_paused():
+            return self._made_of(tools, before)
+
+    def _made_of(self, tools: Sequence[JsonObject], before: Published | None) -> _Prepared | None:
         inventory = build_inventory(tools)
+        served = None if before is None or before.generation.is_closing else before.generation
+        if served is not None and served.inventory.connectors == inventory.connectors:
+            return None
         has_files = self._files is not None
-        digest = inventory.digest([self.key.url, self.key.sku, self.key.revision, has_files])
         routes = allocate_routes(inventory)
-        return inventory, digest, routes, present_tools(routes, self._ports.templates)
+        manifests = NO_MANIFESTS if before is None else before.manifests
+        return _Prepared(
+            inventory,
+            routes,
+            present_tools(routes, self._ports.templates),
+            make_manifests(routes, has_files=has_files, before=manifests),
+        )
 
     async def _refresh_after_sign_in(self) -> None:
         await self.refresh()
@@ -363,3 +448,10 @@ class Connection:
         if lease is not None:
             lease.release()
         self._close_pool_if_idle()
+
+
+def _are_equal(before: Sequence[JsonObject], now: Sequence[JsonObject]) -> bool:
+    # One tool at a time, so that other threads run meanwhile.
+    return len(before) == len(now) and all(
+        one == other for one, other in zip(before, now, strict=True)
+    )

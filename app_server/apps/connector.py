@@ -9,13 +9,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from app_server.apps.annotations import ENVELOPE
-from app_server.apps.file_schema import with_paths
 from app_server.apps.files import FileSupport, SandboxState, upload_arguments
+from app_server.apps.introductions import SANDBOX_STATE, introduce, listed_tools
 from app_server.apps.inventory import AppTool
 from app_server.apps.local_server import (
     CALL_ID,
     RESOURCE_NOT_FOUND,
-    SANDBOX_STATE,
     Context,
     LocalServer,
     meta_of,
@@ -24,13 +23,12 @@ from app_server.apps.local_server import (
     public_part,
     text_of,
 )
-from app_server.apps.names import Route, stripped_title
+from app_server.apps.names import Route
 from app_server.apps.session import Backing, LocalSession
 from app_server.apps.sign_in import ERROR_CODE, AuthFailure, Refresh, offer_sign_in
 from protocol.model import Json, JsonObject
 
 EFFECTIVE_INPUT = "codex/toolInput"
-INPUT_CAPABILITY = "codex/tool-input-meta"
 
 MAX_SHOWN_CHARS = 300
 """Of a name in an error."""
@@ -67,17 +65,10 @@ class ConnectorServer:
         self._files = files
         self._refresh = refresh
         self._tools: list[JsonObject] | None = None
-        connector = route.connector
-        capabilities: JsonObject = {"tools": {}, "resources": {}}
-        if files is not None:
-            capabilities["experimental"] = {SANDBOX_STATE: {}, INPUT_CAPABILITY: {}}
         self.server = LocalServer(
-            route.server,
+            introduce(route, has_files=files is not None),
             backing,
-            title=connector.name,
-            instructions=connector.description or f"Tools of the app {connector.name}.",
-            capabilities=capabilities,
-            methods={
+            {
                 "tools/list": self._list,
                 "tools/call": self._call,
                 "resources/list": no_resources,
@@ -88,14 +79,8 @@ class ConnectorServer:
 
     async def _list(self, context: Context, params: JsonObject) -> JsonObject:
         if self._tools is None:
-            self._tools = [self._listed(name, tool) for name, tool in self._route.tools.items()]
+            self._tools = listed_tools(self._route, has_files=self._files is not None)
         return {"tools": self._tools}
-
-    def _listed(self, name: str, tool: AppTool) -> JsonObject:
-        listed = {**tool.definition, "name": name}
-        if (title := stripped_title(self._route.connector, tool)) is not None:
-            listed["title"] = title
-        return listed if self._files is None else with_paths(listed, tool.file_params)
 
     async def _read(self, context: Context, params: JsonObject) -> JsonObject:
         uri = text_of(params, "uri")

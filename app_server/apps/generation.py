@@ -6,7 +6,8 @@ Source: docs/apps.md, "Generations".
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from uuid import uuid4
 
 import anyio
@@ -15,7 +16,7 @@ from pydantic import SecretStr
 
 from app_server.apps.connector import ConnectorServer
 from app_server.apps.files import FileSupport
-from app_server.apps.http import Door, Entrance
+from app_server.apps.http import Door, Entrance, LateDoor
 from app_server.apps.inventory import Inventory
 from app_server.apps.local_server import LocalServer
 from app_server.apps.names import RESOURCES, Route
@@ -113,11 +114,9 @@ class Generation:
                 serve_on_loopback(self._entrance) as port,
                 anyio.create_task_group() as doors,
             ):
-                # A server takes a millisecond to make: others have their turn in between.
-                for server in self._servers():
-                    door = Door(server.sdk, self._backing.standing)
-                    await doors.start(self._hold_open, door)
-                    self._entrance.add(_path(server.name), self._bearers[server.name], door)
+                for name, make in self._servers():
+                    door = LateDoor(partial(self._open_door, doors, make))
+                    self._entrance.add(_path(name), self._bearers[name], door)
                 self._entrance.port = port
                 task_status.started()
                 await self._closing.wait()
@@ -126,10 +125,18 @@ class Generation:
             self._closing.set()
             self._closed.set()
 
-    def _servers(self) -> Iterator[LocalServer]:
-        yield resource_server(self._backing)
+    def _servers(self) -> Iterator[tuple[str, Callable[[], LocalServer]]]:
+        yield RESOURCES, partial(resource_server, self._backing)
         for route in self.routes:
-            yield ConnectorServer(route, self._backing, self._files, self._refresh).server
+            yield route.server, partial(self._connector_server, route)
+
+    def _connector_server(self, route: Route) -> LocalServer:
+        return ConnectorServer(route, self._backing, self._files, self._refresh).server
+
+    async def _open_door(self, doors: TaskGroup, make: Callable[[], LocalServer]) -> Door:
+        door = Door(make().sdk, self._backing.standing)
+        await doors.start(self._hold_open, door)
+        return door
 
     async def _hold_open(self, door: Door, *, task_status: TaskStatus[None]) -> None:
         # Each in a task of its own: their sessions end side by side.

@@ -6,6 +6,7 @@ Source: docs/apps.md, "Local routes".
 """
 
 import hmac
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import anyio
@@ -85,6 +86,22 @@ class Door:
         finally:
             if is_open:
                 self._standing.closed(session_id)
+
+
+class LateDoor:
+    """A door that is made for its first request: most routes have none, and each takes a ms."""
+
+    def __init__(self, open_door: Callable[[], Awaitable[Application]]) -> None:
+        self._open_door = open_door
+        self._opening = anyio.Lock()
+        self._door: Application | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        async with self._opening:
+            if self._door is None:
+                self._door = await self._open_door()
+        await self._door(scope, receive, send)
 
 
 class Entrance:

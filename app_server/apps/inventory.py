@@ -3,8 +3,6 @@
 Source: docs/apps.md, "Inventory".
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +10,7 @@ from pydantic_core import to_json
 
 from app_server.apps import annotations
 from app_server.apps.annotations import Origin
-from protocol.model import Json, JsonObject
+from protocol.model import JsonObject
 
 MAX_TOOLS = 4096
 """Of one inventory, before any of them is dropped."""
@@ -85,27 +83,6 @@ class Inventory:
     def installed(self) -> tuple[Connector, ...]:
         """The connectors with a real tool."""
         return tuple(connector for connector in self.connectors if connector.has_real_tool)
-
-    def digest(self, extra: Json) -> str:
-        """Return 64 hexadecimal digits that are equal exactly if all that is served is equal.
-
-        `extra` is what else decides. A full inventory takes a tenth of a second: not for the loop.
-        Source: docs/apps.md, "Inventory".
-        """
-        # One tool at a time: whoever encodes all at once lets no other thread run meanwhile.
-        digest = hashlib.sha256(b"[%b,[" % _canonical(extra))
-        for number, connector in enumerate(self.connectors):
-            head = _canonical([connector.id, connector.name, connector.description])
-            digest.update(b",%b" % head[:-1] if number else head[:-1])
-            for tool in connector.tools:
-                digest.update(b",%b" % _canonical(tool.definition))
-            digest.update(b"]")
-        digest.update(b"]]")
-        return digest.hexdigest()
-
-
-def _canonical(value: Json) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:

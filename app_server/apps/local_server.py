@@ -16,6 +16,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import ValidationError
 
 from app_server.apps.annotations import ENVELOPE
+from app_server.apps.introductions import SANDBOX_STATE, Introduction
 from app_server.apps.ports import UpstreamError
 from app_server.apps.session import Backing, LocalSession
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -26,7 +27,6 @@ logger = logging.getLogger(__name__)
 RESOURCE_NOT_FOUND = -32002
 
 CALL_ID = "codex/toolCallId"
-SANDBOX_STATE = "codex/sandbox-state-meta"
 
 PRIVATE = (ENVELOPE, CALL_ID, SANDBOX_STATE, "codex/sandbox-state")
 """What the endpoint does not get of a client's `_meta`; the last is an older name of the state."""
@@ -39,21 +39,17 @@ class LocalServer:
     """One MCP server: its introduction, and its methods by name."""
 
     def __init__(
-        self,
-        name: str,
-        backing: Backing,
-        *,
-        title: str,
-        instructions: str,
-        capabilities: JsonObject,
-        methods: Mapping[str, Method],
+        self, introduction: Introduction, backing: Backing, methods: Mapping[str, Method]
     ) -> None:
-        self.name = name
+        self.name = introduction.name
         self.backing = backing
-        self._capabilities = capabilities
+        self._capabilities = introduction.capabilities
         self._methods = methods
         self.sdk: Server[Any] = Server(
-            name, version=PROTOCOL_VERSION, title=title, instructions=instructions
+            introduction.name,
+            version=PROTOCOL_VERSION,
+            title=introduction.title,
+            instructions=introduction.instructions,
         )
         self.sdk.middleware[:] = [self._answer]
 

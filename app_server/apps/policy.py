@@ -21,6 +21,7 @@ from app_server.apps.settings import (
     read_reviewers,
 )
 from app_server.config import Config
+from app_server.extension.manifest import Manifest
 from app_server.extension.metadata import RuntimeMetadata, Telemetry
 from app_server.extension.registration import Owner, Registration
 from protocol.model import Json
@@ -46,6 +47,16 @@ class AppsPolicy:
         self._default = apps.get(DEFAULT, _NOTHING)
         self._managed = managed
         self._reviewers = reviewers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AppsPolicy) and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash(self._reviewers)
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self._apps, self._default, self._managed, self._reviewers
 
     @classmethod
     def read(cls, config: Mapping[str, Any], requirements: Mapping[str, Any] | None) -> Self:
@@ -140,11 +151,13 @@ def registrations(
     *,
     origin: str,
     presented: PresentedTools,
+    manifests: Mapping[str, Manifest],
 ) -> list[Registration]:
     """Turn a generation into registrations: the server of resources first, then sorted by name.
 
     `plugin_names` are those of plugins by connector id; `origin` is that of the hosted endpoint;
-    `presented` is what `present_tools` made of the generation's routes.
+    `presented` is what `present_tools` made of the generation's routes, `manifests` what
+    `make_manifests` did.
     Equal arguments give equal registrations. Source: docs/apps.md, "Registrations".
     """
     telemetry = Telemetry(origin=origin, count_list=False)
@@ -158,7 +171,14 @@ def registrations(
             "supports_parallel_tool_calls": False,
         }
         bearer = generation.bearer(server)
-        return Registration(server, {**config, **more}, bearer, generation.owner, metadata)
+        return Registration(
+            server,
+            {**config, **more},
+            bearer,
+            generation.owner,
+            metadata,
+            manifest=manifests.get(server),
+        )
 
     resources = register(RESOURCES, {"enabled_tools": []}, RuntimeMetadata(telemetry=telemetry))
     return [resources] + [

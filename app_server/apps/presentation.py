@@ -116,12 +116,16 @@ def present_tools(routes: Sequence[Route], templates: ApprovalTemplates) -> Pres
     A full inventory takes a twentieth of a second: not for the loop.
     Source: docs/extensions.md, "Metadata".
     """
+    return {route.server: _presented(route, templates) for route in routes}
+
+
+def _presented(route: Route, templates: ApprovalTemplates) -> Mapping[str, ToolMetadata]:
+    connector = route.connector
+    source = ApprovalSource(id=connector.id, name=connector.name, description=connector.description)
+    form_meta = _form_meta(connector)
     return {
-        route.server: {
-            name: _tool_metadata(route.connector, tool, templates)
-            for name, tool in route.tools.items()
-        }
-        for route in routes
+        name: _tool_metadata(connector, tool, templates, source, form_meta)
+        for name, tool in route.tools.items()
     }
 
 
@@ -137,16 +141,18 @@ def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
 
 
 def _tool_metadata(
-    connector: Connector, tool: AppTool, templates: ApprovalTemplates
+    connector: Connector,
+    tool: AppTool,
+    templates: ApprovalTemplates,
+    source: ApprovalSource,
+    form_meta: JsonObject,
 ) -> ToolMetadata:
     return ToolMetadata(
         approval_identity=ApprovalIdentity(server=RESOURCES, source=connector.id, tool=tool.name),
-        approval_source=ApprovalSource(
-            id=connector.id, name=connector.name, description=connector.description
-        ),
+        approval_source=source,
         approval_presentation=templates.presentation(connector, tool),
         approval_header=APPROVAL_HEADER,
-        approval_form_meta=_form_meta(connector),
+        approval_form_meta=form_meta,
         approval_persistence=ApprovalPersistence(
             target=PERSISTENCE_TARGET,
             path=("apps", connector.id, "tools", tool.name, "approval_mode"),

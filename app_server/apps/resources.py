@@ -3,13 +3,10 @@
 Source: docs/apps.md, "Local routes".
 """
 
+from app_server.apps.introductions import RESOURCES_INTRODUCTION
 from app_server.apps.local_server import Context, LocalServer
-from app_server.apps.names import RESOURCES
 from app_server.apps.session import Backing
 from protocol.model import JsonObject
-
-_TITLE = "Apps"
-_INSTRUCTIONS = "Resources of the connected apps."
 
 
 def resource_server(backing: Backing) -> LocalServer:
@@ -19,12 +16,9 @@ def resource_server(backing: Backing) -> LocalServer:
         return await server.forward(context, params)
 
     server = LocalServer(
-        RESOURCES,
+        RESOURCES_INTRODUCTION,
         backing,
-        title=_TITLE,
-        instructions=_INSTRUCTIONS,
-        capabilities={"resources": {}},
-        methods={
+        {
             "tools/list": _no_tools,
             "resources/list": forward,
             "resources/templates/list": forward,

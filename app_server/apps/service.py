@@ -26,6 +26,7 @@ from app_server.apps.connection import (
     ConnectionKey,
     ConnectionPorts,
     Published,
+    Use,
 )
 from app_server.apps.endpoint import UpstreamTarget, debug_token, upstream_target
 from app_server.apps.errors import AppsUnavailable
@@ -277,16 +278,15 @@ class AppsService:
             if connection is not None and context.mode == "discover" and connection.is_stale:
                 connection.start()
             self._remember(context.thread_id, published)
-            if connection is None or published is None:
+            if connection is None:
                 return []
-            with self._snapshot(
-                connection,
-                published,
-                context.config,
-                context.requirements,
+            use = Use(
+                AppsPolicy.read(context.config, context.requirements),
+                _origin(connection.key.url),
                 self._plugins.app_names(context.config, context.thread_id),
-            ) as snapshot:
-                return snapshot.registrations()
+            )
+            connection.used(use)
+            return [] if published is None else published.registrations(use)
         except ConfigError as exc:
             logger.warning("the settings of apps make no sense: %s", exc)
             return []

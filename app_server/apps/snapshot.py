@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from app_server.apps.connection import Published
+from app_server.apps.connection import Published, Use
 from app_server.apps.inventory import AppTool, Connector, Inventory
 from app_server.apps.names import RESOURCES
-from app_server.apps.policy import AppsPolicy, registrations
+from app_server.apps.policy import AppsPolicy
 from app_server.extension.registration import Registration
 
 
@@ -61,13 +61,8 @@ class Snapshot:
 
     def registrations(self) -> list[Registration]:
         """Return the servers, that of resources first, then by name."""
-        published = self._published
-        return registrations(
-            published.generation,
-            self.policy,
-            self._plugin_names,
-            origin=self._origin,
-            presented=published.presented,
+        return list(
+            self._published.registrations(Use(self.policy, self._origin, self._plugin_names))
         )
 
     def resource_registration(self) -> Registration:

@@ -58,8 +58,8 @@ class StoredList:
             logger.warning("the cached %s are not used: %s", self.what, exc)
         return None
 
-    async def write(self, objects: Sequence[JsonObject]) -> None:
-        """Replace the file; a failure is logged, and leaves it as it was.
+    async def write(self, objects: Sequence[JsonObject]) -> bool:
+        """Replace the file; a failure is logged, and leaves it as it was. Gives whether it worked.
 
         Cancelling waits for a write that has begun.
         """
@@ -69,6 +69,9 @@ class StoredList:
             logger.warning("%s are not cached: %s", self.what, exc.strerror)
         except ValueError as exc:
             logger.warning("%s are not cached: %s", self.what, exc)
+        else:
+            return True
+        return False
 
     def _read(self) -> list[JsonObject]:
         with self.file.open("rb") as opened:

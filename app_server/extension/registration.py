@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import SecretStr
 
+from app_server.extension.manifest import Manifest
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from protocol.model import Json
 
@@ -55,7 +56,7 @@ class Owner(ABC):
         return "Owner(…)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Registration:
     """One server. Equal by value; neither the bearer nor the owner is ever shown."""
 
@@ -68,12 +69,17 @@ class Registration:
     """Leased by every thread that has the server, and until its connection has ended."""
     metadata: RuntimeMetadata = NO_METADATA
     tier: Tier = Tier.RUNTIME
+    manifest: Manifest | None = None
+    """What the server says of itself; with it it is connected to when it is first used."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.tier, self.owner))
 
     def __post_init__(self) -> None:
         if self.tier is Tier.CONFIGURED:
             raise ValueError("the configured tier is that of config.toml")
-        if self.tier < Tier.RUNTIME and (self.bearer or self.owner):
-            raise ValueError("a bearer or an owner belongs to the runtime tier")
+        if self.tier < Tier.RUNTIME and (self.bearer or self.owner or self.manifest):
+            raise ValueError("a bearer, an owner or a manifest belongs to the runtime tier")
         if self.bearer is None:
             return
         if not self.bearer.get_secret_value():

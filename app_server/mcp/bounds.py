@@ -60,9 +60,14 @@ def bytes_of(elements: Sequence[Json]) -> int:
     return sum(len(to_json(element, inf_nan_mode="null")) + 1 for element in elements)
 
 
-def declared_bytes(tool: JsonObject) -> int:
-    """Return how many bytes a tool takes of a model request, rounded up."""
-    described = [tool.get("description"), tool_parameters(tool.get("inputSchema"))]
+def declared_bytes(tool: JsonObject, parameters: JsonObject | None = None) -> int:
+    """Return how many bytes a tool takes of a model request, rounded up.
+
+    `parameters` is its input schema as it is declared, if that is known.
+    """
+    if parameters is None:
+        parameters = tool_parameters(tool.get("inputSchema"))
+    described = [tool.get("description"), parameters]
     return len(to_json(described, inf_nan_mode="null")) + _FRAME_BYTES
 
 

@@ -9,15 +9,26 @@ Source: docs/extensions.md, "Which server wins".
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
+import anyio.to_thread
+
+from app_server.collector import collections_paused
 from app_server.config import Config, ConfigError
+from app_server.extension.manifest import Manifest
 from app_server.extension.registration import ContributionContext, Mode, Registration, Tier
 from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.bounds import ListTooLarge, check_bytes, check_count
 from app_server.mcp.config import HttpTransport, McpSettings, ServerConfig, parse_server
+from app_server.mcp.listing import Listing
 from app_server.requirements import ServerIdentity, requirements_of
 
 logger = logging.getLogger(__name__)
+
+FEW = 4
+"""Registrations that are read on the event loop; more of them in a worker thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ def resolve_servers(
     for registration in registrations:
         try:
             if registration.tier is Tier.RUNTIME:
-                server = _effective(registration, None, None)
+                server = _read_at_run_time(registration)
             else:
                 server = _effective(registration, demanded, config)
         except ConfigError as exc:
@@ -84,7 +95,48 @@ def _effective(
         owner=registration.owner,
         metadata=registration.metadata,
         is_registered=registration.tier is Tier.RUNTIME,
+        known=_known(registration.manifest),
     )
+
+
+_READ: WeakKeyDictionary[Registration, ServerConfig] = WeakKeyDictionary()
+"""Registrations at run time that are in use: threads share them, and what was made of them."""
+
+_LISTINGS: WeakKeyDictionary[Manifest, Listing] = WeakKeyDictionary()
+"""What was made of manifests, by value: one that comes again is not measured again."""
+
+
+def _is_read(registration: Registration) -> bool:
+    return registration.tier is not Tier.RUNTIME or registration in _READ
+
+
+def _read_all(registrations: Sequence[Registration]) -> None:
+    with collections_paused():
+        for registration in registrations:
+            # `resolve` logs what makes no sense.
+            with suppress(ConfigError):
+                _read_at_run_time(registration)
+
+
+def _read_at_run_time(registration: Registration) -> ServerConfig:
+    config = _READ.get(registration)
+    if config is None:
+        config = _READ[registration] = _effective(registration, None, None)
+    return config
+
+
+def _known(manifest: Manifest | None) -> Listing | None:
+    if manifest is None:
+        return None
+    listing = _LISTINGS.get(manifest)
+    if listing is None:
+        try:
+            check_count("tools", len(manifest.tools))
+            check_bytes("tools", manifest.size)
+        except ListTooLarge as exc:
+            raise ConfigError(str(exc)) from exc
+        listing = _LISTINGS[manifest] = Listing.of(manifest.hello, list(manifest.tools), None)
+    return listing
 
 
 def _winner(tiers: Mapping[Tier, ServerConfig]) -> ServerConfig:
@@ -112,6 +164,13 @@ class ServerCatalog:
     async def discovered(self, config: Config) -> None:
         """Wait until extensions know what they register; the caller bounds it."""
         await self._registry.discovered(self._context(config, "discover"))
+
+    async def prepare(self, config: Config) -> None:
+        """Read what extensions register now in a worker thread, if it is much and new."""
+        contributions = self._registry.contributions(self._context(config, "discover"))
+        fresh = [one for one in contributions.registrations if not _is_read(one)]
+        if len(fresh) > FEW:
+            await anyio.to_thread.run_sync(_read_all, fresh)
 
     def resolve(self, configured: McpSettings, config: Config, mode: Mode) -> McpSettings:
         """Put what extensions register now over what `config` says; never waits."""

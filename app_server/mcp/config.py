@@ -18,6 +18,7 @@ from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registration import Owner
 from app_server.launch import Launch
 from app_server.mcp.allowed import may_run
+from app_server.mcp.listing import Listing
 from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.requirements import ServerIdentity, requirements_of
 from protocol.model import Json
@@ -194,6 +195,8 @@ class ServerConfig:
     owner: Owner | None = None
     """Keeps alive what serves it; leased for as long as it is used."""
     metadata: RuntimeMetadata = NO_METADATA
+    known: Listing | None = field(default=None, repr=False)
+    """What it says of itself, if whoever registered it told; it is then connected to when used."""
 
     @property
     def folder(self) -> str | None:

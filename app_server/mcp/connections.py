@@ -8,11 +8,15 @@ Source: docs/mcp.md, "Connections", "Reload".
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
+import anyio.to_thread
 
+from app_server.collector import collections_paused
 from app_server.extension.metadata import ToolMetadata
 from app_server.mcp.bounds import left_out
 from app_server.mcp.config import McpSettings, ServerConfig
@@ -24,12 +28,18 @@ from app_server.mcp.measurements import measured_call
 from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import Peer
 from app_server.mcp.processes import Processes
-from app_server.mcp.server import McpServer, StatusCallback
+from app_server.mcp.server import McpServer, StartupStep, StatusCallback
 from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
 from protocol.model import Json, JsonObject
 
 MAX_RETURN_S = 60.0
 """Between two starts of a server whose environment comes and goes."""
+
+STARTS_AT_ONCE = 8
+"""Servers that are started before others of the event loop have their turn."""
+
+SMALL_TABLE = 64
+"""Tools that are sorted and named on the event loop; more of them in a worker thread."""
 
 REFRESH_S = 10.0
 """How long a model request waits for lists of tools that changed."""
@@ -44,6 +54,8 @@ class Tool:
     definition: JsonObject
     """As the server listed it."""
     config: ServerConfig
+    parameters: JsonObject | None = None
+    """The input schema as models are shown it; None: as the definition makes it."""
 
     @property
     def metadata(self) -> ToolMetadata:
@@ -51,9 +63,9 @@ class Tool:
         return self.config.metadata.of_tool(self.raw.tool)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class ToolTable:
-    """All tools of a set that the model may call, at one moment."""
+    """All tools of a set that the model may call, at one moment. Nobody changes it."""
 
     tools: Sequence[Tool]
     """Sorted by raw name."""
@@ -62,9 +74,23 @@ class ToolTable:
     left_out: frozenset[str] = frozenset()
     """Raw names of servers whose tools do not fit into a model request beside the others'."""
 
+    @cached_property
+    def raw_names(self) -> frozenset[tuple[str, str]]:
+        """Raw names of servers and tools."""
+        return frozenset((tool.raw.server, tool.raw.tool) for tool in self.tools)
+
+    @cached_property
+    def _by_name(self) -> dict[VisibleName, Tool]:
+        return {tool.visible: tool for tool in self.tools}
+
+    def make_ready(self) -> None:
+        """Have everything at hand that is asked of the table, before it is asked."""
+        assert self.raw_names is not None
+        assert self._by_name is not None
+
     def find(self, name: VisibleName) -> Tool | None:
         """Find a tool by the name the model uses."""
-        return next((tool for tool in self.tools if tool.visible == name), None)
+        return self._by_name.get(name)
 
 
 class ServerSet:
@@ -102,8 +128,7 @@ class ServerSet:
         """Start every server and hold the connections until `stop`."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                for server in self.servers.values():
-                    self._launch(server)
+                await self._launch_all(list(self.servers.values()))
                 await self._stopping.wait()
         finally:
             self._tasks = None
@@ -130,6 +155,13 @@ class ServerSet:
         if self.servers.get(server.config.name) is server:
             self._start_again(server, returns=server.returns + 1)
         waiting.cancel()
+
+    async def _launch_all(self, servers: Sequence[McpServer]) -> None:
+        """Start servers, some at a time: a hundred starts at once hold up everybody else."""
+        for number, server in enumerate(servers, 1):
+            self._launch(server)
+            if number % STARTS_AT_ONCE == 0:
+                await anyio.lowlevel.checkpoint()
 
     def stop(self) -> None:
         """End all connections; `run` returns when they have ended."""
@@ -166,19 +198,34 @@ class ServerSet:
         fresh = []
         for name, config in settings.servers.items():
             server = before.get(name)
-            if server is not None and not reload and server.config == config:
+            is_same = server is not None and server.config == config
+            if server is not None and is_same and (config.is_registered or not reload):
+                # Of what was registered at run time a reload tells nothing new.
                 del before[name]
             elif server is not None and config.enabled and server.fits(config, self._cwd):
                 del before[name]
                 server.reuse(config, tell=reload)
             else:
-                server = self._make(config)
+                server = self._replace(server, config)
                 fresh.append(server)
             self.servers[name] = server
         for server in before.values():
             self._retire(server)
-        for server in fresh:
-            self._launch(server)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._launch_all, fresh)
+
+    def _replace(self, old: McpServer | None, config: ServerConfig) -> McpServer:
+        if old is None or not (old.config.is_registered and config.is_registered):
+            return self._make(config)
+        if config.known is not None and old.config.known is not None:
+            # Nothing starts: it goes on by another way, and says so if it has other tools.
+            is_same = config.known == old.config.known
+            told = _nobody if is_same else partial(_without_start, self._told)
+            return McpServer(config, self._processes, told, self._asks)
+        server = self._make(config)
+        # Until it is ready the model is shown what there was, so that no turn is without.
+        server.stand_in(old.listing)
+        return server
 
     def _retire(self, server: McpServer) -> None:
         server.leave()
@@ -268,19 +315,31 @@ class ServerSet:
     def _starting(self) -> list[McpServer]:
         return [s for s in self.servers.values() if not (s.waited_for or s.settled.is_set())]
 
-    def tools(self) -> ToolTable:
-        """Return what the model sees of servers that have started; tools of a dead one stay."""
-        listed = [
+    def _listed(self) -> list[tuple[ServerConfig, Listing]]:
+        return [
             (server.config, server.listing)
             for server in self.servers.values()
             if server.listing is not None and server.config.shows_tools_on(self.surface)
         ]
-        if self._table is None or self._table[0] != (self.surface, listed):
-            too_large = left_out(_sizes(listed)) if self.surface == "direct" else frozenset()
-            shown = [(config, said) for config, said in listed if config.name not in too_large]
-            table = replace(_table_of(shown), left_out=too_large)
-            self._table = (self.surface, listed), table
+
+    def tools(self) -> ToolTable:
+        """Return what the model sees of servers that have started; tools of a dead one stay."""
+        listed = self._listed()
+        key = self.surface, listed
+        if self._table is None or self._table[0] != key:
+            self._table = key, _table_of(*key)
         return self._table[1]
+
+    async def prepare_tools(self) -> ToolTable:
+        """Return the same as `tools`, made in a worker thread if there are many."""
+        listed = self._listed()
+        key = self.surface, listed
+        is_small = sum(len(listing.tools) for _, listing in listed) <= SMALL_TABLE
+        if is_small or (self._table is not None and self._table[0] == key):
+            return self.tools()
+        table = await anyio.to_thread.run_sync(_prepared_table_of, *key)
+        self._table = key, table
+        return table
 
     def instance_of(self, environment_id: str) -> str | None:
         """Return an id of what an environment is now; None if it is unknown."""
@@ -375,21 +434,41 @@ def _sizes(servers: Sequence[tuple[ServerConfig, Listing]]) -> dict[str, int]:
     }
 
 
-def _table_of(servers: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
-    listed = {
+def _nobody(name: str, step: StartupStep, error: str | None) -> None:
+    """Hear of the steps of a start that changes nothing for anybody."""
+
+
+def _without_start(told: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:
+    if step != "starting":
+        told(name, step, error)
+
+
+def _prepared_table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+    with collections_paused():
+        table = _table_of(surface, listed)
+        table.make_ready()
+    return table
+
+
+def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+    too_large = left_out(_sizes(listed)) if surface == "direct" else frozenset()
+    shown = {
         RawName(config.name, name): (config, listing, definition)
-        for config, listing in servers
+        for config, listing in listed
+        if config.name not in too_large
         for name, definition in listing.tools.items()
         if config.allows(name) and is_for_model(definition)
     }
-    names = assign_names(listed)
+    names = assign_names(shown)
     tools = [
-        Tool(raw, names[raw], definition, config)
-        for raw, (config, _, definition) in sorted(listed.items(), key=lambda entry: entry[0])
+        Tool(raw, names[raw], definition, config, listing.parameters.get(raw.tool))
+        for raw, (config, listing, definition) in sorted(
+            shown.items(), key=lambda entry: (entry[0].server, entry[0].tool)
+        )
     ]
     instructions = {
         names[raw].namespace: listing.instructions
-        for raw, (_, listing, _) in listed.items()
+        for raw, (_, listing, _) in shown.items()
         if listing.instructions
     }
-    return ToolTable(tools, instructions)
+    return ToolTable(tools, instructions, too_large)

@@ -5,6 +5,7 @@ Source: docs/mcp.md, "Tools and the model".
 
 from collections.abc import Sequence
 from itertools import groupby
+from weakref import WeakKeyDictionary
 
 from app_server.mcp.bounds import MAX_FOUND_BYTES, declared_bytes
 from app_server.mcp.connections import Tool, ToolTable
@@ -16,9 +17,24 @@ MAX_DESCRIPTION_BYTES = 4096
 NOTE = "There are more tools in these namespaces; find them with tool_search."
 
 
+_DECLARED: WeakKeyDictionary[ToolTable, list[JsonObject]] = WeakKeyDictionary()
+"""What was declared of tables that are in use: a turn asks for it with each model request."""
+
+
 def declare(table: ToolTable) -> list[JsonObject]:
-    """Declare every tool, in the order of raw names."""
-    return _namespaces(table, table.tools, {})
+    """Declare every tool, in the order of raw names; not to be changed.
+
+    For thousands of tools, the first time takes some ten ms: for worker threads.
+    """
+    declared = _DECLARED.get(table)
+    if declared is None:
+        declared = _DECLARED[table] = _namespaces(table, table.tools, {})
+    return declared
+
+
+def is_declared(table: ToolTable) -> bool:
+    """Whether `declare` has its answer ready."""
+    return table in _DECLARED
 
 
 def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
@@ -66,13 +82,16 @@ def _describe(table: ToolTable, namespace: str) -> str:
 
 def _function(tool: Tool) -> JsonObject:
     description = tool.definition.get("description")
+    parameters = tool.parameters
+    if parameters is None:
+        parameters = tool_parameters(tool.definition.get("inputSchema"))
     texts = description if isinstance(description, str) else "", _membership(tool)
     return {
         "type": "function",
         "name": tool.visible.name,
         "description": "\n\n".join(filter(None, texts)),
         "strict": False,
-        "parameters": tool_parameters(tool.definition.get("inputSchema")),
+        "parameters": parameters,
     }
 
 

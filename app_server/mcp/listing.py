@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app_server.mcp.bounds import declared_bytes
+from app_server.mcp.schema import tool_parameters
 from protocol.model import Json, JsonObject
 
 
@@ -19,6 +20,8 @@ class Listing:
     tools_meta: JsonObject | None = None
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Raw name to the bytes that the tool takes of a model request."""
+    parameters: Mapping[str, JsonObject] = field(default_factory=dict, compare=False)
+    """Raw name to the input schema as it is declared to models."""
 
     @classmethod
     def of(
@@ -38,8 +41,9 @@ class Listing:
     def with_tools(self, tools: list[JsonObject], meta: JsonObject | None) -> "Listing":
         """Return the same introduction with a new list of tools; see `of`."""
         named = _by_name(tools)
-        sizes = {name: declared_bytes(tool) for name, tool in named.items()}
-        return replace(self, tools=named, tools_meta=meta, sizes=sizes)
+        parameters = {n: tool_parameters(tool.get("inputSchema")) for n, tool in named.items()}
+        sizes = {name: declared_bytes(tool, parameters[name]) for name, tool in named.items()}
+        return replace(self, tools=named, tools_meta=meta, sizes=sizes, parameters=parameters)
 
     def opts_into(self, capability: str) -> bool:
         """Whether the server declared an experimental capability."""

@@ -9,6 +9,7 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
@@ -34,6 +35,7 @@ from app_server.mcp.errors import (
 from app_server.mcp.listing import Listing
 from app_server.mcp.loading import ServeConnection
 from app_server.mcp.measurements import measured_list
+from app_server.mcp.on_demand import serving_on_demand
 from app_server.mcp.peer import Peer, list_all
 from app_server.mcp.processes import Processes
 from app_server.mcp.reconcile import Ingredients, ingredients
@@ -80,8 +82,8 @@ class McpServer:
         self.startable = config.enabled and processes.has(config.environment_id)
         """Whether a start may be tried."""
         self._status: Status = "notStarted" if self.startable else "disabled"
-        self.listing: Listing | None = None
-        """What the server said of itself; that of the start before, when it is revived."""
+        self.listing: Listing | None = config.known
+        """What the server said of itself; that of the start before, when it is started again."""
         self.failure: StartupFailed | None = None
         self.settled = anyio.Event()
         """Set once a start has been decided, or will not be tried."""
@@ -101,6 +103,7 @@ class McpServer:
         self._call_ended = anyio.Event()
         self._list_is_old = False
         self._may_retry = False
+        self._stands_in = False
         self._running = anyio.CancelScope()
         self._holding = _Holding(config.owner)
         if not self.startable:
@@ -121,6 +124,8 @@ class McpServer:
                 )
                 self.failed(StartupFailed(reason))
                 return
+            if self.config.known is not None:
+                load_sdk = partial(serving_on_demand, load_sdk)
             for wait_s in (*RETRY_WAITS_S, None):
                 self._may_retry = wait_s is not None
                 await self._connect_once(load_sdk, cwd)
@@ -200,7 +205,7 @@ class McpServer:
 
     def fits(self, config: ServerConfig, cwd: str) -> bool:
         """Whether the server runs, or starts, as this configuration would have it."""
-        lives = self.status in ("starting", "connected")
+        lives = self.status in ("starting", "connected") and self.config.known == config.known
         return lives and self._made_of == ingredients(config, cwd)
 
     def reuse(self, config: ServerConfig, *, tell: bool) -> None:
@@ -239,6 +244,11 @@ class McpServer:
         """Hear that the set has this server no more; what owns it is let go with the connection."""
         self._holding.leave()
 
+    def stand_in(self, listing: Listing | None) -> None:
+        """Show what the server had that this one takes the place of, until its start is decided."""
+        if self.listing is None:
+            self.listing, self._stands_in = listing, True
+
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""
         if self.settled.is_set():
@@ -260,6 +270,8 @@ class McpServer:
         self.stop.set()
 
     def _settle(self, step: StartupStep, error: str | None) -> None:
+        if step == "failed" and self._stands_in:
+            self.listing = None
         self.settled.set()
         self._told(self.config.name, step, error)
 

@@ -352,6 +352,8 @@ class Sessions:
         demanded = {} if base.requirements is None else base.requirements.document
         context = ContributionContext("discover", base.document, None, demanded)
         await self._ports.extensions.refresh(context)
+        for session in list(self):
+            await session.mcp.prepare_reload()
 
     def reload_servers(self, base: Config) -> None:
         """Reconcile the MCP servers of every thread with a configuration; never waits."""

@@ -5,6 +5,7 @@ Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from app_server.config import Config, ConfigError
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
@@ -13,7 +14,8 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog import ServerCatalog
 from app_server.mcp.config import McpSettings, read_mcp_settings
-from app_server.mcp.connections import ServerSet
+from app_server.mcp.connections import SMALL_TABLE, ServerSet
+from app_server.mcp.declare import declare, is_declared
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
@@ -74,12 +76,25 @@ class ThreadServers:
         """Start what extensions find for the thread without waiting for its first turn."""
         await self._look()
         self._discovered.set()
-        if not self._has_asked and not self._catalog.is_current:
+        if self._has_asked or self._catalog.is_current:
+            return
+        await self._catalog.prepare(self.config)
+        if not self._has_asked:
             self.set.update(self._resolved())
 
     async def _look(self) -> None:
         with anyio.move_on_after(DISCOVERY_S):
             await self._catalog.discovered(self.config)
+
+    async def _declare(self) -> None:
+        table = await self.set.prepare_tools()
+        is_small = len(table.tools) <= SMALL_TABLE
+        if self.set.surface == "direct" and not is_small and not is_declared(table):
+            await anyio.to_thread.run_sync(declare, table)
+
+    async def prepare_reload(self) -> None:
+        """Have `reload` find what extensions register now already read."""
+        await self._catalog.prepare(self.config)
 
     def reload(self, base: Config) -> None:
         """Make the servers what the configuration asks for now; never waits.
@@ -109,10 +124,12 @@ class ThreadServers:
                 await self._look()
         self._has_asked = True
         if not self._catalog.is_current:
+            await self._catalog.prepare(self.config)
             self.set.update(self._resolved())
         self.set.revive()
         await self.set.wait_for_grace(ends_at)
         await self.set.refresh_lists()
+        await self._declare()
         self._warn_of_left_out()
 
     def context(self) -> ContributionContext:

@@ -139,8 +139,7 @@ class ToolRouter:
         """Tell the model which tools it could search, and what extensions say of its tools."""
         servers = self._tools.servers
         table = servers.tools()
-        names = {(tool.raw.server, tool.raw.tool) for tool in table.tools}
-        notes = self._tools.hooks.instructions(self._tools.context(), names)
+        notes = self._tools.hooks.instructions(self._tools.context(), table.raw_names)
         if servers.surface == "deferred" and table.tools:
             notes.insert(0, deferred_note(table))
         return notes

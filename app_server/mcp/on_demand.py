@@ -1,0 +1,181 @@
+"""A server that is known without being asked: it is connected to when it is first used.
+
+The connection ends when nobody has used it for a while, and is made again by the next request. What
+uses it sees one Peer.
+Source: docs/mcp.md, "Connections".
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+
+import anyio
+import anyio.abc
+
+from app_server.loader import LoadFailed
+from app_server.mcp.config import ServerConfig
+from app_server.mcp.errors import ClientUnavailable, StartupFailed
+from app_server.mcp.listing import Listing
+from app_server.mcp.loading import ServeConnection
+from app_server.mcp.peer import ConnectionOwner, Peer
+from app_server.mcp.processes import Processes
+from app_server.mcp_wire.errors import ProgressCallback
+from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
+
+IDLE_S = 60.0
+"""A connection that nobody uses is ended after this long."""
+
+Connect = Callable[[ConnectionOwner], Awaitable[None]]
+"""Holds one connection from start to end."""
+
+
+async def serving_on_demand(load_sdk: Callable[[], Awaitable[ServeConnection]]) -> ServeConnection:
+    """Return what serves servers whose listing is known; `load_sdk` loads what connects to them."""
+    return partial(_serve_on_demand, load_sdk)
+
+
+async def _serve_on_demand(
+    load_sdk: Callable[[], Awaitable[ServeConnection]],
+    config: ServerConfig,
+    cwd: str,
+    owner: ConnectionOwner,
+    processes: Processes,
+) -> None:
+    assert config.known is not None
+
+    async def connect(connection: ConnectionOwner) -> None:
+        serve = await load_sdk()
+        await serve(config, cwd, connection, processes)
+
+    async with anyio.create_task_group() as tasks:
+        peer = OnDemandPeer(tasks, connect, owner)
+        owner.ready(peer, config.known)
+        try:
+            await owner.stop.wait()
+        finally:
+            peer.closed.set()
+        tasks.cancel_scope.cancel()
+
+
+class OnDemandPeer:
+    """A Peer with a connection while there is something to ask; `tasks` owns it."""
+
+    def __init__(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        connect: Connect,
+        owner: ConnectionOwner,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        """Connect nowhere yet; the server's questions go to `owner`."""
+        self.closed = anyio.Event()
+        self._tasks = tasks
+        self._connect = connect
+        self._owner = owner
+        self._idle_s = idle_s
+        self._connection: _Connection | None = None
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        timeout_s: float | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> JsonObject:
+        """Call a method, in a connection that is made for it if there is none; see Peer.
+
+        Raises:
+            ClientUnavailable: no connection can be made; the next request tries again.
+            PeerError, TransportClosed, RequestTimedOut
+        """
+        async with self._connected() as peer:
+            return await peer.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Peer]:
+        connection = self._connection
+        if connection is None or connection.is_over:
+            connection = self._connection = _Connection(self._owner)
+            self._tasks.start_soon(self._hold, connection)
+        with connection.use():
+            await connection.settled.wait()
+            if connection.peer is None:
+                raise ClientUnavailable(f"failed to get client: {connection.failure}")
+            yield connection.peer
+
+    async def _hold(self, connection: "_Connection") -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.stop_when_idle, self._idle_s)
+            try:
+                await self._connect(connection)
+            except LoadFailed as exc:
+                connection.failed(StartupFailed(f"the client cannot be loaded: {exc}"))
+            except Exception:
+                # Its tasks may raise anything; it must not reach other servers or the thread.
+                logger.exception("the connection to an MCP server broke")
+            connection.failed(StartupFailed("the connection broke"))
+            connection.stop.set()
+            tasks.cancel_scope.cancel()
+
+
+class _Connection:
+    """One connection and those who use it: a ConnectionOwner in place of another one."""
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self.stop = anyio.Event()
+        self.can_elicit = owner.can_elicit
+        self.settled = anyio.Event()
+        self.peer: Peer | None = None
+        self.failure: StartupFailed | None = None
+        self._owner = owner
+        self._users = 0
+        self._changed = anyio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody may begin to use it any more."""
+        has_died = self.peer is not None and self.peer.closed.is_set()
+        return self.stop.is_set() or self.failure is not None or has_died
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Count the context as use."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._changed.set()
+
+    async def stop_when_idle(self, idle_s: float) -> None:
+        """End the connection once nobody has used it for so long."""
+        while True:
+            self._changed = anyio.Event()
+            with anyio.move_on_after(idle_s) as waited:
+                await self._changed.wait()
+            if waited.cancelled_caught and not self._users:
+                self.stop.set()
+                return
+
+    def ready(self, peer: Peer, listing: Listing) -> None:
+        """Take the connection into service; what it lists is known."""
+        self.peer = peer
+        self.settled.set()
+
+    def failed(self, failure: StartupFailed) -> None:
+        """Note why there is no connection."""
+        if not self.settled.is_set():
+            self.failure = failure
+            self.settled.set()
+
+    def tools_changed(self) -> None:
+        """Pass it on."""
+        self._owner.tools_changed()
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Pass the question on; see ConnectionOwner."""
+        return await self._owner.elicit(params)
