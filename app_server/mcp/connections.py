@@ -199,7 +199,8 @@ class ServerSet:
         for name, config in settings.servers.items():
             server = before.get(name)
             is_same = server is not None and server.config == config
-            if server is not None and is_same and (config.is_registered or not reload):
+            is_told = reload and not (config.is_registered and server is not None and server.lives)
+            if server is not None and is_same and not is_told:
                 # Of what was registered at run time a reload tells nothing new.
                 del before[name]
             elif server is not None and config.enabled and server.fits(config, self._cwd):

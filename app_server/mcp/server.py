@@ -205,8 +205,8 @@ class McpServer:
 
     def fits(self, config: ServerConfig, cwd: str) -> bool:
         """Whether the server runs, or starts, as this configuration would have it."""
-        lives = self.status in ("starting", "connected") and self.config.known == config.known
-        return lives and self._made_of == ingredients(config, cwd)
+        lists_same = self.config.known == config.known
+        return self.lives and lists_same and self._made_of == ingredients(config, cwd)
 
     def reuse(self, config: ServerConfig, *, tell: bool) -> None:
         """Go on with new filters and bounds; with `tell` a server that runs says it is ready."""
@@ -228,6 +228,11 @@ class McpServer:
     def status(self) -> Status:
         """How the server is now."""
         return "failed" if self._status == "connected" and self.has_died else self._status
+
+    @property
+    def lives(self) -> bool:
+        """Whether it runs, or is being started."""
+        return self.status in ("starting", "connected")
 
     @property
     def has_died(self) -> bool:
