@@ -98,6 +98,31 @@ def test_an_upsert_leaves_what_it_does_not_name() -> None:
     assert steps({}, {"a": 1}, "upsert") == [Step(("t",), {"a": 1})]
 
 
+SCATTERED = "[m.a]\nx = 1\n[z]\nq = 1 # q\n[m.a.env]\nY = 1\n[m.b]\nk = 1\n"
+DOTTED = "[a]\nb.c.d = 1 # d\n[a.e]\nf = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value", "kept"),
+    [
+        (SCATTERED, ("m", "a"), {"n": 1}, "[z]\nq = 1 # q\n"),
+        (SCATTERED, ("m", "a"), 5, "[z]\nq = 1 # q\n"),
+        (SCATTERED, ("m", "a"), None, "[z]\nq = 1 # q\n"),
+        (DOTTED, ("a", "b", "g"), {"n": {"m": [1]}}, "b.c.d = 1 # d\n"),
+        (DOTTED, ("a", "b", "c", "d"), None, "[a.e]\nf = 1\n"),
+        ("[t]\na.b = 1\nz = 2 # z\n", ("t", "a", "b"), None, "z = 2 # z\n"),
+    ],
+)
+def test_forms_that_people_write_are_changed_too(
+    text: str, path: tuple[str, ...], value: Any, kept: str
+) -> None:
+    wanted = tomllib.loads(text)
+    take(wanted, Step(path, value))
+    edited = remove(text, path) if value is None else set_value(text, path, value)
+    assert without_empty(tomllib.loads(edited)) == without_empty(wanted)
+    assert kept in edited
+
+
 KEYS = st.sampled_from(["a", "b", "x.y", "ü", '"q"'])
 VALUES = st.recursive(
     st.sampled_from([1, -7, "text", "two\nlines", 2.5, True, "2020-01-02"]),

@@ -333,6 +333,14 @@ async def test_a_value_that_the_command_line_overrides_is_told(tmp_path: Path) -
         assert written["overriddenMetadata"] == overridden
 
 
+async def test_what_would_not_fit_the_command_line_is_not_written(tmp_path: Path) -> None:
+    flags = {"mcp_servers.s.url": "http://127.0.0.1:9/mcp"}
+    async with serve(tmp_path, overrides=flags) as served, served.client() as client:
+        error = await refused(client, "mcp_servers.s.command", "x")
+        assert error.message.startswith("Invalid configuration: url is not supported for stdio\n")
+        assert "mcp_servers" not in document_of(tmp_path)
+
+
 async def test_a_file_that_cannot_be_used_is_left_alone(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         file = tmp_path / "config.toml"

@@ -31,7 +31,12 @@ def set_value(text: str, path: KeyPath, value: Any) -> str:
     """
     wanted = tomllib.loads(text)
     _put(wanted, path, value)
-    ways: Sequence[Callable[[str, KeyPath, Any], str]] = (_append, _insert, _put_anew)
+    ways: Sequence[Callable[[str, KeyPath, Any], str]] = (
+        _append,
+        _insert,
+        _put_anew,
+        _insert_inline,
+    )
     for way in ways:
         try:
             edited = way(text, path, value)
@@ -80,6 +85,19 @@ def _remove(text: str, path: KeyPath) -> str:
 def _put_anew(text: str, path: KeyPath, value: Any) -> str:
     """Take away what is there, then put the value at the end: for a table in place of another."""
     return _append(_remove(text, path), path, value)
+
+
+def _insert_inline(text: str, path: KeyPath, value: Any) -> str:
+    """Insert a table as an inline one: where dotted keys stand there is no place for a header."""
+    return _insert(text, path, _inline(value))
+
+
+def _inline(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    table = tomlkit.inline_table()
+    table.update({key: _inline(inner) for key, inner in value.items()})
+    return table
 
 
 def _without_empty(document: dict[str, Any], path: KeyPath) -> dict[str, Any]:
