@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from tests.harness import Served, WireClient, calls, claim, says, serve
+from tests.harness import Served, WireClient, WireError, calls, claim, says, serve
 
 DEMO = "[apps_service]\ndemo = true\n"
 STARTED = "mcpServer/startupStatus/updated"
@@ -127,14 +128,33 @@ async def test_without_apps_there_are_none(tmp_path: Path) -> None:
         assert read == {"apps": [], "missingAppIds": ["a"]}
 
 
+async def listed(client: WireClient) -> Any:
+    """Return what is listed, None while nothing can be."""
+    try:
+        return await client.call("app/list", {})
+    except WireError:
+        return None
+
+
 async def test_apps_that_break_leave_the_server_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: Any) -> None:
         raise OSError("no port")
 
-    monkeypatch.setattr("app_server.apps.late.LateApps.run", broken)
-    async with serve(tmp_path, with_apps=True) as served, served.client() as client:
-        assert await client.call("app/list", {}) == {"data": [], "nextCursor": None}
-        await client.turn(await client.start_thread(), "hi")
+    with monkeypatch.context() as patched:
+        patched.setattr("app_server.apps.late.LateApps.run", broken)
+        async with serve(tmp_path, with_apps=True) as served, served.client() as client:
+            for method in ("app/list", "app/installed", "app/read"):
+                params = {"appIds": ["a"], "includeTools": False} if method == "app/read" else {}
+                with pytest.raises(WireError, match="cannot be served now: no port") as caught:
+                    await client.call(method, params)
+                assert caught.value.data["code"] == "appsUnavailable"
+            await client.turn(await client.start_thread(), "hi")
+            patched.undo()
+            # It is tried again by itself: nobody is signed in, so there are none.
+            with anyio.fail_after(60):
+                while (found := await listed(client)) is None:
+                    await anyio.sleep(0.05)
+            assert found == {"data": [], "nextCursor": None}
     assert "apps are not served" in [record.getMessage() for record in caplog.records]
