@@ -324,6 +324,9 @@ async def test_a_value_that_the_command_line_overrides_is_told(tmp_path: Path) -
             written = await write(client, "model", new)
             assert written["status"] == "okOverridden"
             assert written["overriddenMetadata"] == overridden
+        # The file must be a configuration without the command line, too.
+        error = await refused(client, "model", 5)
+        assert error.message.startswith("Invalid configuration: invalid type: integer `5`")
         assert (await write(client, "model", "over"))["status"] == "ok"
         # What is in force may be a secret that came another way.
         written = await write(client, "mcp_servers.s.command", "c")
