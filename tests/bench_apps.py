@@ -1,10 +1,11 @@
 """Figures of the Apps service: a hop, an inventory, refreshes, and turns beside a bad endpoint.
 
-python -m tests.bench_apps [--rounds N] [--refreshes N] [--turns N]
+python -m tests.bench_apps [--rounds N] [--refreshes N] [--turns N] [--codex PATH]
 
 The hosted endpoint of the demo, with tools that answer at once, runs in a process of its own. The
 hop goes through a connector's route; beside it the same client calls the endpoint itself. Turns are
-those of a server in this process whose model answers at once.
+those of a server in this process whose model answers at once. Last come the figures of
+`python -m tests.bench_apps_size`, beside those of the reference if there is one.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -42,6 +43,7 @@ from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.apps_peer import LocalClient, connect
 from tests.bench import p50_ms
+from tests.bench_apps_size import SIZE, measure_size
 from tests.harness import Served, WireClient, serve
 from tests.hosted import Hosted, serve_hosted
 
@@ -380,6 +382,7 @@ async def main(options: argparse.Namespace) -> None:
     await measure_large()
     await measure_turns(options.turns)
     await measure_refreshes(options.refreshes)
+    await measure_size(SIZE, options.codex)
 
 
 def read_arguments() -> argparse.Namespace:
@@ -390,6 +393,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=500, help="calls a figure (default: 500)")
     parser.add_argument("--refreshes", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--turns", type=int, default=100, help="threads a figure (default: 100)")
+    parser.add_argument("--codex", help="the reference's executable, to measure size with it too")
     parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     return parser.parse_args()
 

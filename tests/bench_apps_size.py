@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +47,21 @@ class Endpoint:
 
     def __init__(self, apps: int, tools: int) -> None:
         self._apps, self._tools = apps, tools
-        self._version = 0
+        self._version = self._every = 0
         self._lists = b""
         self.change("none")
 
     def change(self, how: str) -> None:
         """List other tools: `all`, `one`, or the same."""
         self._version += how != "none"
-        every = self._version if how == "all" else getattr(self, "_every", 0)
-        self._every = every
+        if how == "all":
+            self._every = self._version
         made = []
         for number in range(self._apps):
             bare = HostedConnector(f"app-{number}", f"App{number}", "An app of a bench.")
             for one in range(self._tools):
                 is_last = (number, one) == (self._apps - 1, self._tools - 1)
-                version = self._version if is_last else every
+                version = self._version if is_last else self._every
                 words = {"type": "string", "description": f"Some words, version {version}."}
                 tool = listed(bare, f"tool_{one}", "Does something.", {"text": words}, READS)
                 made.append(tool)
@@ -122,11 +122,18 @@ async def serve_endpoint(apps: int, tools: int) -> None:
         await asyncio.get_running_loop().create_future()
 
 
-@dataclass
-class Figures:
-    """What was measured of one server."""
+@dataclass(frozen=True)
+class Size:
+    """How much there is, and how often reloads are measured."""
 
-    rows: dict[str, float] = field(default_factory=dict)
+    apps: int = 100
+    tools: int = 40
+    """Of each app."""
+    threads: int = 3
+    rounds: int = 5
+
+
+SIZE = Size()
 
 
 def make_home(home: Path, model_url: str, endpoint: str) -> None:
@@ -236,11 +243,11 @@ async def reload(client: Client) -> float:
 
 
 async def measure(
-    command: list[str], home: Path, model: ScriptedModel, endpoint: str, options: Any
+    command: list[str], home: Path, model: ScriptedModel, endpoint: str, size: Size
 ) -> dict[str, float]:
     """Take all figures of one server."""
     rows: dict[str, float] = {}
-    expected = options.apps * options.tools
+    expected = size.apps * size.tools
     async with (
         running(command, home) as (url, pid),
         open_client(url, "bench") as client,
@@ -248,7 +255,7 @@ async def measure(
     ):
         threads = []
         began = time.perf_counter()
-        for number in range(options.threads):
+        for number in range(size.threads):
             answer: Any = await client.call("thread/start", {"cwd": str(home)})
             threads.append(answer["thread"]["id"])
             if not number:
@@ -265,7 +272,7 @@ async def measure(
         await asyncio.sleep(6)
         rows["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))
         same, same_cores = [], []
-        for _ in range(options.rounds):
+        for _ in range(size.rounds):
             client._events.clear()
             had = cpu_s(pid)
             same.append(await reload(client))
@@ -279,7 +286,7 @@ async def measure(
         rows["identical reload, server news of three threads"] = len(told)
         for how in ("all", "one"):
             took, cores, answers_ms, fewest = [], [], [], expected
-            for _ in range(options.rounds):
+            for _ in range(size.rounds):
                 (await http.post(f"{endpoint}/change/{how}")).raise_for_status()
                 watched: list[float] = []
                 watching = asyncio.create_task(watch(url, watched))
@@ -309,18 +316,18 @@ async def measure(
     return rows
 
 
-async def main(options: argparse.Namespace) -> None:
-    """Measure both servers, or one."""
+async def measure_size(size: Size, codex: str | None, only: str | None = None) -> None:
+    """Measure this server and the reference, or one of them, and print the figures."""
     servers = {"here": [str(Path(sys.executable).with_name("app-server"))]}
-    if options.codex:
-        servers["reference"] = [options.codex, "app-server"]
-    if options.only:
-        servers = {options.only: servers[options.only]}
+    if codex:
+        servers["reference"] = [codex, "app-server"]
+    if only:
+        servers = {only: servers[only]}
     figures: dict[str, dict[str, float]] = {}
-    size = f"{options.apps},{options.tools}"
+    numbers = f"{size.apps},{size.tools}"
     for name, command in servers.items():
         peer = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench_apps_size", "--endpoint", size],
+            [sys.executable, "-m", "tests.bench_apps_size", "--endpoint", numbers],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -330,11 +337,11 @@ async def main(options: argparse.Namespace) -> None:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 async with ScriptedModel().serve() as model:
                     make_home(Path(folder), model.url, endpoint)
-                    figures[name] = await measure(command, Path(folder), model, endpoint, options)
+                    figures[name] = await measure(command, Path(folder), model, endpoint, size)
         finally:
             peer.kill()
             peer.wait()
-    print(f"{options.apps} apps, {options.tools} tools each, {options.threads} threads")
+    print(f"{size.apps} apps, {size.tools} tools each, {size.threads} threads")
     print(f"{'':56}" + "".join(f"{name:>12}" for name in figures))
     for row in next(iter(figures.values())):
         print(f"{row:56}" + "".join(f"{rows[row]:12.3f}" for rows in figures.values()))
@@ -360,4 +367,5 @@ if __name__ == "__main__":
     if given.endpoint is not None:
         asyncio.run(serve_endpoint(*map(int, given.endpoint.split(","))))
     else:
-        asyncio.run(main(given))
+        size = Size(given.apps, given.tools, given.threads, given.rounds)
+        asyncio.run(measure_size(size, given.codex, given.only))

@@ -16,6 +16,7 @@ from app_server.apps.presentation import (
     NO_TEMPLATES,
     TEMPLATES_FILE,
     ApprovalTemplates,
+    Presented,
     app_context,
     present_tools,
 )
@@ -517,3 +518,30 @@ def test_an_item_says_to_which_app_it_goes() -> None:
         action_name="send_email",
     )
     assert app_context(*one()) == McpToolCallAppContext(connector_id="gmail", app_name="Gmail")
+
+
+def test_what_was_said_of_a_tool_is_taken_over_where_it_would_be_said_again() -> None:
+    def routes(*tools: dict[str, Any]) -> Any:
+        return allocate_routes(build_inventory(tools))
+
+    before = routes(listed("a"), listed("b"), listed("c", "mail", "Mail"))
+    said = present_tools(before, NO_TEMPLATES)
+    known = Presented({route.server: route for route in before}, said)
+    described = {"connector_description": "Other."}
+    now = routes(
+        listed("a", description="New."),
+        listed("b", title="B"),
+        listed("c", "mail", "Mail", meta=described),
+    )
+    again = present_tools(now, NO_TEMPLATES, known)
+    assert again == present_tools(now, NO_TEMPLATES)
+    same = {
+        (server, name): said[server].get(name) is metadata
+        for server, tools in again.items()
+        for name, metadata in tools.items()
+    }
+    assert same == {
+        ("codex_apps__gmail", "a"): True,
+        ("codex_apps__gmail", "b"): False,
+        ("codex_apps__mail", "c"): False,
+    }

@@ -27,7 +27,13 @@ from app_server.apps.manifests import NO_MANIFESTS, Manifests, make_manifests
 from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
 from app_server.apps.names import Route, allocate_routes
 from app_server.apps.policy import AppsPolicy, registrations
-from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
+from app_server.apps.presentation import (
+    NOTHING_PRESENTED,
+    ApprovalTemplates,
+    Presented,
+    PresentedTools,
+    present_tools,
+)
 from app_server.apps.retry import cooldown_s
 from app_server.apps.upstream import UpstreamPool
 from app_server.collector import collections_paused
@@ -404,11 +410,13 @@ class Connection:
             return None
         has_files = self._files is not None
         routes = allocate_routes(inventory)
-        manifests = NO_MANIFESTS if before is None else before.manifests
+        manifests, presented = NO_MANIFESTS, NOTHING_PRESENTED
+        if before is not None:
+            manifests, presented = before.manifests, Presented(before.routes, before.presented)
         return _Prepared(
             inventory,
             routes,
-            present_tools(routes, self._ports.templates),
+            present_tools(routes, self._ports.templates, presented),
             make_manifests(routes, has_files=has_files, before=manifests),
         )
 

@@ -6,6 +6,7 @@ Source: docs/apps.md, "Approvals".
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, Self, TypeAlias
 
@@ -110,23 +111,55 @@ PresentedTools: TypeAlias = Mapping[str, Mapping[str, ToolMetadata]]
 """What the generic rooms may know of tools, by server and routed name."""
 
 
-def present_tools(routes: Sequence[Route], templates: ApprovalTemplates) -> PresentedTools:
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What was said of a generation before: what would be said again is taken from it."""
+
+    routes: Mapping[str, Route]
+    """By server."""
+    tools: PresentedTools
+
+
+NOTHING_PRESENTED = Presented({}, {})
+
+
+def present_tools(
+    routes: Sequence[Route], templates: ApprovalTemplates, before: Presented = NOTHING_PRESENTED
+) -> PresentedTools:
     """Say what the generic rooms may know of each tool; once for each generation.
 
     A full inventory takes a twentieth of a second: not for the loop.
     Source: docs/extensions.md, "Metadata".
     """
-    return {route.server: _presented(route, templates) for route in routes}
+    return {route.server: _presented(route, templates, before) for route in routes}
 
 
-def _presented(route: Route, templates: ApprovalTemplates) -> Mapping[str, ToolMetadata]:
+def _presented(
+    route: Route, templates: ApprovalTemplates, before: Presented
+) -> Mapping[str, ToolMetadata]:
     connector = route.connector
+    old = before.routes.get(route.server)
+    known = {}
+    if old is not None and _names(old.connector) == _names(connector):
+        known = {
+            name: said
+            for name, said in before.tools[route.server].items()
+            if name in route.tools and _titles(old.tools[name]) == _titles(route.tools[name])
+        }
     source = ApprovalSource(id=connector.id, name=connector.name, description=connector.description)
     form_meta = _form_meta(connector)
     return {
-        name: _tool_metadata(connector, tool, templates, source, form_meta)
+        name: known.get(name) or _tool_metadata(connector, tool, templates, source, form_meta)
         for name, tool in route.tools.items()
     }
+
+
+def _names(connector: Connector) -> tuple[str | None, ...]:
+    return connector.id, connector.name, connector.description
+
+
+def _titles(tool: AppTool) -> tuple[str | None, ...]:
+    return tool.name, tool.title
 
 
 def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
