@@ -87,7 +87,7 @@ async def _die(home: Path, point: Point, params: dict[str, Any]) -> None:
         with suppress(
             OSError, EOFError, anyio.EndOfStream, anyio.BrokenResourceError, TimeoutError
         ):
-            async with connect(url, proxy=None, compression=None) as socket:
+            async with connect(url, proxy=None, open_timeout=WAIT_S, compression=None) as socket:
                 client = WireClient(SocketPipe(socket))
                 await client.initialize()
                 with suppress(WireError):

@@ -114,7 +114,7 @@ class ExecClient:
 @asynccontextmanager
 async def exec_client(url: str, *, hello: bool = True, **options: Any) -> AsyncIterator[ExecClient]:
     """Connect, and shake hands."""
-    async with connect(url, proxy=None, compression=None, **options) as socket:
+    async with connect(url, proxy=None, open_timeout=WAIT_S, compression=None, **options) as socket:
         client = ExecClient(socket)
         if hello:
             assert await client.call("initialize", **HELLO) == {"result": {"protocolVersion": 1}}

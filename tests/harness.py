@@ -424,7 +424,12 @@ class Served:
     async def pipe(self, url: str | None = None) -> AsyncIterator[SocketPipe]:
         """Connect without a handshake."""
         target = url or self.urls[0]
-        options: dict[str, Any] = {"compression": None, "max_size": None}
+        options: dict[str, Any] = {
+            "compression": None,
+            "max_size": None,
+            "open_timeout": WAIT_S,
+            "ping_interval": None,
+        }
         if target.startswith("unix://"):
             connection = unix_connect(target.removeprefix("unix://"), **options)
         else:

@@ -154,7 +154,9 @@ def complaint(frame: Frame, outcome: Outcome) -> str | None:
 @asynccontextmanager
 async def connected(url: str, *, initialized: bool) -> AsyncIterator[ClientConnection]:
     """Connect, and shake hands if asked to."""
-    async with connect(url, proxy=None, compression=None, max_size=None) as socket:
+    async with connect(
+        url, proxy=None, open_timeout=ANSWER_S, compression=None, max_size=None
+    ) as socket:
         if initialized:
             await socket.send(json.dumps(INITIALIZE))
             while json.loads(await socket.recv()).get("id") != 0:

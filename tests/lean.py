@@ -8,6 +8,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 Message = dict[str, Any]
+OPEN_S = 60.0
+"""The longest that a handshake may take: the machine may be busy."""
 
 
 class LeanClient:
@@ -62,7 +64,8 @@ def is_end(message: Message) -> bool:
 @asynccontextmanager
 async def lean_client(url: str, **options: Any) -> AsyncIterator[LeanClient]:
     """Connect and shake hands."""
-    settings: dict[str, Any] = {"compression": None, "max_size": None, "proxy": None, **options}
+    settings: dict[str, Any] = {"compression": None, "max_size": None, "proxy": None}
+    settings |= {"open_timeout": OPEN_S, **options}
     async with connect(url, **settings) as socket:
         client = LeanClient(socket)
         info = {"name": "lean", "version": "1"}

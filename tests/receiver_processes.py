@@ -22,7 +22,7 @@ from app_server.receiver.faults import KILL_AT, Step
 from app_server.receiver.item import line_holds
 from app_server.receiver.router_wire import KEY_VARIABLE, RouterAddress
 from app_server.receiver.surface import URL_VARIABLE
-from tests.harness import environment_without
+from tests.harness import WAIT_S, environment_without
 from tests.receiver_peer import KEY
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
@@ -234,7 +234,9 @@ async def post(url: str, *sent: dict[str, Any], sender: str = "Desiree") -> None
     """Give signals to a router."""
     address = RouterAddress(url, sender, KEY)
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with connect(address.stream_url(None), additional_headers=headers, proxy=None) as socket:
+    async with connect(
+        address.stream_url(None), additional_headers=headers, proxy=None, open_timeout=WAIT_S
+    ) as socket:
         for one in sent:
             await socket.send(json.dumps({"type": "send", "signal": one}))
             with anyio.fail_after(START_S):

@@ -37,7 +37,7 @@ def authorized(generation: Generation, server: str = CAL, **more: str) -> dict[s
 
 
 async def status(url: str, headers: Any, method: str = "POST") -> tuple[int, bytes]:
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
         answer = await client.request(method, url, headers=headers, json=HELLO)
     return answer.status_code, b"" if answer.status_code < 300 else answer.content
 
@@ -150,14 +150,16 @@ async def test_sessions_and_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     async with serve_tools(TOOLS) as served, served.client():
         url, headers = served.generation.url(CAL), authorized(served.generation)
         assert (await status(url, headers))[0] == 503
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
             large = await client.post(url, headers=headers, content=b" " * 1001)
         assert large.status_code == 413
 
 
 async def test_the_official_client_lists_and_calls() -> None:
     async with serve_tools([listed("look", title="Cal_Look")]) as served:
-        http_client = httpx2.AsyncClient(headers=authorized(served.generation), trust_env=False)
+        http_client = httpx2.AsyncClient(
+            headers=authorized(served.generation), timeout=WAIT_S, trust_env=False
+        )
         async with (
             http_client,
             Client(

@@ -12,7 +12,7 @@ import pytest
 from app_server.apps import generation
 from app_server.loopback import serve_on_loopback
 from tests.apps_peer import listed, serve_tools
-from tests.harness import claim
+from tests.harness import WAIT_S, claim
 from tests.hosted import connector
 from tests.test_apps_service import open_apps, runs
 
@@ -62,7 +62,10 @@ async def test_a_bearer_is_compared_in_a_time_that_tells_nothing(
         return real(given, expected)
 
     monkeypatch.setattr(hmac, "compare_digest", note)
-    async with serve_tools([listed("look")]) as served, httpx.AsyncClient(trust_env=False) as http:
+    async with (
+        serve_tools([listed("look")]) as served,
+        httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http,
+    ):
         server = "codex_apps__cal"
         right = served.generation.bearer(server).get_secret_value()
         wrong = f"{right[:-1]}{'a' if right[-1] != 'a' else 'b'}"

@@ -340,7 +340,7 @@ async def test_after_a_change_of_credentials_only_the_call_that_was_forwarded_fi
             await script.when(CALL).wait()
         token = desk.apps.hosted.endpoint.token.get_secret_value()
         desk.apps.auth.change(Who(token, chatgpt_user_id="other"))
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http:
             for route in old.routes:
                 bearer = old.bearer(route.server).get_secret_value()
                 for method in ("POST", "GET", "DELETE"):

@@ -52,7 +52,7 @@ async def stage() -> AsyncIterator[Stage]:
             async with (
                 open_session(target, ElicitationBridge()) as session,
                 httpx.AsyncClient(
-                    base_url=endpoint.base_url, headers=headers, trust_env=False
+                    base_url=endpoint.base_url, headers=headers, timeout=WAIT_S, trust_env=False
                 ) as http,
             ):
                 yield Stage(hosted, session, http)
@@ -169,7 +169,7 @@ async def test_what_is_longer_than_announced_is_not_read_to_its_end() -> None:
 
 
 async def _plain(url: str, data: bytes, headers: dict[str, str]) -> httpx.Response:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http:
         return await http.put(url, content=data, headers=headers)
 
 

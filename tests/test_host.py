@@ -427,7 +427,7 @@ async def test_web_pages_and_strangers_are_not_let_in(
 ) -> None:
     async with listening(token) as url:
         with pytest.raises(InvalidStatus) as caught:
-            async with connect(url, proxy=None, additional_headers=headers):
+            async with connect(url, proxy=None, open_timeout=WAIT_S, additional_headers=headers):
                 raise AssertionError
         assert caught.value.response.status_code == status
 
@@ -439,7 +439,7 @@ async def test_the_token_opens_the_door_and_connections_are_bounded() -> None:
         exec_client(url, additional_headers=headers),
     ):
         with pytest.raises(InvalidStatus) as caught:
-            async with connect(url, proxy=None, additional_headers=headers):
+            async with connect(url, proxy=None, open_timeout=WAIT_S, additional_headers=headers):
                 raise AssertionError
         assert caught.value.response.status_code == 503
 

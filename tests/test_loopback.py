@@ -19,7 +19,7 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def ask(port: int) -> tuple[int, bytes]:
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
         answer = await client.get(f"http://{HOST}:{port}/")
     return answer.status_code, answer.content
 

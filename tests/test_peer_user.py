@@ -22,7 +22,7 @@ from app_server.peer_user.errors import OtherUser, UserUnknown
 from app_server.peer_user.own_user import OVERFLOW_UID, OwnUser
 from app_server.peer_user.tables import Tables, owner_in
 from app_server.transport.address import TcpAddress
-from tests.harness import claim, serve
+from tests.harness import WAIT_S, claim, serve
 
 STRANGER = 4242
 
@@ -116,7 +116,7 @@ async def test_a_socket_for_both_versions_of_ip_is_found(tmp_path: Path) -> None
         mapped = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
         mapped.connect(("::ffff:127.0.0.1", port))
         mapped.setblocking(False)
-        async with connect(f"ws://127.0.0.1:{port}", sock=mapped, proxy=None):
+        async with connect(f"ws://127.0.0.1:{port}", sock=mapped, proxy=None, open_timeout=WAIT_S):
             pass
 
 
@@ -131,7 +131,7 @@ async def test_without_the_table_nobody_is_let_in(
     monkeypatch.setattr(own_user, "owner_in", nothing)
     async with serve(tmp_path) as served:
         with pytest.raises(InvalidStatus) as caught:
-            async with connect(served.urls[0], proxy=None):
+            async with connect(served.urls[0], proxy=None, open_timeout=WAIT_S):
                 pass
         response = caught.value.response
         assert (response.status_code, (response.body or b"").decode()) == (

@@ -59,7 +59,7 @@ class Running:
     async def client(self, url: str | None = None) -> AsyncIterator[WireClient]:
         """Connect and shake hands."""
         target = url or self.urls[0]
-        options: dict[str, Any] = {"compression": None, "max_size": None}
+        options: dict[str, Any] = {"compression": None, "max_size": None, "open_timeout": WAIT_S}
         connection = (
             unix_connect(target.removeprefix("unix://"), **options)
             if target.startswith("unix://")
@@ -269,7 +269,9 @@ async def test_sigterm_lets_a_turn_end_and_refuses_new_ones(tmp_path: Path) -> N
             with pytest.raises(OSError, match="Connect call failed"):
                 while True:
                     with contextlib.suppress(InvalidStatus):
-                        await (await connect(server.urls[0], proxy=None)).close()
+                        await (
+                            await connect(server.urls[0], proxy=None, open_timeout=WAIT_S)
+                        ).close()
             for method, params in (
                 ("turn/start", {"threadId": idle, "input": text}),
                 ("thread/start", {}),

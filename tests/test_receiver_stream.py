@@ -102,7 +102,9 @@ def raw(url: str, session: str = "Texi", since: str | None = None, key: str = KE
     """Connect to a router by hand."""
     address = RouterAddress(url, session, key)
     headers = {"Authorization": f"Bearer {key}"}
-    return connect(address.stream_url(since), additional_headers=headers, proxy=None)
+    return connect(
+        address.stream_url(since), additional_headers=headers, proxy=None, open_timeout=WAIT_S
+    )
 
 
 async def hear(socket: ClientConnection) -> Any:
@@ -188,7 +190,7 @@ async def test_the_router_lets_in_who_has_the_key(
 ) -> None:
     async with router(tmp_path) as url:
         with pytest.raises(InvalidStatus) as caught:
-            await connect(url + path, additional_headers=headers, proxy=None)
+            await connect(url + path, additional_headers=headers, proxy=None, open_timeout=WAIT_S)
 
     assert caught.value.response.status_code == status
 

@@ -865,7 +865,7 @@ async def test_health_is_answered_and_web_pages_are_not(tmp_path: Path) -> None:
         assert (await get("/readyz", Origin="http://x"))[0] == 403
         assert (await get("/other"))[0] == 426
         with pytest.raises(InvalidStatus) as caught:
-            async with connect(url, origin="http://127.0.0.1", proxy=None):  # type: ignore[arg-type]
+            async with connect(url, origin="http://127.0.0.1", proxy=None, open_timeout=WAIT_S):  # type: ignore[arg-type]
                 pass
         assert caught.value.response.status_code == 403
 
