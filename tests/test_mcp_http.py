@@ -134,7 +134,7 @@ async def test_a_session_that_cannot_be_begun_anew_fails_its_call_alone(tmp_path
 
 async def test_a_server_that_does_not_let_us_back_in_has_a_time_limit(tmp_path: Path) -> None:
     peer = WebPeer()
-    async with conversation(tmp_path, peer, "startup_timeout_sec = 1\n") as client:
+    async with conversation(tmp_path, peer, "startup_timeout_sec = 3\n") as client:
         thread_id = await client.start_thread()
         assert await look(client, thread_id) == "call 1"
         peer.known.clear()
@@ -142,7 +142,7 @@ async def test_a_server_that_does_not_let_us_back_in_has_a_time_limit(tmp_path: 
         code, message = await look_refused(client, thread_id)
         assert (code, message) == (
             -32603,
-            "tool call failed for `raw/look`: timed out awaiting initialize after 1s",
+            "tool call failed for `raw/look`: timed out awaiting initialize after 3s",
         )
 
 
@@ -254,12 +254,10 @@ async def test_a_call_that_was_given_up_keeps_no_connection(
     tmp_path: Path, answer: Answer | None
 ) -> None:
     peer = WebPeer(answers={"tools/call": [answer]})
-    async with conversation(tmp_path, peer, "tool_timeout_sec = 0.2\n") as client:
+    async with conversation(tmp_path, peer, "tool_timeout_sec = 2\n") as client:
         thread_id = await client.start_thread()
         _, message = await look_refused(client, thread_id)
-        assert (
-            message == "tool call failed for `raw/look`: timed out awaiting tools/call after 0.2s"
-        )
+        assert message == "tool call failed for `raw/look`: timed out awaiting tools/call after 2s"
         with anyio.fail_after(WAIT_S):
             await peer.hung_up.wait()
         assert await look(client, thread_id) == "call 1"

@@ -318,7 +318,7 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "MAX_ONE_WAY_WAITING", 2)
-    monkeypatch.setattr(transport, "ONE_WAY_S", 0.1)
+    monkeypatch.setattr(transport, "ONE_WAY_S", 2)
     peer = WebPeer()
     async with opened(peer) as ends:
         peer.answers["answer"] = [None] * 3
