@@ -412,6 +412,9 @@ async def test_a_turn_that_was_cut_off_shows_as_interrupted_and_the_thread_goes_
         model.scripts.append(calls(slow))
         async with running(tmp_path) as server, server.client() as client:
             thread_id = await client.start_thread()
+            await client.wait_for(
+                "mcpServer/startupStatus/updated", lambda p: p["status"] == "ready"
+            )
             text = [{"type": "text", "text": "go"}]
             await client.call("turn/start", {"threadId": thread_id, "input": text})
             await client.wait_for("item/started", lambda p: p["item"]["type"] == "mcpToolCall")

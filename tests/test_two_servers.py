@@ -119,7 +119,7 @@ async def test_no_child_inherits_a_lock_or_a_log(tmp_path: Path) -> None:
         async with running(home) as server, server.client() as client:
             thread_id = await client.start_thread()
             # The next thread's server starts while the first one's locks and logs are open.
-            await client.start_thread()
+            await client.call("thread/start", {})
             for _ in range(2):
                 await client.wait_for(
                     "mcpServer/startupStatus/updated", lambda p: p["status"] == "ready"
