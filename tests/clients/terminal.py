@@ -35,10 +35,14 @@ SCREEN_S = 60.0
 LOOK_S = 0.1
 
 TYPING_S = 0.5
+ENTER_S = 5.0
 
 PROMPT = "Trust this folder?"
 READY = "Ask Codex to do anything"
 _numbers = itertools.count()
+
+MARK = "\u203a "
+"""In front of what is typed, and of what is chosen."""
 
 COMMENT = "# the user's own words\n"
 
@@ -58,7 +62,7 @@ class Terminal:
         screen = ""
         with anyio.move_on_after(SCREEN_S):
             while True:
-                screen = await self._tmux("capture-pane", "-p", "-J")
+                screen = await self._screen()
                 if all(text in screen for text in texts):
                     return screen
                 await anyio.sleep(LOOK_S)
@@ -74,9 +78,29 @@ class Terminal:
         await self.shows(READY)
         await self.press(text)
         await self.shows(text)
-        # The client takes what comes faster than this for a paste, and Enter for a part of it.
-        await anyio.sleep(TYPING_S)
-        await self.press("Enter")
+        await self.enter(f"{MARK}{text}")
+
+    async def enter(self, line: str) -> None:
+        """Press Enter until the last line with a mark is another one.
+
+        The client takes what comes fast for a paste, and Enter for a part of it; on a busy machine
+        everything may be fast.
+
+        Raises:
+            AssertionError: it stays; with the screen.
+        """
+        screen = ""
+        for _ in range(int(SCREEN_S / ENTER_S)):
+            await anyio.sleep(TYPING_S)
+            await self.press("Enter")
+            with anyio.move_on_after(ENTER_S):
+                while _marked(screen := await self._screen()) == line:
+                    await anyio.sleep(LOOK_S)
+                return
+        raise AssertionError(f"{line!r} stays on the screen:\n{screen.strip()}")
+
+    async def _screen(self) -> str:
+        return await self._tmux("capture-pane", "-p", "-J")
 
     async def quit(self) -> None:
         """Leave the client as users do."""
@@ -92,6 +116,11 @@ def tmux(name: str, *words: str) -> str:
     command = ["tmux", "-L", name, "-f", os.devnull, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     return done.stdout
+
+
+def _marked(screen: str) -> str:
+    lines = [line.strip() for line in screen.splitlines()]
+    return next((line for line in reversed(lines) if line.startswith(MARK)), "")
 
 
 @contextmanager
@@ -131,7 +160,7 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
         with report.check("a fresh folder: the trust prompt is passed, and a turn runs"):
             with terminal(codex, server.url, client, known) as screen:
                 await screen.shows(PROMPT, str(known))
-                await screen.press("Enter")
+                await screen.enter(f"{MARK}1. Trust and continue")
                 await screen.say("hello there")
                 await screen.shows("You said: hello there")
                 await screen.quit()
