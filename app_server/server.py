@@ -63,6 +63,11 @@ from app_server.turns.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
+COLLECT_AFTER = (10_000, 100, 20)
+"""New objects before the garbage collector looks at the youngest, and how often it does that before
+it looks at older ones. Whoever makes 100,000 at once that stay, as a list of thousands of tools is,
+would set off dozens of looks at all of them, during which nobody else runs."""
+
 VERSION = "0.1.0"
 """This package's version; tests compare it with pyproject.toml."""
 
@@ -384,6 +389,7 @@ class AppServer:
         # Modules and types live as long as the process: collections need not look at them again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECT_AFTER)
 
     async def _load_sdk_if_used(self) -> None:
         try:

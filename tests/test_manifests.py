@@ -1,6 +1,5 @@
 """Servers that are registered with what they say of themselves, and servers that are replaced."""
 
-import gc
 import json
 import logging
 import os
@@ -14,7 +13,6 @@ from pydantic import SecretStr
 from app_server.apps.files import FileSupport
 from app_server.apps.manifests import make_manifests
 from app_server.apps.names import RESOURCES
-from app_server.collector import collections_paused
 from app_server.extension.manifest import Manifest
 from app_server.extension.registration import Registration, Tier
 from app_server.mcp.bounds import MAX_LISTED
@@ -312,20 +310,3 @@ async def test_apps_take_no_connection_and_no_turn_is_without_them(tmp_path: Pat
                 shown = declared(desk.served.model.requests[-1])
                 assert "cal_see" in [name for names_ in shown.values() for name in names_]
                 assert len(shown) == len(changed)
-
-
-# The garbage collector.
-
-
-def test_collections_begin_again_when_the_last_one_has_left() -> None:
-    was = gc.isenabled()
-    gc.enable()
-    try:
-        with collections_paused():
-            with pytest.raises(ValueError, match="x"), collections_paused():
-                raise ValueError("x")
-            assert not gc.isenabled()
-        assert gc.isenabled()
-    finally:
-        if not was:
-            gc.disable()

@@ -36,7 +36,6 @@ from app_server.apps.presentation import (
 )
 from app_server.apps.retry import cooldown_s
 from app_server.apps.upstream import UpstreamPool
-from app_server.collector import collections_paused
 from app_server.extension.registration import Lease, Registration
 from protocol.model import JsonObject
 
@@ -114,9 +113,8 @@ class Published:
 
     def make_ready(self, uses: Sequence[Use]) -> None:
         """Make the registrations for uses: a matter for worker threads."""
-        with collections_paused():
-            for use in uses:
-                self.registrations(use)
+        for use in uses:
+            self.registrations(use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,10 +398,6 @@ class Connection:
 
     def _prepare(self, tools: Sequence[JsonObject], before: Published | None) -> _Prepared | None:
         """Make of an inventory what is served; None if all of that is served already."""
-        with collections_paused():
-            return self._made_of(tools, before)
-
-    def _made_of(self, tools: Sequence[JsonObject], before: Published | None) -> _Prepared | None:
         inventory = build_inventory(tools)
         served = None if before is None or before.generation.is_closing else before.generation
         if served is not None and served.inventory.connectors == inventory.connectors:

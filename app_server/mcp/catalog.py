@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 
-from app_server.collector import collections_paused
 from app_server.config import Config, ConfigError
 from app_server.extension.manifest import Manifest
 from app_server.extension.registration import ContributionContext, Mode, Registration, Tier
@@ -111,11 +110,10 @@ def _is_read(registration: Registration) -> bool:
 
 
 def _read_all(registrations: Sequence[Registration]) -> None:
-    with collections_paused():
-        for registration in registrations:
-            # `resolve` logs what makes no sense.
-            with suppress(ConfigError):
-                _read_at_run_time(registration)
+    for registration in registrations:
+        # `resolve` logs what makes no sense.
+        with suppress(ConfigError):
+            _read_at_run_time(registration)
 
 
 def _read_at_run_time(registration: Registration) -> ServerConfig:

@@ -16,7 +16,6 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
-from app_server.collector import collections_paused
 from app_server.extension.metadata import ToolMetadata
 from app_server.mcp.bounds import left_out
 from app_server.mcp.config import McpSettings, ServerConfig
@@ -445,9 +444,8 @@ def _without_start(told: StatusCallback, name: str, step: StartupStep, error: st
 
 
 def _prepared_table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
-    with collections_paused():
-        table = _table_of(surface, listed)
-        table.make_ready()
+    table = _table_of(surface, listed)
+    table.make_ready()
     return table
 
 

@@ -7,12 +7,6 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from app_server.collector import collections_paused
-from protocol.model import Json
-
-LARGE = 64 * 1024
-"""Bytes or characters of a message with many objects in it."""
-
 
 class NoMessage(Exception):
     """What a server sent is no message; the text says why, without quoting it."""
@@ -26,7 +20,7 @@ def parse_message(content: bytes | str) -> JSONRPCMessage:
     """
     try:
         # Parsed first: to have it validated while it is parsed takes eight times as long.
-        value = _parse_large(content) if len(content) > LARGE else from_json(content)
+        value = from_json(content)
         if not isinstance(value, dict):
             raise NoMessage("Input should be an object")
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
@@ -38,9 +32,3 @@ def parse_message(content: bytes | str) -> JSONRPCMessage:
         raise NoMessage("Invalid JSON: not UTF-8") from None
     except ValueError as exc:
         raise NoMessage(f"Invalid JSON: {exc}") from None
-
-
-def _parse_large(content: bytes | str) -> Json:
-    with collections_paused():
-        parsed: Json = from_json(content)
-        return parsed
