@@ -462,6 +462,7 @@ def test_an_agent_that_is_not_there_is_said_before_anything_is_started(tmp_path:
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 async def test_a_signal_reaches_the_thread_of_an_agent_that_was_launched_with_a_bridge(
     tmp_path: Path,
 ) -> None:

@@ -37,6 +37,7 @@ def files(folder: Path) -> dict[Path, bytes | str]:
     }
 
 
+@pytest.mark.slow
 def test_an_installation_is_written_once(tmp_path: Path, variables: dict[str, str]) -> None:
     theirs = tmp_path / "user" / ".codex" / "config.toml"
     ours = tmp_path / "home" / "config.toml"
@@ -163,6 +164,7 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path, variables: dict[str, s
     assert f"FAIL receiver: {tmp_path / 'home' / 'config.toml'}: Not a directory\n" in result.stdout
 
 
+@pytest.mark.slow
 def test_without_the_agent_nothing_is_written(tmp_path: Path, variables: dict[str, str]) -> None:
     (tmp_path / "bin" / "codex").unlink()
     before = files(tmp_path)
@@ -178,6 +180,7 @@ def test_without_the_agent_nothing_is_written(tmp_path: Path, variables: dict[st
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_program_of_the_same_name_is_not_replaced_and_a_dead_link_is(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:

@@ -326,6 +326,7 @@ def harmed(value: Any, dice: random.Random, other: Any) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(values, min_size=8, max_size=8))
+@pytest.mark.slow
 def test_no_rollout_breaks_a_list_or_a_read(
     tmp_path_factory: pytest.TempPathFactory, dice: random.Random, others: list[Any]
 ) -> None:

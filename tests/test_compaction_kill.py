@@ -15,6 +15,7 @@ pytestmark = pytest.mark.process
 
 @claim("compact:restart")
 @pytest.mark.parametrize("moment", ["asked", "summed up"])
+@pytest.mark.slow
 async def test_a_compaction_that_is_cut_off_changes_the_history_wholly_or_not_at_all(
     tmp_path: Path, moment: str
 ) -> None:

@@ -16,6 +16,7 @@ SLOW = '#!/bin/sh\nsleep 2\nexec "{python}" "$@"\n'
 
 
 @pytest.mark.process
+@pytest.mark.slow
 async def test_the_demo_of_signals_waits_for_a_server_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_home_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> N
 
 
 @claim("errors:read-only")
+@pytest.mark.slow
 def test_folders_that_cannot_be_written_leave_reading_and_lists(tmp_path: Path) -> None:
     def conversation(*requests: tuple[str, dict[str, Any]]) -> dict[int, Any]:
         info = {"clientInfo": {"name": "pipe", "version": "1"}}

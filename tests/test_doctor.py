@@ -254,6 +254,7 @@ async def test_it_works_beside_a_running_server_and_leaves_its_threads_alone(
 
 
 @pytest.mark.process
+@pytest.mark.slow
 async def test_the_report_is_for_people_and_its_status_for_programs(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread = (await client.call("thread/start", {}))["thread"]

@@ -427,6 +427,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @claim("environment:back")
 @pytest.mark.process
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.slow
 async def test_a_server_that_failed_while_its_exec_server_was_away_starts_when_that_is_back(
     tmp_path: Path,
 ) -> None:

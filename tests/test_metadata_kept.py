@@ -126,6 +126,7 @@ def test_metadata_is_no_work() -> None:
 
 @pytest.mark.process
 @claim("metadata:kill")
+@pytest.mark.slow
 async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model:
         write_config(tmp_path, model.url)

@@ -318,6 +318,7 @@ async def test_a_second_sigterm_interrupts_and_the_end_is_in_the_log(tmp_path: P
 
 
 @claim("process:kill")
+@pytest.mark.slow
 async def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """Rounds of injects and turns, each cut off by SIGKILL after a random number of messages."""
     chance = random.Random(7)
@@ -494,6 +495,7 @@ def test_the_python_sdk_finds_the_members_it_looks_for_in_the_schema(tmp_path: P
 
 
 @claim("process:demo", "apps:demo")
+@pytest.mark.slow
 def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", "--apps", TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
@@ -503,6 +505,7 @@ def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
 
 
 @claim("process:demo", "signals:demo")
+@pytest.mark.slow
 def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", "--signals", TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr

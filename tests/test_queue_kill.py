@@ -53,6 +53,7 @@ async def kill(server: Running) -> None:
 
 @claim("queue:kill")
 @pytest.mark.parametrize("moment", ["acknowledged", "taken", "running", "between"])
+@pytest.mark.slow
 async def test_an_acknowledged_entry_becomes_one_turn_whenever_the_server_is_killed(
     tmp_path: Path, moment: str
 ) -> None:

@@ -107,6 +107,7 @@ async def test_without_an_app_server_a_signal_arrives_in_a_tool_result(tmp_path:
     assert whole["signals"] == again["signals"]
 
 
+@pytest.mark.slow
 async def test_with_an_app_server_a_signal_arrives_in_the_thread_and_an_answer_goes_back(
     tmp_path: Path,
 ) -> None:
@@ -148,6 +149,7 @@ async def test_with_an_app_server_a_signal_arrives_in_the_thread_and_an_answer_g
     assert whole["signals"][0]["payload"] == "Well?"
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_in_between_loses_and_doubles_nothing(tmp_path: Path) -> None:
     async with (
         router_process(tmp_path) as (router, _),
@@ -179,6 +181,7 @@ async def test_a_server_that_dies_in_between_loses_and_doubles_nothing(tmp_path:
 BRIDGE_STEPS: list[Step] = ["received", "taken", "acked", "begun", "sent", "answered", "recorded"]
 
 
+@pytest.mark.slow
 async def test_a_bridge_killed_at_any_step_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
     async with (
         server_process(tmp_path) as (server, _),
@@ -198,6 +201,7 @@ TWICE: list[tuple[Step, Step]] = [
 """A step that leaves the signal out of the thread, and one of the next life that may not."""
 
 
+@pytest.mark.slow
 async def test_a_bridge_killed_twice_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
     async with (
         server_process(tmp_path) as (server, _),
@@ -230,6 +234,7 @@ async def _kill_at(home: Path, server: str, router: str, *steps: Step) -> None:
 
 
 @pytest.mark.parametrize("tool", ["prism_signals_pending", "prism_status"])
+@pytest.mark.slow
 async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_not_inject_it(
     tmp_path: Path, tool: str
 ) -> None:
@@ -260,6 +265,7 @@ async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_n
 @pytest.mark.parametrize(
     "step", ["router:stored", "router:sent", "router:acked", "router:forgotten"]
 )
+@pytest.mark.slow
 async def test_a_router_killed_at_any_step_leaves_one_item_in_the_thread(
     tmp_path: Path, step: Step
 ) -> None:

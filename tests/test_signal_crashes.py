@@ -39,6 +39,7 @@ async def command(*words: str) -> tuple[int, list[str], str]:
     return process.returncode, out.decode().splitlines(), err.decode()
 
 
+@pytest.mark.slow
 async def test_the_command_line_sends_follows_lists_and_recalls(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         url = ("--url", served.urls[0])
