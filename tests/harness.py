@@ -7,6 +7,7 @@ the test.
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import re
@@ -48,6 +49,9 @@ CLAIMS: dict[str, list[str]] = {}
 
 _transcripts: list[list[str]] = []
 
+TESTS_PER_COLLECTION = 50
+_teardowns = itertools.count(1)
+
 
 def claim(*ids: str) -> Callable[[Function], Function]:
     """Mark a test as proof of claims in docs/wire.md."""
@@ -76,6 +80,15 @@ def pytest_collection_finish() -> None:
     """Take what was imported out of collections of garbage, which take long with it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Free what earlier tests left: each server freezes it together with its own modules."""
+    if next(_teardowns) % TESTS_PER_COLLECTION == 0:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 # The client.

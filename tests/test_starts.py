@@ -16,6 +16,7 @@ NOT_INSTALLED = {"sniffio", "h2", "trio", "socksio"}
 
 @claim("loading:starts")
 @pytest.mark.process
+@pytest.mark.slow
 async def test_apps_and_mcp_servers_are_there_after_every_start(tmp_path: Path) -> None:
     with all_cores_busy():
         assert await run_many(tmp_path, starts=30, at_once=6) == []
