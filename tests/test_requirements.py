@@ -543,7 +543,10 @@ async def test_nothing_runs_until_a_broken_file_is_mended(
         await anyio.to_thread.run_sync(file.write_text, "= 1")
         start = {"threadId": thread_id, "input": [{"type": "text", "text": "hi"}]}
         refusals.append(await client.refusal("turn/start", start))
-    assert logged == [f"the configuration cannot be used: {detail}"]
+    assert logged == [
+        f"the configuration cannot be used: {detail}",
+        f"other users are refused, as the configuration cannot be used: {detail}",
+    ]
     load = (-32600, f"failed to load configuration: {detail}")
     assert [(error.code, error.message) for error in refusals] == [
         (-32603, f"failed to read configuration layers: {detail}"),
