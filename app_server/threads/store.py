@@ -338,6 +338,7 @@ class ThreadStore:
             if not await anyio.to_thread.run_sync(source.exists):
                 load = partial(self._load, source_id, archived_too=False)
                 await self._close(await anyio.to_thread.run_sync(load))
+                self._history.note_change(source_id)
             thread = await anyio.to_thread.run_sync(self._fork, source_id, source, point, created)
         if not created.ephemeral:
             self._note_change(thread.state)
