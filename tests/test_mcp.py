@@ -1920,7 +1920,7 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
 @claim("mcp:event-streams")
 async def test_event_streams_are_for_hosted_apps(tmp_path: Path) -> None:
     start: dict[str, Any] = {
-        "threadId": "nobody",
+        "threadId": "01900000-0000-7000-8000-000000000000",
         "server": "nobody",
         "subscriptionId": "s",
         "name": "changed",
