@@ -29,7 +29,7 @@ from app_server.accounts.ports import RefreshReason, Supplier, TokenIssuer
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.settings import AccountSettings
 from app_server.accounts.store import AuthStore
-from app_server.loader import LoadFailed, load
+from app_server.runtime.loader import LoadFailed, load
 
 if TYPE_CHECKING:
     from app_server.accounts.grants import Grants

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, cast
 
 from app_server.accounts.credentials import Credentials
 from app_server.accounts.store import StoreKind
-from app_server.config import Config, ConfigView
+from app_server.config.values import Config, ConfigView
 
 Method: TypeAlias = Literal["api", "chatgpt"]
 

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.accounts.errors import AccountError
 from app_server.accounts.record import AuthRecord
-from app_server.private import (
+from app_server.runtime.secret_files import (
     StoreFailed,
     delete_private,
     keyring_failures,

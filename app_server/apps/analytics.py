@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.apps.inventory import Connector
+from app_server.apps.inventory.inventory import Connector
 from protocol.items import UserInput
 
 MAX_TURNS = 1024

@@ -15,17 +15,18 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import Signed
-from app_server.apps.bearer import SIGN_IN_CHANGED
-from app_server.apps.cache import CacheIdentity, InventoryCache
-from app_server.apps.endpoint import UpstreamTarget
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.fetch import FetchFailed
-from app_server.apps.files import FileSupport
-from app_server.apps.generation import Generation, open_generation
-from app_server.apps.inventory import Connector, InconsistentInventory, Inventory, build_inventory
-from app_server.apps.manifests import NO_MANIFESTS, Manifests, make_manifests
+from app_server.apps.files.files import FileSupport
+from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
+from app_server.apps.inventory.fetch import FetchFailed
+from app_server.apps.inventory.inventory import (
+    Connector,
+    InconsistentInventory,
+    Inventory,
+    build_inventory,
+)
+from app_server.apps.inventory.names import Route, allocate_routes
 from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
-from app_server.apps.names import Route, allocate_routes
 from app_server.apps.policy import AppsPolicy, registrations
 from app_server.apps.presentation import (
     NOTHING_PRESENTED,
@@ -34,8 +35,12 @@ from app_server.apps.presentation import (
     PresentedTools,
     present_tools,
 )
-from app_server.apps.retry import cooldown_s
-from app_server.apps.upstream import UpstreamPool
+from app_server.apps.routes.generation import Generation, open_generation
+from app_server.apps.routes.manifests import NO_MANIFESTS, Manifests, make_manifests
+from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
+from app_server.apps.upstream.endpoint import UpstreamTarget
+from app_server.apps.upstream.retry import cooldown_s
+from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.extension.registration import Lease, Registration
 from protocol.model import JsonObject
 

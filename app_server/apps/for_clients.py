@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.inventory import Connector
+from app_server.apps.inventory.inventory import Connector
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
-from app_server.config import ConfigError
+from app_server.config.values import ConfigError
 
 logger = logging.getLogger(__name__)
 

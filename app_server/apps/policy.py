@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 
 from pydantic import SecretStr
 
-from app_server.apps.inventory import AppTool, Connector
-from app_server.apps.names import RESOURCES, Route, stripped_title
+from app_server.apps.inventory.inventory import AppTool, Connector
+from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
 from app_server.apps.presentation import PresentedTools
 from app_server.apps.settings import (
     DEFAULT,
@@ -20,7 +20,7 @@ from app_server.apps.settings import (
     read_apps,
     read_reviewers,
 )
-from app_server.config import Config
+from app_server.config.values import Config
 from app_server.extension.manifest import Manifest
 from app_server.extension.metadata import RuntimeMetadata, Telemetry
 from app_server.extension.registration import Owner, Registration

@@ -13,8 +13,8 @@ from typing import Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
-from app_server.apps.inventory import AppTool, Connector
-from app_server.apps.names import RESOURCES, Route, stripped_title
+from app_server.apps.inventory.inventory import AppTool, Connector
+from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
 from app_server.extension.metadata import (
     MAX_FORM_META_BYTES,
     ApprovalIdentity,

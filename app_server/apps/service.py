@@ -19,8 +19,6 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import AuthPort, AuthState, Signed
-from app_server.apps.bearer import SIGN_IN_CHANGED, Bearer
-from app_server.apps.cache import CacheIdentity, InventoryCache
 from app_server.apps.connection import (
     Connection,
     ConnectionKey,
@@ -28,18 +26,20 @@ from app_server.apps.connection import (
     Published,
     Use,
 )
-from app_server.apps.endpoint import UpstreamTarget, debug_token, upstream_target
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.files import FilesPort, FileSupport
-from app_server.apps.generation import Generation
-from app_server.apps.inventory import Connector
+from app_server.apps.files.files import FilesPort, FileSupport
+from app_server.apps.files.upload import Uploads, UploadTarget
+from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
+from app_server.apps.inventory.inventory import Connector
 from app_server.apps.plugins import InstalledPlugin, NoPlugins, PluginPort
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
+from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot
-from app_server.apps.upload import Uploads, UploadTarget
-from app_server.config import ConfigError
+from app_server.apps.upstream.bearer import SIGN_IN_CHANGED, Bearer
+from app_server.apps.upstream.endpoint import UpstreamTarget, debug_token, upstream_target
+from app_server.config.values import ConfigError
 from app_server.extension.registration import ContributionContext, Registration
 
 logger = logging.getLogger(__name__)

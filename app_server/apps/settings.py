@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeAlias
 
-from app_server.apps.names import RESOURCES
-from app_server.config import Config, ConfigView
+from app_server.apps.inventory.names import RESOURCES
+from app_server.config.values import Config, ConfigView
 
 Reviewer: TypeAlias = Literal["user", "auto_review"]
 

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from app_server.apps.connection import Published, Use
-from app_server.apps.inventory import AppTool, Connector, Inventory
-from app_server.apps.names import RESOURCES
+from app_server.apps.inventory.inventory import AppTool, Connector, Inventory
+from app_server.apps.inventory.names import RESOURCES
 from app_server.apps.policy import AppsPolicy
 from app_server.extension.registration import Registration
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from app_server.apps.analytics import Analytics
 from app_server.apps.connection import Published
-from app_server.apps.inventory import AppTool, Connector
+from app_server.apps.inventory.inventory import AppTool, Connector
 from app_server.apps.presentation import app_context
 from app_server.apps.service import AppsService
 from app_server.apps.settings import AppsSettings

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app_server.loader import Lazy, load_module
 from app_server.rpc.context import Handler, RequestContext
+from app_server.runtime.loader import Lazy, load_module
 from protocol.model import WireModel
 
 

@@ -13,10 +13,10 @@ from uuid import uuid4
 import anyio
 import anyio.abc
 
+from app_server.host.exec.process import RemoteProcess
 from app_server.host.processes import LocalProcess, LocalProcesses
-from app_server.host.remote_process import RemoteProcess
 from app_server.host.shell import default_shell
-from app_server.launch import Launch
+from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
 
 LOCAL = "local"

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from app_server.host.reaper import Reaper
-from app_server.launch import Launch
+from app_server.runtime.launch import Launch
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from app_server.loader import load
-from app_server.mcp.config import LOCAL, HttpTransport
+from app_server.mcp.catalog.config import LOCAL, HttpTransport
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.server import McpServer
+from app_server.runtime.loader import load
 
 AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic_core import to_json
 
-from app_server.mcp.schema import tool_parameters
+from app_server.mcp.tools.schema import tool_parameters
 from app_server.mcp_wire.errors import McpError
 from protocol.model import Json, JsonObject
 

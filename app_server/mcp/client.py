@@ -16,8 +16,7 @@ from anyio.abc import TaskStatus
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from app_server.mcp.bounds import ListTooLarge
-from app_server.mcp.calls import cut_middle
-from app_server.mcp.config import (
+from app_server.mcp.catalog.config import (
     LOCAL,
     HttpTransport,
     ServerConfig,
@@ -27,13 +26,14 @@ from app_server.mcp.config import (
 from app_server.mcp.elicitation import BadQuestion
 from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
 from app_server.mcp.header_command import HeaderCommand
-from app_server.mcp.listing import Listing
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.peer import ConnectionOwner, list_all
 from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.dispatcher import Dispatcher, Refused
 from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.http.authorized import Tokens

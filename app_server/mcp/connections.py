@@ -18,16 +18,16 @@ import anyio.to_thread
 
 from app_server.extension.metadata import ToolMetadata
 from app_server.mcp.bounds import left_out
-from app_server.mcp.config import McpSettings, ServerConfig
+from app_server.mcp.catalog.config import McpSettings, ServerConfig
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import BadArguments, RequiredServersFailed, ToolDisabled, UnknownServer
-from app_server.mcp.listing import Listing, is_for_model
 from app_server.mcp.loading import load_sdk
 from app_server.mcp.measurements import measured_call
-from app_server.mcp.naming import RawName, VisibleName, assign_names
 from app_server.mcp.peer import Peer
 from app_server.mcp.processes import Processes
 from app_server.mcp.server import McpServer, StartupStep, StatusCallback
+from app_server.mcp.tools.listing import Listing, is_for_model
+from app_server.mcp.tools.naming import RawName, VisibleName, assign_names
 from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
 from protocol.model import Json, JsonObject
 

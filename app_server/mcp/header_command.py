@@ -17,7 +17,7 @@ from typing import cast
 import anyio
 from pydantic_core import from_json
 
-from app_server.mcp.config import INHERITED_VARIABLES
+from app_server.mcp.catalog.config import INHERITED_VARIABLES
 from app_server.mcp.errors import HeaderCommandFailed
 
 logger = logging.getLogger(__name__)

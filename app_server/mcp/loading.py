@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from app_server.loader import load
-from app_server.mcp.config import ServerConfig
+from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.processes import Processes
+from app_server.runtime.loader import load
 
 ServeConnection: TypeAlias = Callable[
     [ServerConfig, str, ConnectionOwner, Processes], Awaitable[None]

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
 from app_server.extension.metadata import MAX_IDENTITY_BYTES
-from app_server.mcp.config import HttpTransport, ServerConfig
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from functools import partial
 import anyio
 import anyio.abc
 
-from app_server.loader import LoadFailed
-from app_server.mcp.config import ServerConfig
+from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
-from app_server.mcp.listing import Listing
 from app_server.mcp.loading import ServeConnection
 from app_server.mcp.peer import ConnectionOwner, Peer
 from app_server.mcp.processes import Processes
+from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
+from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import anyio.to_thread
 
 from app_server.mcp.bounds import bytes_of, check_bytes, check_count
 from app_server.mcp.errors import StartupFailed
-from app_server.mcp.listing import Listing
+from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
 from protocol.model import JsonObject
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import anyio
 
-from app_server.launch import Launch
+from app_server.runtime.launch import Launch
 
 
 class ChildProcess(Protocol):

@@ -16,9 +16,9 @@ import anyio
 import anyio.to_thread
 
 from app_server.extension.registration import Owner
-from app_server.loader import LoadFailed
 from app_server.mcp.bounds import ListTooLarge
-from app_server.mcp.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
+from app_server.mcp.catalog.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
+from app_server.mcp.catalog.reconcile import Ingredients, ingredients
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -32,14 +32,14 @@ from app_server.mcp.errors import (
     StartupTimedOut,
     UnknownServer,
 )
-from app_server.mcp.listing import Listing
 from app_server.mcp.loading import ServeConnection
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.on_demand import serving_on_demand
 from app_server.mcp.peer import Peer, list_all
 from app_server.mcp.processes import Processes
-from app_server.mcp.reconcile import Ingredients, ingredients
+from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import McpError, TransportClosed
+from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

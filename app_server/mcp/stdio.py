@@ -13,10 +13,10 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
-from app_server.launch import Launch
 from app_server.mcp.processes import ChildProcess, Processes
 from app_server.mcp_wire.errors import ServerDeaf
 from app_server.mcp_wire.messages import NoMessage, parse_message
+from app_server.runtime.launch import Launch
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Waiting to be read by a server; a request that comes then fails."""

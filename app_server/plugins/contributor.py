@@ -15,8 +15,8 @@ import anyio.to_thread
 
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
-from app_server.loader import load_from_worker
 from app_server.plugins.store import PluginStore
+from app_server.runtime.loader import load_from_worker
 from protocol.model import JsonObject
 
 if TYPE_CHECKING:

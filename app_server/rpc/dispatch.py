@@ -14,9 +14,9 @@ from typing import TypeAlias
 from jsonrpcserver import JsonRpcError, Result, Success, async_dispatch_to_serializable
 from pydantic import ValidationError
 
-from app_server.loader import LoadFailed, is_loaded, load_module
 from app_server.rpc.context import Handler, RequestContext
-from app_server.rpc.late_dispatch import load_failed
+from app_server.rpc.lazy_dispatch import load_failed
+from app_server.runtime.loader import LoadFailed, is_loaded, load_module
 from protocol.envelope import Request, render_error, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,

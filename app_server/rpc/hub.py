@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from app_server.rpc.context import ClientSession, ConnectionId
 from app_server.rpc.outgoing import Delta, Message, Outgoing
-from app_server.rpc.stream import Position, StreamLimits
-from app_server.rpc.streams import Streams
+from app_server.rpc.replay_buffer import Position, StreamLimits
+from app_server.rpc.replay_buffers import Streams
 from protocol.envelope import Answer, RequestId, render_request
 from protocol.gate import is_experimental_variant
 from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS

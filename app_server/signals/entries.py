@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.to_thread
 
-from app_server.clock import Clock
+from app_server.runtime.clock import Clock
+from app_server.signals.group_commit import LedgerPen
 from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.open_entries import OpenEntries
-from app_server.signals.pen import LedgerPen
-from app_server.threads.signals import SignalPlace
-from app_server.threads.state import ThreadState
+from app_server.threads.log.signals import SignalPlace
+from app_server.threads.log.state import ThreadState
 from protocol.signals import SignalReceipt
 
 Announce: TypeAlias = Callable[[SignalReceipt], None]

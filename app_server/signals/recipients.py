@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 
-from app_server.threads.index import ThreadQuery
+from app_server.sessions.registry import Sessions
+from app_server.threads.index.index import ThreadQuery
 from app_server.threads.store import ThreadNotFound, ThreadStore
-from app_server.turns.sessions import Sessions
 from protocol.signals import (
     DirectorySignalTarget,
     NameSignalTarget,

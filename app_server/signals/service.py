@@ -15,14 +15,18 @@ import anyio
 import anyio.to_thread
 from pydantic_core import from_json
 
-from app_server.clock import Clock
-from app_server.config import Config, ConfigError
+from app_server.config.values import Config, ConfigError
 from app_server.mcp.errors import RequiredServersFailed
+from app_server.runtime.clock import Clock
+from app_server.sessions.errors import SessionClosed
+from app_server.sessions.inbox import OutsideMessage
+from app_server.sessions.registry import Sessions
+from app_server.sessions.session import ThreadSession
 from app_server.signals.acceptance import WAKE_WINDOW_MS, accepted, digest_of
 from app_server.signals.entries import Announce, Effects, Entries
 from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.recipients import NoRecipient, Recipients
-from app_server.threads.state import ThreadState
+from app_server.threads.log.state import ThreadState
 from app_server.threads.store import (
     ThreadArchived,
     ThreadBusy,
@@ -31,10 +35,6 @@ from app_server.threads.store import (
     ThreadStore,
     ThreadTooNew,
 )
-from app_server.turns.outside import OutsideMessage
-from app_server.turns.refusals import SessionClosed
-from app_server.turns.session import ThreadSession
-from app_server.turns.sessions import Sessions
 from protocol.rollout import Settings, SignalMark, SignalRecalled
 from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
 

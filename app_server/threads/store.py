@@ -20,24 +20,24 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from app_server.threads.codex.copies import CodexCopies
+from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread
-from app_server.threads.codex_copies import CodexCopies
-from app_server.threads.faults import LogFaults
-from app_server.threads.filing import Filing
-from app_server.threads.folders import sync_folder
-from app_server.threads.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
-from app_server.threads.history import ThreadHistory
-from app_server.threads.importing import import_thread
-from app_server.threads.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
-from app_server.threads.live import LiveThread
-from app_server.threads.loading import add_up, load_state, read_created
-from app_server.threads.locks import Holder, LockBusy, WriterLock, holder_of
-from app_server.threads.making import mend, rebuild
-from app_server.threads.pages import HistoryReader
-from app_server.threads.ranks import rank_between
-from app_server.threads.rollout import LogTooNew, RolloutWriter
-from app_server.threads.search import SearchPage, SearchQuery
-from app_server.threads.state import FirstLineDamaged, NotARollout, ThreadState, begin
+from app_server.threads.history.history import ThreadHistory
+from app_server.threads.history.pages import HistoryReader
+from app_server.threads.history.search import SearchPage, SearchQuery
+from app_server.threads.index.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.index.rebuild import mend, rebuild
+from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.folders import sync_folder
+from app_server.threads.log.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
+from app_server.threads.log.live import LiveThread
+from app_server.threads.log.loading import add_up, load_state, read_created
+from app_server.threads.log.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.log.rollout import LogTooNew, RolloutWriter
+from app_server.threads.log.state import FirstLineDamaged, NotARollout, ThreadState, begin
+from app_server.threads.organization.filing import Filing
+from app_server.threads.organization.fractional_index import rank_between
 from protocol.rollout import ArchivedChanged, Record, ThreadCreated
 
 logger = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ from websockets.asyncio.server import Server, ServerConnection, serve, unix_serv
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from app_server.peer_user.errors import OtherUser, UserUnknown
-from app_server.peer_user.own_user import OwnUser
 from app_server.rpc.connection import MessageStream
 from app_server.transport.address import TcpAddress, UnixAddress
+from app_server.transport.peer_user.errors import OtherUser, UserUnknown
+from app_server.transport.peer_user.own_user import OwnUser
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ Source: docs/compaction.md.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from app_server.turns.context import (
+from app_server.turns.model.calls import ModelCalls
+from app_server.turns.model.context import (
     compacted,
     estimated_tokens,
     kept_tokens,
@@ -16,18 +17,17 @@ from app_server.turns.context import (
     without_oldest,
     worth_compacting,
 )
-from app_server.turns.model import (
+from app_server.turns.model.interface import (
     ItemDone,
     ModelEvent,
     ModelFailure,
     ModelRequest,
     ResponseCompleted,
 )
-from app_server.turns.model_calls import ModelCalls
-from app_server.turns.prompt import message, request_body
-from app_server.turns.providers import Provider
+from app_server.turns.model.prompt import message, request_body
+from app_server.turns.model.providers import Provider
+from app_server.turns.model.response import texts_of
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.response import texts_of
 from protocol.items import ContextCompactionThreadItem
 from protocol.model import Json, JsonObject
 from protocol.rollout import HistoryCompacted, ItemCompleted, TokensUsed

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from app_server.extension.metadata import ApprovalPersistence
-from app_server.mcp.naming import RawName
+from app_server.mcp.tools.naming import RawName
 from protocol.model import WireModel
 
 

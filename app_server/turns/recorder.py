@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from app_server.clock import Clock
-from app_server.threads.live import LiveThread
+from app_server.runtime.clock import Clock
+from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
 from protocol.items import ItemCompletedNotification, ItemStartedNotification, KnownThreadItem
 from protocol.model import JsonObject, WireModel

@@ -1,4 +1,1 @@
-"""Clients of others, whole, against this server; commands of their own, as they need npm or tmux.
-
-See docs/clients.md.
-"""
+"""Tests of app_server/clients."""

@@ -13,13 +13,13 @@ import sys
 
 import anyio
 
-from app_server.mcp.config import HttpTransport, McpSettings, ServerConfig
+from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 from tests.conformance import sign_in
-from tests.no_processes import NoProcesses
+from tests.support.no_processes import NoProcesses
 
 SERVER = "conformance"
 TOTAL_S = 25.0

@@ -6,9 +6,9 @@ Source: docs/mcp.md, "Conformance".
 
 from typing import Any
 
-from app_server.apps.ports import UpstreamError
+from app_server.apps.routes.ports import UpstreamError
 from protocol.model import JsonObject
-from tests.apps_peer import Exchange, listed
+from tests.support.apps_peer import Exchange, listed
 
 CONNECTOR = "conformance"
 PIXEL = (

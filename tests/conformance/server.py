@@ -20,17 +20,17 @@ import anyio
 import anyio.to_thread
 from pydantic import SecretStr
 
-from app_server.apps.connector import ConnectorServer
-from app_server.apps.http import Door, Entrance
-from app_server.apps.inventory import build_inventory
-from app_server.apps.names import allocate_routes
-from app_server.apps.resources import resource_server
-from app_server.apps.running import Running
-from app_server.apps.session import Backing
-from app_server.apps.standing import StandingStreams
-from app_server.loopback import HOST, serve_on_loopback
-from tests.apps_peer import FakePool, Guard
+from app_server.apps.inventory.inventory import build_inventory
+from app_server.apps.inventory.names import allocate_routes
+from app_server.apps.routes.connector import ConnectorServer
+from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.http import Door, Entrance
+from app_server.apps.routes.resources import resource_server
+from app_server.apps.routes.running import Running
+from app_server.apps.routes.session import Backing
+from app_server.http.loopback_server import HOST, serve_on_loopback
 from tests.conformance import endpoint
+from tests.support.apps_peer import FakePool, Guard
 
 BEARER = SecretStr("conformance")
 BASELINES = Path(__file__).parent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx2
 
-from tests.harness import WireClient, WireError, serve
+from tests.support.harness import WireClient, WireError, serve
 
 SERVER = "conformance"
 PATIENCE_S = 10

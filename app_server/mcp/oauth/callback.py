@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import anyio
 
-from app_server.browser_port import LoopbackListener, Page, Visit
+from app_server.http.callback_port import LoopbackListener, Page, Visit
 from app_server.mcp.errors import OAuthFailed
 
 

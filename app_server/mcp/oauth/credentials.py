@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from app_server.mcp.errors import OAuthFailed
-from app_server.private import (
+from app_server.runtime.secret_files import (
     StoreFailed,
     keyring_failures,
     load_keyring,

@@ -16,8 +16,7 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.oauth2 import PKCEParameters
 from mcp.client.auth.utils import validate_authorization_response_iss
 
-from app_server.clock import SystemClock
-from app_server.mcp.config import HttpTransport
+from app_server.mcp.catalog.config import HttpTransport
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.callback import CallbackAnswer, CallbackListener
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
@@ -25,6 +24,7 @@ from app_server.mcp.oauth.discovery import Discovered, discover
 from app_server.mcp.oauth.grants import OAuthClient, error_word, register, request_token
 from app_server.mcp.oauth.tokens import renewed_by
 from app_server.mcp.oauth.web import Web, open_web
+from app_server.runtime.clock import SystemClock
 
 Registration: TypeAlias = Literal["auto", "cimd", "dcr"]
 

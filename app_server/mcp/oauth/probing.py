@@ -2,12 +2,12 @@
 
 import anyio.to_thread
 
-from app_server.clock import SystemClock
-from app_server.mcp.config import HttpTransport, ServerUnavailable
+from app_server.mcp.catalog.config import HttpTransport, ServerUnavailable
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.web import open_web
+from app_server.runtime.clock import SystemClock
 
 
 async def has_credential(name: str, transport: HttpTransport) -> bool:

@@ -13,8 +13,7 @@ import anyio
 import anyio.to_thread
 from mcp.shared.auth import OAuthToken
 
-from app_server.clock import SystemClock
-from app_server.mcp.config import HttpTransport
+from app_server.mcp.catalog.config import HttpTransport
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.credentials import (
     Credential,
@@ -25,7 +24,8 @@ from app_server.mcp.oauth.credentials import (
 from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.grants import GrantRefused, OAuthClient, request_token
 from app_server.mcp.oauth.web import open_web
-from app_server.private import lock_awaited
+from app_server.runtime.clock import SystemClock
+from app_server.runtime.secret_files import lock_awaited
 
 EARLY_MS = 30_000
 """A token is refreshed when it has this long to live."""

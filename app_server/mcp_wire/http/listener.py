@@ -17,7 +17,7 @@ from mcp_types import (
     RequestId,
 )
 
-from app_server.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.mcp_wire.http.exchange import (
     BodyBroken,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from app_server.threads.codex.items import NoItem, item_of, item_of_event
 from app_server.threads.codex.reading import CodexHead, CodexLine, Segment, is_user_message
 from app_server.threads.codex.values import error_of, settings_of, source_of, usage_of
-from app_server.threads.faults import LogFaults
+from app_server.threads.log.faults import LogFaults
 from protocol.items import KnownThreadItem
 from protocol.model import Json, JsonObject
 from protocol.rollout import (

@@ -1,0 +1,1 @@
+"""Arguments of app tools that carry files: read within the sandbox, uploaded, replaced."""

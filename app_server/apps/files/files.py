@@ -1,0 +1,269 @@
+"""Arguments that carry files: read where the turn's sandbox allows, uploaded, and replaced.
+
+Fails closed: what cannot be read just as it was announced is not uploaded, and a call whose files
+are not all uploaded is not made.
+Source: docs/apps.md, "Files".
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Protocol, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from app_server.apps.files.upload import Content, UploadFailed, Uploads
+from protocol.model import Json, JsonObject
+
+MAX_FILE_BYTES = 512 * 1024 * 1024
+"""Of one file."""
+
+MAX_FILES = 32
+"""Of one call; they are on this disk, outside of its memory, until they are uploaded."""
+
+MEMORY_BYTES = 1024 * 1024
+"""Of a file that is kept in memory; a larger one goes to a temporary file without a name."""
+
+MAX_SHOWN_CHARS = 300
+"""Of a path in an error."""
+
+_CHUNK_BYTES = 256 * 1024
+
+
+def _folder_of(uri: Json) -> Json:
+    if not isinstance(uri, str):
+        raise ValueError("not a text")
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise ValueError("not a file: URI of this machine")
+    folder = url2pathname(parts.path)
+    if not Path(folder).is_absolute():
+        raise ValueError("not an absolute path")
+    return folder
+
+
+class SandboxState(BaseModel):
+    """The environment of a turn and what may be read in it, as the core describes it."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=False
+    )
+
+    environment_id: str = "local"
+    environment_instance_id: str | None = None
+    """Which one of those that had this id; without it nothing is read."""
+    permission_profile: JsonObject
+    codex_linux_sandbox_exe: str | None = None
+    sandbox_cwd: Annotated[str, BeforeValidator(_folder_of)]
+    """A path; on the wire a `file:` URI."""
+    use_legacy_landlock: bool = False
+
+    @classmethod
+    def parse(cls, value: Json) -> "SandboxState":
+        """Read it from `_meta`.
+
+        Raises:
+            MCPError: -32602, it makes no sense.
+        """
+        try:
+            return cls.model_validate(value)
+        except ValidationError as exc:
+            problem = exc.errors()[0]
+            where = ".".join(map(str, problem["loc"])) or "it"
+            text = f"the sandbox state makes no sense: {where}: {problem['msg']}"
+            raise MCPError(INVALID_PARAMS, text) from None
+
+
+class FileRefused(Exception):
+    """A file cannot be read; the text is the reason that the model is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileMetadata:
+    """What a path leads to."""
+
+    is_file: bool
+    """Whether it is a regular file."""
+    size: int
+    """In bytes."""
+
+
+class PinnedFiles(Protocol):
+    """The files of one instance of an environment, behind the sandbox of one turn.
+
+    Every path is resolved inside of the sandbox, links and `..` included: what leads out of what
+    the profile allows is refused there, in the opening itself.
+    """
+
+    async def metadata(self, path: str) -> FileMetadata:
+        """Look at an absolute path.
+
+        Raises:
+            FileRefused: it is not there, or the sandbox does not let it be seen.
+        """
+
+    def read(self, path: str) -> AsyncIterator[bytes]:
+        """Read a file from its beginning, in chunks of at most 1 MiB; bytes, not text.
+
+        Raises:
+            FileRefused: while iterating; it cannot be read, or not to its end.
+        """
+
+
+class FilesPort(Protocol):
+    """Where the files of environments are."""
+
+    def pin(self, state: SandboxState) -> AbstractAsyncContextManager[PinnedFiles]:
+        """Hold on to one instance while the context lasts, so that no other takes its place.
+
+        Its `environment_instance_id` is set. An instance that has been replaced, but is leased,
+        is as good as the current one.
+
+        Raises:
+            FileRefused: on entering; `environment_id` does not lead to exactly that instance.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FileSupport:
+    """Both halves of an argument with a file: where it is read, and where it is uploaded to."""
+
+    environments: FilesPort
+    uploads: Uploads
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One path in the arguments of a call."""
+
+    field: str
+    index: int | None
+    path: str
+
+    def failed(self, reason: object, code: int = INVALID_PARAMS) -> MCPError:
+        where = self.field if self.index is None else f"{self.field}[{self.index}]"
+        path = self.path[:MAX_SHOWN_CHARS]
+        return MCPError(code, f"upload of `{path}` for `{where}` failed: {reason}")
+
+
+_Field: TypeAlias = tuple[str, Sequence[_Place]]
+
+
+async def upload_arguments(
+    support: FileSupport,
+    arguments: JsonObject,
+    file_params: Sequence[str],
+    state: SandboxState | None,
+    check: Callable[[], None],
+) -> JsonObject:
+    """Return the arguments with what was uploaded in the place of paths; the same object if none.
+
+    Takes one field after the other; all files of a field are read before the first of them is
+    uploaded. `check` is called before each field and each upload. Reading has no time limit of its
+    own: that of the call ends it. Cancelling stops before the next step; what was uploaded stays.
+
+    Raises:
+        MCPError: -32602, a file cannot be read as it should; -32603, it cannot be uploaded.
+    """
+    fields = list(_fields(arguments, file_params))
+    places = [place for _, places in fields for place in places]
+    if not places:
+        return arguments
+    if len(places) > MAX_FILES:
+        raise places[MAX_FILES].failed(f"a call has at most {MAX_FILES} files")
+    if state is None:
+        raise places[0].failed("the environment of the turn is not known")
+    if state.environment_instance_id is None:
+        raise places[0].failed("the instance of the environment is not known")
+    async with _pinned(support.environments, state, places[0]) as files:
+        uploaded = dict(arguments)
+        for field, of_field in fields:
+            check()
+            values = await _upload_field(support.uploads, files, state, of_field, check)
+            uploaded[field] = values if isinstance(arguments[field], list) else values[0]
+    return uploaded
+
+
+def _fields(arguments: JsonObject, file_params: Sequence[str]) -> Iterator[_Field]:
+    for field in file_params:
+        value = arguments.get(field)
+        if isinstance(value, str):
+            yield field, [_Place(field, None, value)]
+        elif isinstance(value, list) and value:
+            for index, element in enumerate(value):
+                if not isinstance(element, str):
+                    raise MCPError(INVALID_PARAMS, f"`{field}[{index}]` must be the path of a file")
+            yield field, [_Place(field, index, path) for index, path in enumerate(value)]
+
+
+@asynccontextmanager
+async def _pinned(
+    environments: FilesPort, state: SandboxState, first: _Place
+) -> AsyncIterator[PinnedFiles]:
+    async with AsyncExitStack() as stack:
+        try:
+            files = await stack.enter_async_context(environments.pin(state))
+        except FileRefused as exc:
+            raise first.failed(exc) from exc
+        yield files
+
+
+async def _upload_field(
+    uploads: Uploads,
+    files: PinnedFiles,
+    state: SandboxState,
+    places: Sequence[_Place],
+    check: Callable[[], None],
+) -> list[JsonObject]:
+    async with AsyncExitStack() as stack:
+        contents = []
+        for place in places:
+            if "\0" in place.path:
+                raise place.failed("it is not a path")
+            path = str(Path(state.sandbox_cwd) / place.path)
+            try:
+                content = await stack.enter_async_context(_content(files, path))
+            except FileRefused as exc:
+                raise place.failed(exc) from exc
+            contents.append(content)
+        values = []
+        for place, content in zip(places, contents, strict=True):
+            check()
+            try:
+                values.append(await uploads.upload(content))
+            except UploadFailed as exc:
+                raise place.failed(exc, INTERNAL_ERROR) from exc
+        return values
+
+
+@asynccontextmanager
+async def _content(files: PinnedFiles, path: str) -> AsyncIterator[Content]:
+    """Read a file whole, and check that it is what its metadata says."""
+    metadata = await files.metadata(path)
+    if not metadata.is_file:
+        raise FileRefused("it is not a regular file")
+    if metadata.size > MAX_FILE_BYTES:
+        raise FileRefused(f"it is larger than {MAX_FILE_BYTES} bytes")
+    async with anyio.SpooledTemporaryFile(max_size=MEMORY_BYTES) as kept:
+        size = 0
+        async for chunk in files.read(path):
+            size += len(chunk)
+            if size > metadata.size:
+                raise FileRefused("it has more bytes than it had before")
+            await kept.write(chunk)
+        if size < metadata.size:
+            raise FileRefused("it has fewer bytes than it had before")
+
+        async def chunks() -> AsyncIterator[bytes]:
+            await kept.seek(0)
+            while chunk := await kept.read(_CHUNK_BYTES):
+                yield chunk
+
+        yield Content(Path(path).name, size, chunks)

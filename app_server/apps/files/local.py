@@ -1,0 +1,84 @@
+"""Files of this machine, as the profile of a turn lets them be read.
+
+Where everything may be read the system opens paths. Where something may not, they are walked part
+by part (confined.py), and the place that this leads to decides.
+Source: docs/apps.md, "Files".
+"""
+
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import BinaryIO
+
+import anyio
+import anyio.to_thread
+
+from app_server.apps.files.confined import CONFINED, look_at, open_file
+from app_server.apps.files.files import FileMetadata, FileRefused, PinnedFiles, SandboxState
+from app_server.apps.files.readable import readable, reads_everything
+
+LOCAL = "local"
+CHUNK_BYTES = 1024 * 1024
+
+
+class LocalFiles:
+    """The FilesPort of this machine alone."""
+
+    def __init__(self, instance_of: Callable[[str], str | None]) -> None:
+        """`instance_of` says which instance an environment is now."""
+        self._instance_of = instance_of
+
+    @asynccontextmanager
+    async def pin(self, state: SandboxState) -> AsyncIterator[PinnedFiles]:
+        """Hold on to this machine; see FilesPort."""
+        if state.environment_id != LOCAL:
+            raise FileRefused(f"files of environment `{state.environment_id}` cannot be read")
+        if state.environment_instance_id != self._instance_of(LOCAL):
+            raise FileRefused("the environment is not the one of this turn any more")
+        if reads_everything(state.permission_profile):
+            yield _Files(os.stat, _open)
+            return
+        rules = await anyio.to_thread.run_sync(
+            readable, state.permission_profile, state.sandbox_cwd
+        )
+        if rules.is_empty:
+            raise FileRefused(CONFINED)
+        yield _Files(partial(look_at, allows=rules.allows), partial(open_file, allows=rules.allows))
+
+
+class _Files:
+    def __init__(
+        self, look: Callable[[str], os.stat_result], open_: Callable[[str], BinaryIO]
+    ) -> None:
+        self._look = look
+        self._open = open_
+
+    async def metadata(self, path: str) -> FileMetadata:
+        try:
+            found = await anyio.to_thread.run_sync(self._look, path)
+        except (OSError, ValueError) as exc:
+            raise FileRefused(_reason(exc)) from None
+        return FileMetadata(stat.S_ISREG(found.st_mode), found.st_size)
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        try:
+            async with anyio.wrap_file(await anyio.to_thread.run_sync(self._open, path)) as file:
+                while chunk := await file.read(CHUNK_BYTES):
+                    yield chunk
+        except (OSError, ValueError) as exc:
+            raise FileRefused(_reason(exc)) from None
+
+
+def _open(path: str) -> BinaryIO:
+    # Since it was looked at it may have become a pipe, which would be waited for without an end.
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise FileRefused("it is not a file")
+    return os.fdopen(opened, "rb")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "it cannot be read"

@@ -1,0 +1,140 @@
+"""The endpoint's flat list of tools, validated and sorted by connector. No I/O.
+
+Source: docs/apps.md, "Inventory".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic_core import to_json
+
+from app_server.apps.inventory import annotations
+from app_server.apps.inventory.annotations import Origin
+from protocol.model import JsonObject
+
+MAX_TOOLS = 4096
+"""Of one inventory, before any of them is dropped."""
+
+MAX_INVENTORY_BYTES = 8 * 1024 * 1024
+"""Of one inventory as a compact JSON array."""
+
+
+class InconsistentInventory(Exception):
+    """One connector goes by two names; nothing of the inventory is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppTool:
+    """One tool of a connector."""
+
+    name: str
+    """As upstream has it, spaces around it included."""
+    definition: JsonObject = field(repr=False)
+    """The tool as it may be listed, under its upstream name and title."""
+    envelope: JsonObject = field(repr=False)
+    """What goes back to the endpoint with each call."""
+    synthetic: bool
+    """Whether it exists only to let the user link the connector."""
+    link_id: str | None
+    """The user's link to the app."""
+    template_id: str | None
+    action_name: str | None
+    """The tool's name within the app."""
+    resources: tuple[str, ...]
+    """URIs that the connector's route may read for it, that of its user interface first."""
+    file_params: tuple[str, ...]
+    """Arguments that carry files."""
+    visible_to_model: bool
+    connected_account_email: str | None = field(repr=False)
+    """For reviewers alone."""
+
+    @property
+    def title(self) -> str | None:
+        """The title, exact; None when there is none."""
+        title = self.definition.get("title")
+        return title if isinstance(title, str) and title.strip() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """One app and its tools, in the order of the endpoint, no name twice."""
+
+    id: str
+    name: str
+    description: str | None
+    tools: tuple[AppTool, ...]
+
+    @property
+    def has_real_tool(self) -> bool:
+        """Whether there is more to it than what lets the user link it."""
+        return any(not tool.synthetic for tool in self.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What an account can use, by connector."""
+
+    connectors: tuple[Connector, ...]
+    """Sorted by id."""
+    raw_tools: tuple[JsonObject, ...] = field(repr=False)
+    """As they came, for the cache."""
+
+    @property
+    def installed(self) -> tuple[Connector, ...]:
+        """The connectors with a real tool."""
+        return tuple(connector for connector in self.connectors if connector.has_real_tool)
+
+
+def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:
+    """Validate the tools of all pages, in the endpoint's order, and sort them by connector.
+
+    Tools without a name, and those that do not say to whom they belong, are dropped; of two with
+    one name in one connector the first is kept.
+
+    Raises:
+        InconsistentInventory: a connector goes by two names.
+    Source: docs/apps.md, "Inventory".
+    """
+    origins: dict[str, Origin] = {}
+    tools: dict[str, dict[str, AppTool]] = {}
+    for raw in raw_tools:
+        origin = annotations.origin_of(annotations.meta_of(raw))
+        name = raw.get("name")
+        if origin is None or not isinstance(name, str) or not name.strip():
+            continue
+        known = origins.setdefault(origin.id, origin)
+        if known.name != origin.name:
+            raise InconsistentInventory(f"connector {origin.id[:100]!r} goes by two names")
+        if known.description is None:
+            origins[origin.id] = origin
+        of_connector = tools.setdefault(origin.id, {})
+        if name not in of_connector:
+            of_connector[name] = _app_tool(name, raw)
+    connectors = tuple(
+        Connector(id_, origins[id_].name, origins[id_].description, tuple(tools[id_].values()))
+        for id_ in sorted(origins)
+    )
+    return Inventory(connectors, tuple(raw_tools))
+
+
+def inventory_bytes(tools: Sequence[JsonObject]) -> int:
+    """Return how many bytes tools take as a compact JSON array."""
+    return len(to_json(list(tools)))
+
+
+def _app_tool(name: str, raw: JsonObject) -> AppTool:
+    meta = annotations.meta_of(raw)
+    envelope = annotations.envelope_of(meta)
+    return AppTool(
+        name=name,
+        definition=annotations.with_reviewer_context(raw),
+        envelope=envelope,
+        synthetic=annotations.is_synthetic(envelope),
+        link_id=annotations.text_at(meta, "link_id"),
+        template_id=annotations.text_at(envelope, "template_id"),
+        action_name=annotations.action_name_of(envelope),
+        resources=annotations.resources_of(meta),
+        file_params=annotations.file_params_of(meta),
+        visible_to_model=annotations.is_visible_to_model(meta),
+        connected_account_email=annotations.email_of(meta),
+    )

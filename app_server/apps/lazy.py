@@ -1,0 +1,318 @@
+"""The Apps service, loaded when somebody with apps is signed in. Light: imports none of the rest.
+
+The rest of this room brings the MCP SDK and a web server; most processes never need them.
+Source: docs/apps.md, "The service".
+"""
+
+import gc
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import anyio
+
+from app_server.apps.account import AuthPort, AuthState
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.plugins import NoPlugins, PluginPort
+from app_server.apps.settings import AppsSettings
+from app_server.config.values import ConfigError
+from app_server.extension.hooks import Presentation, ToolCall
+from app_server.extension.registration import ContributionContext, Registration
+from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
+from protocol.items import UserInput
+
+if TYPE_CHECKING:
+    from app_server.apps.for_clients import ClientApps
+    from app_server.apps.inventory.inventory import Connector
+    from app_server.apps.service import AppsService
+    from app_server.apps.snapshot import Snapshot
+    from app_server.apps.turn_hooks import AppsHooks
+    from app_server.apps.upstream.backend import AppsBackend
+    from app_server.apps.upstream.outbound import Account
+
+    Make: TypeAlias = Callable[
+        [Path, AuthPort, str | None, Callable[[str], str | None], PluginPort],
+        tuple[AppsService, AppsHooks, ClientApps],
+    ]
+    """Makes the service, with what turns and clients ask of it."""
+
+logger = logging.getLogger(__name__)
+
+LOAD_S = 30.0
+"""For the rest of this room to be imported, when a request needs it."""
+
+
+class LateApps:
+    """A Contributor and TurnHooks that do nothing until there is a reason to."""
+
+    id = "codex_apps"
+
+    def __init__(
+        self,
+        home: Path,
+        instance_of: Callable[[str], str | None],
+        plugins: PluginPort | None = None,
+    ) -> None:
+        """`instance_of` says which instance an environment is now."""
+        self._home = home
+        self._plugins = plugins or NoPlugins()
+        self._instance_of = instance_of
+        self._known = anyio.Event()
+        self._wanted = anyio.Event()
+        self._make = Lazy("the apps", _load)
+        self._attempted = anyio.Event()
+        """Set once they are served, or `_failure` says why not."""
+        self._failure: Exception | None = None
+        self._is_asked = anyio.Event()
+        """Set when a request needs them that could not be served before."""
+        self._auth: AuthPort | None = None
+        self._backend: AppsBackend | None = None
+        self._service: AppsService | None = None
+        self._clients: ClientApps | None = None
+        self.base_url: str | None = None
+        """Stands over the configured address; None without."""
+        self._hooks: AppsHooks | None = None
+
+    async def run(self, auth: AuthPort, base_url: str | None = None) -> None:
+        """Wait for the first reason, then serve until cancelled; cancelling ends everything.
+
+        `base_url` stands over the configured address. What cannot be loaded or served is tried
+        again: with the next request that needs it, and by itself after RETRY_FIRST_S, then twice as
+        long each time up to RETRY_MOST_S.
+        """
+        self._auth, self.base_url, self._failure = auth, base_url, None
+        self._known.set()
+        unsubscribe = auth.subscribe(self._signed_in_or_out)
+        self._signed_in_or_out(auth.current())
+        try:
+            await self._wanted.wait()
+        finally:
+            unsubscribe()
+        wait_s = RETRY_FIRST_S
+        while True:
+            make = await self._make.get_at_last()
+            try:
+                made = make(self._home, auth, base_url, self._instance_of, self._plugins)
+                await self._serve(*made)
+            except Exception as exc:
+                logger.exception("the apps cannot be served")
+                self._failure = exc
+                self._attempted.set()
+            with anyio.move_on_after(wait_s):
+                await self._is_asked.wait()
+            self._is_asked = anyio.Event()
+            wait_s = min(2 * wait_s, RETRY_MOST_S)
+
+    async def _serve(
+        self, service: "AppsService", hooks: "AppsHooks", clients: "ClientApps"
+    ) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(service.run)
+                self._service, self._hooks, self._clients = service, hooks, clients
+                self._failure = None
+                self._attempted.set()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    service.begin_shutdown()
+        finally:
+            self._service = self._hooks = self._clients = None
+
+    @property
+    def _is_signed_in(self) -> bool:
+        who = None if self._auth is None else self._auth.current().credentials
+        return who is not None and who.is_chatgpt
+
+    def _signed_in_or_out(self, state: AuthState) -> None:
+        if state.credentials is not None and state.credentials.is_chatgpt:
+            self._wanted.set()
+
+    # For requests of clients, see handlers/apps/port.py.
+
+    async def settled(self) -> None:
+        """Wait until it is known whose apps they are, for at most LOAD_S.
+
+        Raises:
+            AppsUnavailable: it is not known by then, or cannot be found out now.
+        """
+        with anyio.move_on_after(LOAD_S):
+            await self._known.wait()
+            if self._auth is not None:
+                await self._auth.look()
+            elif self._failure is not None:
+                raise _unavailable(self._failure) from self._failure
+            return
+        raise AppsUnavailable(f"it is not known after {LOAD_S:g} s whose apps they are")
+
+    def give_up(self, failure: Exception | None = None) -> None:
+        """Let nobody wait: there are no apps, or none can be had before `run` because of this."""
+        self._failure = failure
+        self._known.set()
+
+    async def _for_clients(self) -> "ClientApps | None":
+        await self.settled()
+        if not self._is_signed_in:
+            return None
+        self._wanted.set()
+        with anyio.move_on_after(LOAD_S):
+            try:
+                await self._make.get()
+            except LoadFailed as exc:
+                raise _unavailable(exc) from exc
+            if self._failure is not None:
+                self._failure, self._attempted = None, anyio.Event()
+                self._is_asked.set()
+            await self._attempted.wait()
+        if self._clients is None:
+            if self._failure is not None:
+                raise _unavailable(self._failure) from self._failure
+            raise AppsUnavailable(f"the apps are not loaded after {LOAD_S:g} s")
+        return self._clients
+
+    @property
+    def backend(self) -> "AppsBackend":
+        """Return who asks ChatGPT for what is no tool."""
+        if self._backend is None:
+            # Whoever asks has imported it: nothing is read from disk here.
+            from app_server.apps.upstream.backend import AppsBackend
+
+            self._backend = AppsBackend(self._home)
+        return self._backend
+
+    def account(self) -> "Account | None":
+        """Return the account that is signed in; None unless it is one of ChatGPT."""
+        if self._auth is None or not self._is_signed_in:
+            return None
+        # As above.
+        from app_server.apps.upstream.outbound import account_of
+
+        return account_of(self._auth)
+
+    def plugin_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the plugins in force that declare a connector, by its id."""
+        return self._plugins.app_names(config, thread_id)
+
+    def current_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Return what is published now; never waits."""
+        return None if self._clients is None else self._clients.current_snapshot(config)
+
+    async def snapshot_allowing_cached(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Return the first that can be had, cached or live, or raise AppsUnavailable."""
+        apps = await self._for_clients()
+        return None if apps is None else await apps.snapshot_allowing_cached(config)
+
+    async def snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Return the freshest that can be had, or raise AppsUnavailable."""
+        apps = await self._for_clients()
+        return None if apps is None else await apps.snapshot(config)
+
+    async def refresh_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
+        """Fetch, and return what came, or raise AppsUnavailable."""
+        apps = await self._for_clients()
+        return None if apps is None else await apps.refresh_snapshot(config)
+
+    async def known_connectors(self, config: Mapping[str, Any]) -> "Sequence[Connector]":
+        """Return what is known without asking anybody, or raise AppsUnavailable."""
+        apps = await self._for_clients()
+        return () if apps is None else await apps.known_connectors(config)
+
+    async def prepare_mcp_servers(self, config: Mapping[str, Any]) -> None:
+        """Have servers to register, if there are any for these settings and they can be had."""
+        try:
+            apps = await self._for_clients()
+        except AppsUnavailable as exc:
+            # Other servers are there without them.
+            logger.warning("there are no MCP servers of apps: %s", exc)
+            return
+        if apps is not None:
+            await apps.prepare_mcp_servers(config)
+
+    # For threads.
+
+    def revision(self) -> int:
+        """Return the service's; see Contributor."""
+        return 0 if self._service is None else 1 + self._service.revision()
+
+    def contribute(self, context: ContributionContext) -> Sequence[Registration]:
+        """Return the servers there are now; see Contributor."""
+        return [] if self._service is None else self._service.contribute(context)
+
+    async def discovered(self, context: ContributionContext) -> None:
+        """Wait for this room to be loaded, and for the first look at the apps; see Contributor."""
+        try:
+            serves = AppsSettings.read(context.config).serves_mcp
+        except ConfigError:
+            # `contribute` says so.
+            return
+        if serves and await self._for_clients() is not None and self._service is not None:
+            await self._service.discovered(context)
+
+    async def refresh(self, context: ContributionContext) -> None:
+        """Look anew; see Contributor."""
+        if self._service is not None:
+            await self._service.refresh(context)
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> str | None:
+        """See TurnHooks."""
+        return None if self._hooks is None else self._hooks.instructions(context, tools)
+
+    def present(self, call: ToolCall) -> Presentation | None:
+        """See TurnHooks."""
+        return None if self._hooks is None else self._hooks.present(call)
+
+    def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
+        """See TurnHooks."""
+        if self._hooks is not None:
+            self._hooks.input_taken(thread_id, turn_id, content)
+
+    def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
+        """See TurnHooks."""
+        if self._hooks is not None:
+            self._hooks.call_ended(call, status)
+
+    def turn_ended(self, thread_id: str, turn_id: str) -> None:
+        """See TurnHooks."""
+        if self._hooks is not None:
+            self._hooks.turn_ended(thread_id, turn_id)
+
+
+def _unavailable(failure: Exception) -> AppsUnavailable:
+    # Task groups put groups around a lone failure.
+    while isinstance(failure, ExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return AppsUnavailable(f"the apps cannot be served now: {failure}")
+
+
+async def _load() -> "Make":
+    return await load(_import)
+
+
+def _import() -> "Make":
+    from app_server.apps.files.local import LocalFiles
+    from app_server.apps.for_clients import ClientApps
+    from app_server.apps.service import AppsService
+    from app_server.apps.turn_hooks import AppsHooks
+
+    # What was imported stays: collections that a large inventory sets off need not look at it, each
+    # time with the event loop standing still. A full one now would do that itself.
+    gc.collect(1)
+    gc.freeze()
+
+    def make(
+        home: Path,
+        auth: AuthPort,
+        base_url: str | None,
+        instance_of: Callable[[str], str | None],
+        plugins: PluginPort,
+    ) -> tuple[AppsService, AppsHooks, ClientApps]:
+        files = LocalFiles(instance_of)
+        service = AppsService(home, auth, files=files, base_url=base_url, plugins=plugins)
+        return service, AppsHooks(service), ClientApps(service)
+
+    return make

@@ -1,0 +1,207 @@
+"""One inventory, served: a port, a server and a bearer for each route, until nobody needs it.
+
+Nothing of a generation changes; another inventory is another generation.
+Source: docs/apps.md, "Generations".
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from functools import partial
+from uuid import uuid4
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from pydantic import SecretStr
+
+from app_server.apps.files.files import FileSupport
+from app_server.apps.inventory.inventory import Inventory
+from app_server.apps.inventory.names import RESOURCES, Route
+from app_server.apps.routes.connector import ConnectorServer
+from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.http import Door, Entrance, LateDoor
+from app_server.apps.routes.local_server import LocalServer
+from app_server.apps.routes.ports import AuthGuard, UpstreamPool
+from app_server.apps.routes.resources import resource_server
+from app_server.apps.routes.running import Running
+from app_server.apps.routes.session import Backing
+from app_server.apps.routes.sign_in import Refresh
+from app_server.extension.registration import Lease, Owner
+from app_server.http.loopback_server import HOST, serve_on_loopback
+
+logger = logging.getLogger(__name__)
+
+BEARER_BYTES = 32
+"""Random ones, from the system; base64url makes 43 characters of them."""
+
+GOODBYE_S = 1.0
+"""For requests to get their last answer when a generation ends."""
+
+
+class Generation:
+    """An immutable set of local MCP servers.
+
+    Lives until its last lease is released, or until it is closed; before the first lease it waits.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        routes: tuple[Route, ...],
+        pool: UpstreamPool,
+        guard: AuthGuard,
+        files: FileSupport | None,
+        refresh: Refresh,
+    ) -> None:
+        """Draw the bearers; `open_generation` also opens the port."""
+        self.id = uuid4().hex
+        self.inventory = inventory
+        self.routes = routes
+        self.leases = 0
+        self.owner: Owner = _GenerationOwner(self)
+        self._running = Running()
+        self._backing = Backing(self.id, pool, guard, StandingStreams(), self._running)
+        self._files = files
+        self._refresh = refresh
+        self._bearers = {
+            name: SecretStr(secrets.token_urlsafe(BEARER_BYTES))
+            for name in (RESOURCES, *(route.server for route in routes))
+        }
+        self._entrance = Entrance(guard)
+        self._closing = anyio.Event()
+        self._answered = anyio.Event()
+        self._closed = anyio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1."""
+        return self._entrance.port
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._closing.is_set()
+
+    def url(self, server: str) -> str:
+        """Return the address of a route, by the name of its server; `codex_apps` is one."""
+        return f"http://{HOST}:{self.port}{_path(server)}"
+
+    def bearer(self, server: str) -> SecretStr:
+        """Return what opens a route, and no other."""
+        return self._bearers[server]
+
+    def lease(self) -> Lease:
+        """Keep everything served until the lease is released.
+
+        A lease of a generation that has ended is given too: whoever connects learns it there.
+        """
+        self.leases += 1
+        return _GenerationLease(self)
+
+    def _released(self) -> None:
+        self.leases -= 1
+        if not self.leases:
+            self._closing.set()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Serve until the end.
+
+        Raises:
+            OSError: no port can be opened; nothing was started.
+        """
+        try:
+            async with (
+                serve_on_loopback(self._entrance) as port,
+                anyio.create_task_group() as doors,
+            ):
+                for name, make in self._servers():
+                    door = LateDoor(partial(self._open_door, doors, make))
+                    self._entrance.add(_path(name), self._bearers[name], door)
+                self._entrance.port = port
+                task_status.started()
+                await self._closing.wait()
+                await self._say_goodbye()
+        finally:
+            self._closing.set()
+            self._closed.set()
+
+    def _servers(self) -> Iterator[tuple[str, Callable[[], LocalServer]]]:
+        yield RESOURCES, partial(resource_server, self._backing)
+        for route in self.routes:
+            yield route.server, partial(self._connector_server, route)
+
+    def _connector_server(self, route: Route) -> LocalServer:
+        return ConnectorServer(route, self._backing, self._files, self._refresh).server
+
+    async def _open_door(self, doors: TaskGroup, make: Callable[[], LocalServer]) -> Door:
+        door = Door(make().sdk, self._backing.standing)
+        await doors.start(self._hold_open, door)
+        return door
+
+    async def _hold_open(self, door: Door, *, task_status: TaskStatus[None]) -> None:
+        # Each in a task of its own: their sessions end side by side.
+        async with door.sessions.run():
+            task_status.started()
+            await self._answered.wait()
+
+    async def _say_goodbye(self) -> None:
+        self._entrance.close()
+        self._running.end()
+        with anyio.move_on_after(GOODBYE_S):
+            await self._entrance.wait_until_answered()
+        self._answered.set()
+
+    async def ended(self) -> None:
+        """Wait until everything has ended and the port is closed."""
+        await self._closed.wait()
+
+    async def close(self) -> None:
+        """End everything, leased or not, and wait until the port is closed; any number of times."""
+        self._closing.set()
+        await self._closed.wait()
+
+
+class _GenerationOwner(Owner):
+    def __init__(self, generation: Generation) -> None:
+        super().__init__(generation.id)
+        self._generation = generation
+
+    def lease(self) -> Lease:
+        return self._generation.lease()
+
+
+class _GenerationLease:
+    def __init__(self, generation: Generation) -> None:
+        self._generation: Generation | None = generation
+
+    def release(self) -> None:
+        """Give it back; a second time changes nothing."""
+        generation, self._generation = self._generation, None
+        if generation is not None:
+            generation._released()
+
+
+def _path(server: str) -> str:
+    return f"/mcp/{server}"
+
+
+async def open_generation(
+    tasks: TaskGroup,
+    inventory: Inventory,
+    routes: tuple[Route, ...],
+    pool: UpstreamPool,
+    guard: AuthGuard,
+    files: FileSupport | None,
+    refresh: Refresh,
+) -> Generation:
+    """Serve an inventory on a port of its own; `tasks` is where it lives.
+
+    Without `files` tools are listed as they are, and arguments go upstream as they are. `refresh`
+    is called when a user has signed in.
+
+    Raises:
+        OSError: no port can be opened.
+    """
+    generation = Generation(inventory, routes, pool, guard, files, refresh)
+    await tasks.start(generation.run)
+    return generation

@@ -1,0 +1,212 @@
+"""One client's session with one route: its calls, one at a time, and what it is asked meanwhile.
+
+Source: docs/apps.md, "Local routes"; MCP 2025-06-18, "Elicitation".
+"""
+
+import logging
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.ports import (
+    AuthGuard,
+    ElicitationMode,
+    Progress,
+    UpstreamPool,
+    UpstreamSession,
+)
+from app_server.apps.routes.running import Running
+from protocol.model import Json, JsonObject
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING_CALLS = 64
+"""Of one session, behind the one that runs; more are refused."""
+
+MAX_OPEN_QUESTIONS = 16
+"""Of one call; what is asked beyond that is cancelled."""
+
+PROGRESS_S = 1.0
+"""For a client to listen, before the first progress of its session; what comes later than that to
+one that does not is lost."""
+
+DELIVERY_S = 10.0
+"""How long a question waits for the stream on which the client listens, before it is cancelled.
+
+Once it is sent its answer has no limit but the end of the call: a human may be thinking.
+"""
+
+GOODBYE_S = 2.0
+"""For the end of what a session opened upstream."""
+
+OUTDATED = "the credentials for apps are out of date"
+
+_CANCEL: JsonObject = {"action": "cancel"}
+_STATE = "local_session"
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """What stands behind all routes of one generation."""
+
+    generation_id: str
+    pool: UpstreamPool
+    guard: AuthGuard
+    standing: StandingStreams
+    running: Running
+
+    def check(self) -> None:
+        """Go on only with the credentials that the generation was built with.
+
+        Raises:
+            MCPError: -32603, they have changed.
+        """
+        if not self.guard.holds():
+            raise MCPError(INTERNAL_ERROR, OUTDATED)
+
+    async def settle(self) -> None:
+        """Do the same, right before something is sent: other processes may sign out as well.
+
+        Raises:
+            MCPError: see `check`.
+        """
+        await self.guard.settle()
+        self.check()
+
+
+class LocalSession:
+    """A DownstreamPeer, and the one place that its calls go through."""
+
+    def __init__(self, connection: Connection, server: str, backing: Backing) -> None:
+        self._connection = connection
+        self._backing = backing
+        self._key: Hashable = (backing.generation_id, server, connection.session_id)
+        self._slot = anyio.Lock()
+        self._waiting = 0
+        self._has_call = False
+        self._listens = False
+        """Whether the client was found listening, or was waited for in vain."""
+        self._questions: set[anyio.CancelScope] = set()
+
+    @classmethod
+    def of(
+        cls, context: ServerRequestContext[Any], server: str, backing: Backing
+    ) -> "LocalSession":
+        """Return the session of a request; its end closes what it opened upstream."""
+        # The SDK has no public way from a request to its connection, whose state and exit stack
+        # are there for exactly this.
+        connection: Connection = context.session._connection
+        session = connection.state.get(_STATE)
+        if session is None:
+            session = connection.state[_STATE] = cls(connection, server, backing)
+            connection.exit_stack.push_async_callback(session._leave)
+        assert isinstance(session, LocalSession)
+        return session
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[UpstreamSession]:
+        """Wait for the session's turn and give its upstream session; questions may be asked.
+
+        Leaving cancels the questions that are open. Credentials are checked at each step.
+
+        Raises:
+            MCPError: -32603, credentials have changed, or too many calls wait.
+            UpstreamError: there is no upstream session to be had.
+        """
+        if self._waiting > MAX_WAITING_CALLS:
+            raise MCPError(INTERNAL_ERROR, f"more than {MAX_WAITING_CALLS} calls wait")
+        self._waiting += 1
+        try:
+            async with self._slot:
+                self._backing.check()
+                async with self._backing.pool.session_of(self._key, self) as upstream:
+                    self._backing.check()
+                    self._has_call = True
+                    try:
+                        yield upstream
+                    finally:
+                        self._has_call = False
+                        for question in self._questions:
+                            question.cancel()
+        finally:
+            self._waiting -= 1
+
+    async def _leave(self) -> None:
+        with anyio.move_on_after(GOODBYE_S) as limit:
+            await self._backing.pool.close(self._key)
+        if limit.cancelled_caught:
+            logger.warning("a session with the endpoint did not end within %g s", GOODBYE_S)
+
+    def supports(self, mode: ElicitationMode) -> bool:
+        """Whether the client said that it can be asked in this mode."""
+        capabilities = self._connection.client_capabilities
+        assert capabilities is not None  # A session begins with its client's introduction.
+        if mode == "openai/form":
+            return mode in (capabilities.extensions or {})
+        elicitation = capabilities.elicitation
+        if elicitation is None:
+            return False
+        if mode == "url":
+            return elicitation.url is not None
+        # Before there were modes, the bare capability meant forms.
+        return mode == "form" and (elicitation.form is not None or elicitation.url is None)
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Ask the client; see DownstreamPeer. Whatever goes wrong is `cancel`."""
+        mode: ElicitationMode = params.get("mode") or "form"
+        if not self._has_call or not self.supports(mode):
+            return _CANCEL
+        if len(self._questions) >= MAX_OPEN_QUESTIONS:
+            return _CANCEL
+        with anyio.CancelScope() as question:
+            self._questions.add(question)
+            try:
+                return await self._ask(mode, params)
+            finally:
+                self._questions.discard(question)
+        return _CANCEL
+
+    async def _ask(self, mode: ElicitationMode, params: JsonObject) -> JsonObject:
+        with anyio.move_on_after(DELIVERY_S) as delivery:
+            await self._backing.standing.wait_for(self._connection.session_id or "")
+        if delivery.cancelled_caught:
+            logger.warning("a question was cancelled: its client does not listen")
+            return _CANCEL
+        method = "elicitation/create"
+        if mode == "openai/form":
+            method = mode
+            params = {key: value for key, value in params.items() if key != "mode"}
+        try:
+            return await self._connection.send_raw_request(method, params)
+        except MCPError as exc:
+            logger.warning("a question was cancelled: the client answered with error %d", exc.code)
+            return _CANCEL
+
+    def progress_of(self, token: Json) -> Progress | None:
+        """Return what passes progress of a request on to its client; None if it wants none."""
+        if isinstance(token, bool) or not isinstance(token, str | int):
+            return None
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            params = {
+                "progressToken": token,
+                "progress": progress,
+                "total": total,
+                "message": message,
+            }
+            said = {key: value for key, value in params.items() if value is not None}
+            if not self._listens:
+                self._listens = True
+                with anyio.move_on_after(PROGRESS_S):
+                    await self._backing.standing.wait_for(self._connection.session_id or "")
+            await self._connection.notify("notifications/progress", said)
+
+        return report

@@ -1,0 +1,152 @@
+"""One MCP session with the hosted endpoint, from the handshake to the DELETE.
+
+Source: docs/apps.md, "The hosted endpoint"; MCP 2025-06-18.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx2
+from anyio.abc import TaskStatus
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+
+from app_server.apps.routes.ports import Progress, UpstreamError
+from app_server.apps.upstream.elicitation import (
+    METHODS,
+    OPENAI_FORM,
+    BadQuestion,
+    ElicitationBridge,
+)
+from app_server.apps.upstream.endpoint import UpstreamTarget
+from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.http.refusals import UNREACHABLE
+from app_server.mcp_wire.http.session import VERSION_HEADER
+from app_server.mcp_wire.http.transport import open_http
+from protocol.lifecycle import PROTOCOL_VERSION
+from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
+
+MCP_VERSION = "2025-06-18"
+OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
+"""What the endpoint may answer with instead."""
+
+CLIENT_INFO = {"name": "codex-apps", "title": "Codex Apps", "version": PROTOCOL_VERSION}
+
+INTRODUCTION_S = 30.0
+"""For the answer to `initialize`."""
+
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+"""Of one response to a POST, a stream of events as a whole."""
+
+
+class HostedSession:
+    """A LiveSession over HTTP. It has no time limit but that of the handshake."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, bridge: ElicitationBridge, *, elicitation: bool
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._bridge = bridge
+        self._elicitation = elicitation
+        self._version = MCP_VERSION
+        self._is_broken = False
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether HTTP has failed, or the endpoint has ended the session."""
+        return self._is_broken
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Read what comes until this is cancelled; requests can be made once this has started."""
+        await self._dispatcher.run(self._answer, _ignore, task_status=task_status)
+
+    async def introduce(self) -> None:
+        """Shake hands.
+
+        Raises:
+            UpstreamError: the endpoint does not, or not in time.
+        """
+        asked: JsonObject = {"form": {}, "url": {}}
+        capabilities: JsonObject = {"elicitation": asked} if self._elicitation else {}
+        params: JsonObject = {
+            "protocolVersion": MCP_VERSION,
+            "capabilities": {**capabilities, "extensions": {OPENAI_FORM: {}}},
+            "clientInfo": CLIENT_INFO,
+        }
+        try:
+            hello = await self._dispatcher.call(
+                "initialize", params, timeout_s=INTRODUCTION_S, may_cancel=False
+            )
+        except PeerError as exc:
+            raise UpstreamError(exc.code, exc.message, exc.data) from exc
+        except (RequestTimedOut, TransportClosed) as exc:
+            raise UpstreamError(UNREACHABLE, str(exc)) from exc
+        answered = hello.get("protocolVersion")
+        self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
+        await self._dispatcher.notify("notifications/initialized", {VERSION_HEADER: self._version})
+
+    async def request(
+        self, method: str, params: JsonObject, *, on_progress: Progress | None = None
+    ) -> JsonObject:
+        """Call a method; see UpstreamSession."""
+        try:
+            return await self._dispatcher.call(
+                method, params, headers={VERSION_HEADER: self._version}, on_progress=on_progress
+            )
+        except PeerError as exc:
+            # It stands for HTTP that failed, or for a session that is over.
+            self._is_broken |= exc.code == UNREACHABLE
+            raise UpstreamError(exc.code, exc.message, exc.data) from exc
+        except TransportClosed as exc:
+            self._is_broken = True
+            raise UpstreamError(UNREACHABLE, str(exc)) from exc
+
+    async def _answer(self, method: str, params: JsonObject) -> JsonObject:
+        if method == "ping":
+            return {}
+        if method in METHODS and (self._elicitation or method == OPENAI_FORM):
+            try:
+                return await self._bridge.ask(method, params)
+            except BadQuestion as exc:
+                raise Refused(INVALID_PARAMS, str(exc)) from exc
+        raise Refused(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+
+def _ignore(method: str) -> None:
+    logger.debug("the endpoint says %s", method)
+
+
+@asynccontextmanager
+async def open_session(
+    target: UpstreamTarget, bridge: ElicitationBridge
+) -> AsyncIterator[HostedSession]:
+    """Open a session whose questions go to a bridge; leaving ends it, and tells the endpoint.
+
+    Raises:
+        UpstreamError: it cannot be opened.
+    """
+    headers = {name: value.get_secret_value() for name, value in target.headers.items()}
+    credentials = () if target.tokens is None else (target.tokens,)
+    http = open_http(target.url, headers, *credentials, post_limit_bytes=MAX_RESPONSE_BYTES)
+    try:
+        async with http as streams, anyio.create_task_group() as tasks:
+            session = HostedSession(Dispatcher(*streams), bridge, elicitation=target.elicitation)
+            await tasks.start(session.run)
+            await session.introduce()
+            yield session
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # Task groups wrap whatever leaves them, also what the caller has raised.
+        raise _innermost(group) from None
+    except (httpx2.InvalidURL, ValueError) as exc:
+        raise UpstreamError(INTERNAL_ERROR, str(exc)) from exc
+
+
+def _innermost(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup) and len(group.exceptions) == 1:
+        group = group.exceptions[0]
+    return group

@@ -1,0 +1,1 @@
+"""The command line of `app-server`, one module a command."""

@@ -1,0 +1,20 @@
+"""The way in of `app-server`: picks the program, so that each imports what it needs and no more.
+
+Agents start a receiver with every thread; the server would be most of what it imports.
+"""
+
+import importlib
+import sys
+
+RECEIVER = "receiver"
+
+
+def main() -> int:
+    """Run the program that the first word names; returns its exit status."""
+    words = sys.argv[1:]
+    is_receiver = words[:1] == [RECEIVER]
+    program = importlib.import_module(
+        "app_server.clients.receiver.cli" if is_receiver else "app_server.cli.serve"
+    )
+    status: int = program.main(words[1:] if is_receiver else words)
+    return status

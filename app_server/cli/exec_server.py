@@ -1,0 +1,156 @@
+"""`app-server exec-server`: from a command line to a running exec server."""
+
+import argparse
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+
+from app_server.host.exec.server import ExecServer, ExecSettings
+
+DEFAULT_LISTEN = "ws://127.0.0.1:0"
+TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
+MAX_TOKEN_BYTES = 4096
+
+DESCRIPTION = """\
+Run processes on this machine for an app-server elsewhere: its MCP servers with
+environment_id = "NAME" start here once a client of it has called environment/add."""
+
+EPILOG = f"""\
+examples:
+  app-server exec-server --listen ws://127.0.0.1:4600
+                                        for an app-server on this machine, or behind a tunnel
+  app-server exec-server --listen ws://10.0.0.5:4600 --token-file ~/.exec-token
+                                        for one elsewhere; put TLS in front of it (wss://)
+
+Then, on a connection to the app-server:
+  environment/add {{"environmentId": "NAME", "execServerUrl": "ws://127.0.0.1:4600"}}
+
+Whoever can connect can run programs as this user. Without a token only loopback addresses are
+listened on. The token is read from --token-file, else from {TOKEN_VARIABLE}; clients send it as
+a bearer token (authBearerToken). Web pages are refused. The bound address is printed to stderr.
+Processes end with the connection they were started on, and all of them at SIGTERM."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        host, port = parse_listen(options.listen)
+        token = read_token(options.token_file)
+        require_token(host, token)
+    except ValueError as exc:
+        parser.error(str(exc))
+    except OSError as exc:
+        parser.error(f"cannot read the token: {exc.strerror}")
+    try:
+        asyncio.run(_serve(ExecSettings(host, port, token)))
+    except OSError as exc:
+        print(f"app-server: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="app-server exec-server",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--listen",
+        default=DEFAULT_LISTEN,
+        metavar="URL",
+        help="ws://IP:PORT; port 0 picks a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the bearer token that clients must send; white space around it is left "
+        f"out (default: the variable {TOKEN_VARIABLE}, if it is set)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="warning",
+        help="what goes to stderr besides the address (default: %(default)s)",
+    )
+    return parser
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Read an address to listen on.
+
+    Raises:
+        ValueError: with a sentence that says what would be accepted.
+    """
+    wrong = f"cannot listen on {text!r}: use ws://IP:PORT"
+    parts = urlsplit(text)
+    if parts.scheme != "ws" or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(wrong)
+    try:
+        address, port = ipaddress.ip_address(parts.hostname or ""), parts.port
+    except ValueError as exc:
+        raise ValueError(f"{wrong}: {exc}") from exc
+    if port is None:
+        raise ValueError(f"{wrong}: the port is missing; 0 picks a free one")
+    return str(address), port
+
+
+def read_token(file: Path | None) -> str | None:
+    """Read the token from a file, else from the environment, which then forgets it.
+
+    Raises:
+        ValueError: it is empty, too long, or no text of a header.
+        OSError: the file cannot be read.
+    """
+    # Processes that run here need not see it.
+    text = os.environ.pop(TOKEN_VARIABLE, None)
+    if file is not None:
+        with file.expanduser().open("rb") as opened:
+            text = opened.read(MAX_TOKEN_BYTES + 1).decode("ascii", errors="replace")
+    if text is None:
+        return None
+    token = text.strip()
+    if not token or len(text) > MAX_TOKEN_BYTES or not token.isascii() or not token.isprintable():
+        raise ValueError(
+            f"the token must be 1 to {MAX_TOKEN_BYTES} printable ASCII characters on one line"
+        )
+    return token
+
+
+def require_token(host: str, token: str | None) -> None:
+    """Refuse to let everybody on the network run programs here.
+
+    Raises:
+        ValueError: no token, and not a loopback address.
+    """
+    if token is None and not ipaddress.ip_address(host).is_loopback:
+        raise ValueError(
+            f"refusing to listen on {host} without a token: everybody on the network could run "
+            f"programs here; use --token-file or {TOKEN_VARIABLE}, or 127.0.0.1"
+        )
+
+
+async def _serve(settings: ExecSettings) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with ExecServer(settings).listen() as url:
+            print(f"listening on: {url}", file=sys.stderr, flush=True)
+            async for _ in signals:
+                break

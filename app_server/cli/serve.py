@@ -1,0 +1,229 @@
+"""From a command line to a running server."""
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from app_server.cli import schema as generate
+from app_server.config.home import default_home, resolve_home
+from app_server.config.requirements import SYSTEM_REQUIREMENTS
+from app_server.config.values import ConfigError, parse_override
+from app_server.runtime.open_files import raise_limit
+from app_server.server.app import DRAIN_S, VERSION, Settings, serve
+from app_server.transport.address import Address, parse_address
+
+DEFAULT_LISTEN = "stdio://"
+LATE_COMMANDS = {
+    "doctor": "app_server.cli.doctor",
+    "exec-server": "app_server.cli.exec_server",
+    "signal": "app_server.cli.signal",
+}
+"""Commands of their own, imported late: a server has no use for them."""
+MCP_SERVER = "mcp-server"
+COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
+
+DESCRIPTION = """\
+An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio."""
+
+EPILOG = """\
+examples:
+  app-server demo                                   see it work, without an account
+  app-server demo --apps                            the same for the apps of ChatGPT
+  app-server demo --signals                         the same for messages between agents
+  app-server --listen ws://127.0.0.1:4500           serve editors and terminals
+  app-server --listen ws://127.0.0.1:0 --listen unix://
+                                                    any free port, and a socket in the home folder
+  app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
+  app-server mcp-server                             offer it as an MCP server on stdio
+  app-server doctor                                 check stored threads, locks and the index
+  app-server signal --help                          put messages into threads of a running server
+  app-server exec-server --help                     run processes here for a server elsewhere
+  app-server receiver --help                        messages of other agents, into threads
+  app-server generate-json-schema --out DIR         the wire for client authors: one file a type
+  app-server generate-ts --out DIR                  the same for TypeScript
+
+The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
+folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}. Without a model provider in
+config.toml and without OPENAI_API_KEY the built-in offline model answers. What the administrator of
+this machine demands is in {requirements}.
+SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for command in generate.COMMANDS:
+        if command in words:
+            words.remove(command)
+            return generate.main(command, [word for word in words if word != "app-server"])
+    for command, module in LATE_COMMANDS.items():
+        # Launchers put the name of the program in front.
+        if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
+            quiet_libraries()
+            status: int = importlib.import_module(module).main(words[words.index(command) + 1 :])
+            return status
+    parser = make_parser()
+    options = parser.parse_args(_without_program_words(words))
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    quiet_libraries()
+    home = resolve_home(options.home)
+    if options.command == "demo":
+        stories = {"apps_story": options.apps, "signals_story": options.signals}
+        return _demo(next((story for story, chosen in stories.items() if chosen), "story"))
+    is_mcp_server = options.command == MCP_SERVER
+    if is_mcp_server and options.listen:
+        parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
+    try:
+        settings = Settings(
+            home=home,
+            listen=[] if is_mcp_server else _addresses(options.listen or [DEFAULT_LISTEN], home),
+            overrides=_overrides(options.config),
+            drain_s=options.drain_seconds,
+        )
+    except (ValueError, ConfigError) as exc:
+        parser.error(str(exc))
+    raise_limit()
+    if is_mcp_server:
+        # Imported late: other servers have no use for it.
+        front = importlib.import_module("app_server.clients.mcp_front.process")
+        return _run(lambda: front.serve(settings))
+    return _run(lambda: serve(settings, _print_addresses))
+
+
+def quiet_libraries() -> None:
+    """Let libraries log warnings alone: below that they write headers and whole URLs."""
+    for name in ("httpcore", "httpcore2", "httpx", "httpx2", "mcp", "websockets"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="app-server",
+        description=DESCRIPTION,
+        epilog=EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=COMMANDS,
+        default="serve",
+        help="serve (the default; app-server is the same word for launchers); mcp-server: the "
+        "tools codex and codex-reply for an MCP client on stdio, which run turns of threads; or "
+        "demo: start a server with the offline model and a real MCP server and check every step "
+        "of a conversation",
+    )
+    parser.add_argument(
+        "--listen",
+        action="append",
+        metavar="URL",
+        help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or "
+        "off; may be given several times (default: stdio://)",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a "
+        "plain string; may be given several times",
+    )
+    parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
+    parser.add_argument(
+        "--drain-seconds",
+        type=_seconds,
+        default=DRAIN_S,
+        metavar="N",
+        help="how long running turns may go on after SIGTERM (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="warning",
+        help="what goes to stderr besides the addresses (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--apps",
+        action="store_true",
+        help="with demo: apps of a hosted endpoint that this package ships, instead of an MCP "
+        "server",
+    )
+    parser.add_argument(
+        "--signals",
+        action="store_true",
+        help="with demo: two agents, one asks and the other is woken; then a crash in between",
+    )
+    parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
+    return parser
+
+
+def _without_program_words(words: list[str]) -> list[str]:
+    """Let options stand before and after the command, as launchers put them."""
+    commands = [word for word in words if word in COMMANDS]
+    if len(commands) > 1:
+        words.remove(commands[0])
+    return words
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of seconds of at least 0")
+    return value
+
+
+def _addresses(texts: Sequence[str], home: Path) -> list[Address]:
+    addresses = [parse_address(text, home / "app-server.sock") for text in texts]
+    return [address for address in addresses if address is not None]
+
+
+def _overrides(texts: Sequence[str]) -> dict[str, Any]:
+    return dict(parse_override(text) for text in texts)
+
+
+def _print_addresses(urls: Sequence[str]) -> None:
+    for url in urls:
+        print(f"listening on: {url}", file=sys.stderr, flush=True)
+
+
+def _demo(name: str) -> int:
+    # Imported late: a server has no use for the demo.
+    story = importlib.import_module(f"app_server.clients.demo.{name}")
+    return _run(story.tell)
+
+
+def _run(main: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(main()) or 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as exc:
+        print(f"app-server: {exc}", file=sys.stderr)
+        return 1
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Use uvloop where it is installed; nothing depends on it."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
+        "uvloop"
+    ).new_event_loop
+    return factory
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""app-server signal: put a message into a thread of a running server, and see what became of it."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from app_server.clients.connection import Client, open_client
+from app_server.runtime.clock import SystemClock
+from protocol.errors import OVERLOADED, RpcError
+from protocol.model import JsonObject
+
+DEFAULT_URL = "ws://127.0.0.1:4500"
+URL_VARIABLE = "APP_SERVER_URL"
+SOURCE = "app-server signal"
+ENDS = ("answered", "expired", "recalled", "failed")
+STAGES = ("accepted", "inHistory", "seen", *ENDS)
+RETRIES = 5
+"""Tries of a delivery whose answer got lost, or that the server put off; it is safe to repeat."""
+RETRY_S = 0.5
+
+EPILOG = """\
+examples:
+  app-server signal send --cwd . --from ann --type Question --wake "Is the build green?"
+  app-server signal send --thread ID --from ci --type StatusUpdate "main is red"
+  app-server signal list --thread ID
+  app-server signal recall ID
+
+A thread is chosen by its id, by its working directory (the one that was last active there) or by
+its name. Without --wake the message waits for the thread's next turn. With --wake an idle thread
+begins one. `send` prints the receipt; with --wait it follows the signal until it is answered.
+The server is the one at --url, else APP_SERVER_URL, else ws://127.0.0.1:4500."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.command == "send" and options.steer and not options.wake:
+        parser.error("--steer is for signals that wake: give --wake too")
+    try:
+        return asyncio.run(_run(options))
+    except RpcError as exc:
+        print(f"app-server signal: {exc.message}", file=sys.stderr)
+    except (OSError, anyio.EndOfStream) as exc:
+        reason = str(exc) or "the connection ended"
+        print(
+            f"app-server signal: no server answers at {options.url}: {reason}\n"
+            "Start one with `app-server --listen ws://127.0.0.1:4500`, or name it with --url.",
+            file=sys.stderr,
+        )
+    except ValueError as exc:
+        print(f"app-server signal: {exc}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="app-server signal",
+        description="Put messages from outside into threads, once each, with receipts.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
+    parser.add_argument("--url", default=url, help="the server (default: %(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="send|list|recall")
+    send = commands.add_parser("send", help="deliver a signal and print its receipt")
+    target = send.add_mutually_exclusive_group(required=True)
+    target.add_argument("--thread", metavar="ID", help="to the thread with this id")
+    target.add_argument("--cwd", metavar="DIR", help="to the thread that was last active there")
+    target.add_argument("--name", metavar="NAME", help="to the thread with this name")
+    send.add_argument("--from", dest="sender", required=True, metavar="NAME", help="who writes")
+    send.add_argument("--type", required=True, metavar="TYPE", help="such as Question")
+    send.add_argument("--source", default=SOURCE, help="the system it comes from")
+    send.add_argument("--id", help="the signal's id; the same one twice is one signal")
+    send.add_argument("--wake", action="store_true", help="let an idle thread begin a turn")
+    send.add_argument("--steer", action="store_true", help="with --wake: enter a turn that runs")
+    send.add_argument("--ttl", type=int, metavar="SECONDS", help="give up after this time")
+    send.add_argument("--wait", action="store_true", help="follow it until it is answered")
+    send.add_argument("text", metavar="TEXT", help="what the thread reads")
+    shown = commands.add_parser("list", help="print receipts, newest first")
+    shown.add_argument("--thread", metavar="ID", help="of this thread alone")
+    shown.add_argument("--stage", choices=STAGES, help="that are at this stage")
+    shown.add_argument("--limit", type=int, default=25, help="how many (default: %(default)s)")
+    recall = commands.add_parser("recall", help="take a signal back that no model has seen")
+    recall.add_argument("--source", default=SOURCE, help="the system it came from")
+    recall.add_argument("id", metavar="ID", help="the signal's id")
+    return parser
+
+
+async def _run(options: argparse.Namespace) -> int:
+    match options.command:
+        case "send":
+            return await _send(options)
+        case "list":
+            return await _list(options)
+    async with _open(options) as client:
+        params = {"source": options.source, "id": options.id}
+        _print((await client.call("signal/recall", params))["receipt"])
+    return 0
+
+
+def _open(options: argparse.Namespace) -> Any:
+    return open_client(options.url, "app-server-signal", experimentalApi=True)
+
+
+async def _send(options: argparse.Namespace) -> int:
+    params = _delivery(options)
+    for attempt in range(RETRIES):
+        last = attempt == RETRIES - 1
+        try:
+            async with _open(options) as client:
+                receipt = (await client.call("signal/deliver", params))["receipt"]
+                _print(receipt)
+                if options.wait:
+                    receipt = await _follow(client, receipt)
+                return 0 if receipt["stage"] not in ("failed", "expired") else 1
+        except RpcError as exc:
+            if last or exc.code != OVERLOADED:
+                raise
+        except (anyio.EndOfStream, TimeoutError):
+            if last:
+                raise
+        await anyio.sleep(RETRY_S * 2**attempt)
+    raise AssertionError("the last try returns or raises")
+
+
+async def _follow(client: Client, receipt: JsonObject) -> JsonObject:
+    key = receipt["source"], receipt["signalId"]
+
+    def is_ours(params: JsonObject) -> bool:
+        told = params["receipt"]
+        return (told["source"], told["signalId"]) == key
+
+    while receipt["stage"] not in ENDS:
+        told = await client.wait_for("signal/updated", is_ours, timeout_s=float("inf"))
+        # What had happened before the answer is told after it too.
+        if STAGES.index(told["receipt"]["stage"]) > STAGES.index(receipt["stage"]):
+            receipt = told["receipt"]
+            _print(receipt)
+    return receipt
+
+
+def _delivery(options: argparse.Namespace) -> JsonObject:
+    if options.thread is not None:
+        target = {"threadId": options.thread}
+    elif options.cwd is not None:
+        target = {"cwd": str(Path(options.cwd).absolute())}
+    else:
+        target = {"name": options.name}
+    return {
+        "signal": {
+            "id": options.id or SystemClock().new_id(),
+            "source": options.source,
+            "type": options.type,
+            "sender": options.sender,
+            "summary": options.text,
+            "ttlSeconds": options.ttl,
+        },
+        "target": target,
+        "mode": "wake" if options.wake else "passive",
+        "onBusy": "steer" if options.steer else None,
+    }
+
+
+async def _list(options: argparse.Namespace) -> int:
+    left, cursor = max(options.limit, 1), None
+    async with _open(options) as client:
+        while left:
+            page = await client.call(
+                "signal/list",
+                {
+                    "threadId": options.thread,
+                    "stage": options.stage,
+                    "cursor": cursor,
+                    "limit": min(left, 100),
+                },
+            )
+            for receipt in page["data"]:
+                _print(receipt)
+            left -= len(page["data"])
+            cursor = page["nextCursor"]
+            if cursor is None:
+                break
+    return 0
+
+
+def _print(receipt: JsonObject) -> None:
+    at = datetime.fromtimestamp(receipt["at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    words = [at, receipt["stage"], receipt["signalId"], f"thread={receipt['threadId']}"]
+    if receipt["turnId"] is not None:
+        words.append(f"turn={receipt['turnId']}")
+    if receipt["woken"]:
+        words.append("woken")
+    if receipt["error"] is not None:
+        words.append(f"({receipt['error']['code']}: {receipt['error']['message']})")
+    print(*words, flush=True)

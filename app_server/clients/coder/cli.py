@@ -1,0 +1,200 @@
+"""`coder`: from a command line to an agent with an app-server beside it."""
+
+import argparse
+import asyncio
+import importlib
+import logging
+import logging.handlers
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from app_server.clients.coder.agent import CannotStart, run_agent
+from app_server.clients.coder.options import AGENTS, spelled
+from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, Plan
+from app_server.clients.coder.session_server import NoServer, session_server
+from app_server.clients.receiver.app_connection import check_url
+from app_server.clients.receiver.surface import MODES
+from app_server.config.home import resolve_home
+
+logger = logging.getLogger(__name__)
+
+INSTALL = "install"
+MAX_LOG_BYTES = 1024 * 1024
+"""Of coder.log; one older file of the same size is kept."""
+
+DESCRIPTION = """\
+Start an agent with an app-server of its own beside it, so that messages of other agents come into
+its conversation. The server ends with the agent; the exit status is the agent's."""
+
+EPILOG = f"""\
+examples:
+  coder -agent codex                          a server if there can be one, and codex --remote
+  coder -agent codex -dry-run                 say what would be started, and start nothing
+  coder -agent codex -codex-app-server off    codex alone
+  coder -agent codex -cd ~/project -sandbox workspace-write -- --model gpt-5
+                                              what follows -- is for the agent
+  coder install                               make the receiver known to the agent (--help)
+  coder install --check                       whether everything is there
+
+Ports {FIRST_PORT} to {LAST_PORT} are tried in order. The server and the agent are given
+PRISM_AGENT_SURFACE, PRISM_CODEX_APP_SERVER_MODE and PRISM_CODEX_APP_SERVER_URL, where
+`app-server receiver` finds them. What happens is logged to coder/coder.log in the home folder
+(APP_SERVER_HOME, else CODEX_HOME, else the platform's)."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the agent's exit status, or 2 if it was not started."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    own, rest = words, []
+    if "--" in words:
+        cut = words.index("--")
+        own, rest = words[:cut], words[cut + 1 :]
+    if own[:1] == [INSTALL]:
+        # Imported late: a session has no use for what writes config.toml.
+        status: int = importlib.import_module("app_server.clients.coder.install_cli").main(own[1:])
+        return status
+    parser = make_parser()
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        words_of = " ".join(unknown)
+        parser.error(f"unrecognized arguments: {words_of}; what is for the agent follows --")
+    try:
+        plan = make_plan(options, rest)
+    except ValueError as exc:
+        parser.error(str(exc))
+    if options.dry_run:
+        print(plan.describe())
+        return 0
+    if shutil.which(plan.agent) is None:
+        print(f"coder: {plan.agent} was not found on PATH", file=sys.stderr)
+        return 2
+    try:
+        _log_to(plan.home / "coder" / "coder.log")
+        return asyncio.run(_run(plan))
+    except KeyboardInterrupt:
+        return 130
+    except (NoServer, OSError) as exc:
+        print(f"coder: {exc}", file=sys.stderr)
+        return 2
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="coder",
+        usage="coder [OPTION...] [-- WORDS FOR THE AGENT]\n       coder install [OPTION...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which (%(default)s)"
+    )
+    parser.add_argument(
+        *spelled("codex-app-server"),
+        choices=list(MODES),
+        default="auto",
+        help="off: none; local: exit with 2 if there can be none; auto: go on without one "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        *spelled("codex-app-server-url"),
+        metavar="URL",
+        help="use the app-server that is there: ws://127.0.0.1:PORT",
+    )
+    parser.add_argument(
+        *spelled("codex-app-server-port"),
+        type=int,
+        default=FIRST_PORT,
+        metavar="PORT",
+        help="the first port to try (default: %(default)d)",
+    )
+    parser.add_argument(
+        *spelled("cd"), type=Path, metavar="DIR", help="the agent's folder (default: .)"
+    )
+    parser.add_argument(
+        *spelled("sandbox"),
+        metavar="MODE",
+        help="passed on: read-only, workspace-write or danger-full-access",
+    )
+    parser.add_argument(
+        *spelled("ask-for-approval"), metavar="POLICY", help="passed on: on-request or never"
+    )
+    parser.add_argument(
+        *spelled("full-auto"),
+        action="store_true",
+        help="work in the folder without being asked for each command: -sandbox workspace-write "
+        "-ask-for-approval on-request, unless they are given",
+    )
+    parser.add_argument(
+        *spelled("dry-run"),
+        action="store_true",
+        help="print the plan, the command lines and the variables; start nothing",
+    )
+    return parser
+
+
+def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
+    """Read the options.
+
+    Raises:
+        ValueError: with a sentence that says what would be accepted.
+    """
+    words: list[str] = []
+    sandbox, approval = options.sandbox, options.ask_for_approval
+    if options.full_auto:
+        # Codex has no option of this name any more; these two are what it meant.
+        sandbox, approval = sandbox or "workspace-write", approval or "on-request"
+    if sandbox is not None:
+        words += ["--sandbox", sandbox]
+    if approval is not None:
+        words += ["--ask-for-approval", approval]
+    url = options.codex_app_server_url
+    if url is not None and (not url.startswith("ws://") or check_url(url) != url):
+        raise ValueError("-codex-app-server-url must be ws://127.0.0.1:PORT")
+    if not 0 < options.codex_app_server_port < 65536:
+        raise ValueError("-codex-app-server-port must be 1 to 65535")
+    return Plan(
+        agent=options.agent,
+        mode=MODES[options.codex_app_server],
+        home=resolve_home(None),
+        folder=(options.cd or Path.cwd()).expanduser().absolute(),
+        agent_words=[*words, *rest],
+        url=url,
+        first_port=options.codex_app_server_port,
+    )
+
+
+async def _run(plan: Plan) -> int:
+    async with AsyncExitStack() as session:
+        url = None
+        if plan.mode != "off":
+            try:
+                url = await session.enter_async_context(session_server(plan, os.environ))
+            except NoServer as exc:
+                if plan.mode == "local":
+                    raise
+                logger.warning("no server, so signals wait for tool results: %s", exc)
+        try:
+            return await run_agent(plan.agent_command(url), plan.environment(os.environ, url))
+        except CannotStart as exc:
+            print(f"coder: {exc}", file=sys.stderr)
+            return 2
+
+
+def _log_to(path: Path) -> None:
+    """Log to a file: the terminal is the agent's."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("app_server").addHandler(handler)
+    logging.getLogger("app_server").setLevel(logging.INFO)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

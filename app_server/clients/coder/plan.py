@@ -1,0 +1,104 @@
+"""What is going to be started, with which words and variables. No I/O.
+
+Source: docs/receiver.md, "The launcher".
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app_server.clients.receiver.surface import (
+    MODE_VARIABLE,
+    SURFACE_VARIABLE,
+    URL_VARIABLE,
+    AppServerMode,
+)
+
+FIRST_PORT = 47100
+LAST_PORT = 47199
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One session."""
+
+    agent: str
+    mode: AppServerMode
+    home: Path
+    folder: Path
+    agent_words: Sequence[str]
+    """What the agent is told besides `--remote` and `--cd`."""
+    url: str | None = None
+    """A server that is there already."""
+    first_port: int = FIRST_PORT
+
+    @property
+    def ports(self) -> range:
+        """The ports to try: up to 47199, or a hundred where the first is outside of that."""
+        if FIRST_PORT <= self.first_port <= LAST_PORT:
+            return range(self.first_port, LAST_PORT + 1)
+        return range(self.first_port, min(self.first_port + 100, 65536))
+
+    def server_command(self, url: str) -> list[str]:
+        """Return the command line of a server."""
+        return [*SERVER, "--listen", url, "--home", str(self.home)]
+
+    def agent_command(self, url: str | None) -> list[str]:
+        """Return the command line of the agent; `url` is that of its server, if it has one."""
+        remote = [] if url is None else ["--remote", url]
+        return [self.agent, *remote, "--cd", str(self.folder), *self.agent_words]
+
+    def exported(self, url: str | None) -> dict[str, str]:
+        """Return the variables that the server and the agent are given."""
+        variables = {SURFACE_VARIABLE: self.agent, MODE_VARIABLE: self.mode}
+        return variables if url is None else {**variables, URL_VARIABLE: url}
+
+    def environment(self, parent: Mapping[str, str], url: str | None) -> dict[str, str]:
+        """Return a whole environment; what an outer session exported is not in it."""
+        kept = {name: value for name, value in parent.items() if name != URL_VARIABLE}
+        return kept | self.exported(url)
+
+    def describe(self) -> str:
+        """Say what would be done, in lines."""
+        url = self.url or url_of(self.first_port)
+        lines = [f"mode: {self.mode}"]
+        if self.mode == "off":
+            lines += ["server: none", *_commands("agent", self.agent_command(None))]
+            return "\n".join([*lines, *_variables(self.exported(None))])
+        if self.url is not None:
+            lines += [f"server: {self.url}, if it answers as an app-server"]
+        else:
+            lines += [
+                f"server: ports {self.ports[0]} to {self.ports[-1]} in order; one that answers as "
+                f"an app-server of {self.home} is reused,",
+                "  on the first free one is started:",
+                f"  {shlex.join(self.server_command(url))}",
+            ]
+        if self.mode == "auto":
+            lines.append(
+                "without a server: the agent is started without --remote, and signals wait for "
+                "tool results (piggyback)"
+            )
+        else:
+            lines.append("without a server: exit status 2")
+        lines += _commands("agent", self.agent_command(url))
+        return "\n".join([*lines, *_variables(self.exported(url))])
+
+
+SERVER = (sys.executable, "-m", "app_server.cli.serve")
+"""How a server is started."""
+
+
+def url_of(port: int) -> str:
+    """Return the URL of a port of this machine."""
+    return f"ws://127.0.0.1:{port}"
+
+
+def _commands(what: str, words: Sequence[str]) -> list[str]:
+    return [f"{what}:", f"  {shlex.join(words)}"]
+
+
+def _variables(exported: Mapping[str, str]) -> list[str]:
+    return ["exported:", *(f"  {name}={value}" for name, value in exported.items())]

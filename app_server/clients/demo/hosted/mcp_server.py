@@ -1,0 +1,134 @@
+"""The MCP server of the endpoint: the SDK's, with lists and results that leave as they are."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, Request, ServerRequest
+from pydantic import RootModel
+
+from app_server.clients.demo.hosted.tool import Call, HostedTool, JsonObject
+
+logger = logging.getLogger(__name__)
+
+RESOURCE_NOT_FOUND = -32002
+
+_CAPABILITIES: JsonObject = {"tools": {}, "resources": {}}
+
+Context: TypeAlias = ServerRequestContext[Any]
+
+
+class _Question(Request[dict[str, Any], str]):
+    """A request to the client, whatever its method."""
+
+
+class _Answer(RootModel[dict[str, Any]]):
+    """What comes back."""
+
+
+class SessionCaller:
+    """A Caller: the client whose request is being answered."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def can_be_asked(self, mode: str) -> bool:
+        """Whether the client declared this way; see Caller."""
+        capabilities = self._context.session.client_capabilities
+        if capabilities is None:
+            return False
+        if mode == "openai/form":
+            return mode in (capabilities.extensions or {})
+        return getattr(capabilities.elicitation, mode, None) is not None
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """Ask on the stream of the request; see Caller."""
+        answer = await self._context.session.send_request(
+            cast(ServerRequest, _Question(method=method, params=params)),
+            _Answer,
+            metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
+        )
+        return answer.root
+
+    async def report(self, progress: float, total: float, message: str) -> None:
+        """Tell how far the request is; see Caller."""
+        await self._context.session.report_progress(progress, total, message)
+
+
+class HostedServer:
+    """What the MCP server answers; an error says nothing of what went wrong inside."""
+
+    def __init__(
+        self,
+        tools: Callable[[], Sequence[HostedTool]],
+        resources: Mapping[str, JsonObject],
+        on_list: Callable[[], None],
+    ) -> None:
+        """Take the tools, the contents of resources by URI, and who hears that tools are listed."""
+        self._tools = tools
+        self._resources = resources
+        self._on_list = on_list
+        self.page = 100
+        """Tools on one page of the list."""
+        self.sdk: Server[Any] = Server("hosted-apps-demo", version="1")
+        self.sdk.middleware[:] = [self._answer]
+        self._methods: dict[str, Callable[[Context, JsonObject], Awaitable[JsonObject]]] = {
+            "tools/list": self._list,
+            "tools/call": self._call,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read,
+        }
+
+    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method == "initialize":
+            hello = await call_next(ctx)
+            assert isinstance(hello, dict)
+            return {**hello, "capabilities": _CAPABILITIES}
+        method = self._methods.get(ctx.method)
+        if method is None or ctx.request_id is None:
+            return await call_next(ctx)
+        try:
+            return await method(ctx, dict(ctx.params or {}))
+        except MCPError:
+            raise
+        except Exception:
+            logger.exception("%s failed", ctx.method)
+            raise MCPError(INTERNAL_ERROR, "Internal error") from None
+
+    async def _list(self, context: Context, params: JsonObject) -> JsonObject:
+        cursor = params.get("cursor") or "0"
+        if not isinstance(cursor, str) or not cursor.isdecimal():
+            raise MCPError(INVALID_PARAMS, "unknown cursor")
+        start, end = int(cursor), int(cursor) + self.page
+        if start == 0:
+            self._on_list()
+        tools = self._tools()
+        following = {"nextCursor": str(end)} if end < len(tools) else {}
+        return {"tools": [tool.definition for tool in tools[start:end]], **following}
+
+    async def _call(self, context: Context, params: JsonObject) -> JsonObject:
+        named = (tool for tool in self._tools() if tool.definition["name"] == params.get("name"))
+        tool = next(named, None)
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, "unknown tool")
+        arguments, meta = params.get("arguments") or {}, params.get("_meta") or {}
+        if not isinstance(arguments, dict) or not isinstance(meta, dict):
+            raise MCPError(INVALID_PARAMS, "arguments and _meta must be objects")
+        return await tool.run(Call(arguments, meta, SessionCaller(context)))
+
+    async def _list_resources(self, context: Context, params: JsonObject) -> JsonObject:
+        return {"resources": [{"uri": uri, "name": uri} for uri in self._resources]}
+
+    async def _list_templates(self, context: Context, params: JsonObject) -> JsonObject:
+        return {"resourceTemplates": []}
+
+    async def _read(self, context: Context, params: JsonObject) -> JsonObject:
+        found = self._resources.get(str(params.get("uri")))
+        if found is None:
+            raise MCPError(RESOURCE_NOT_FOUND, "Resource not found")
+        return {"contents": [found]}

@@ -1,0 +1,274 @@
+"""The conversation with the MCP client: requests, cancelled calls, questions, events.
+
+Invariant: a request gets exactly one answer, but for calls that were cancelled, which get none.
+Source: MCP 2025-11-25, "Lifecycle", "Tools", "Elicitation", "Cancellation"; docs/mcp_server.md.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import anyio
+import anyio.abc
+from pydantic_core import to_json
+
+from app_server.clients.mcp_front.app_client import AppClient
+from app_server.clients.mcp_front.events import EVENT
+from app_server.clients.mcp_front.questions import (
+    DECLINED,
+    ELICITATION,
+    Verdict,
+    elicitation_params,
+    parse_verdict,
+)
+from app_server.clients.mcp_front.run import Runs, ToolRun
+from app_server.clients.mcp_front.tools import TOOLS, BadCall, ToolResult, parse_call
+from app_server.rpc.connection import MessageStream
+from protocol.envelope import (
+    Answer,
+    Batch,
+    Invalid,
+    Notification,
+    Request,
+    RequestId,
+    parse_message,
+    render_error,
+    render_result,
+)
+from protocol.errors import (
+    METHOD_NOT_FOUND,
+    RpcError,
+    invalid_params,
+    invalid_request,
+    overloaded,
+)
+from protocol.model import Json, JsonObject
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""The first is offered to clients that ask for one that is not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontLimits:
+    """Bounds of one conversation."""
+
+    max_calls: int = 64
+    """Calls that run at a time; one more is answered -32001."""
+    finish_s: float = 5.0
+    """How long calls may take to end once the client has finished."""
+    send_s: float = 60.0
+    """How long the client may take to read; one that takes longer counts as gone."""
+
+
+class Conversation:
+    """One MCP client."""
+
+    def __init__(
+        self, stream: MessageStream, app: AppClient, version: str, limits: FrontLimits
+    ) -> None:
+        self._stream = stream
+        self._app = app
+        self._version = version
+        self._limits = limits
+        self._runs = Runs()
+        self._calls: dict[RequestId, anyio.CancelScope] = {}
+        self._question_ids = itertools.count(1)
+        self._answers: dict[RequestId, asyncio.Future[Answer]] = {}
+        self._asked: dict[RequestId, anyio.CancelScope] = {}
+        self._reading = anyio.CancelScope()
+        self._gone = False
+
+    async def run(self, when_finished: Callable[[], None]) -> None:
+        """Converse until the client has finished, or the app-server has gone.
+
+        `when_finished` is called then; calls that still run are answered, within a bound.
+        """
+        async with anyio.create_task_group() as self._questions:
+            self._questions.start_soon(self._follow_app)
+            async with anyio.create_task_group() as self._tool_calls:
+                with self._reading:
+                    await self._read()
+                when_finished()
+                self._tool_calls.cancel_scope.deadline = (
+                    anyio.current_time() + self._limits.finish_s
+                )
+            self._questions.cancel_scope.cancel()
+
+    async def hear(self, event: Notification) -> None:
+        """Take an event of the app-server."""
+        params = event.params if isinstance(event.params, dict) else {}
+        if event.method == "serverRequest/resolved":
+            if (scope := self._asked.get(params["requestId"])) is not None:
+                scope.cancel()
+            return
+        thread_id = params.get("threadId")
+        if isinstance(thread_id, str):
+            for run in self._runs.of(thread_id):
+                await run.hear(event)
+
+    async def question(self, question: Request) -> None:
+        """Take a question of the app-server."""
+        # Not here: while this task writes it does not read, and the other side may do the same.
+        self._questions.start_soon(self._answer_question, question)
+
+    async def _follow_app(self) -> None:
+        await self._app.run(self)
+        self._runs.lose_app()
+        self._reading.cancel()
+
+    async def _read(self) -> None:
+        with suppress(anyio.EndOfStream):
+            while True:
+                await self._take(await self._stream.receive())
+
+    async def _take(self, text: str) -> None:
+        match parse_message(text):
+            case Request() as request:
+                await self._take_request(request)
+            case Notification("notifications/cancelled", {"requestId": str() | int() as call_id}):
+                if (scope := self._calls.get(call_id)) is not None:
+                    scope.cancel()
+            case Notification() as event:
+                logger.debug("notification: %s", event.method)
+            case Answer() as answer:
+                future = self._answers.get(answer.id)
+                if future is not None and not future.done():
+                    future.set_result(answer)
+            case Invalid() as invalid:
+                await self._send(render_error(invalid.id, invalid.error.to_wire(), jsonrpc=True))
+            case Batch():
+                refusal = invalid_request("MCP has no batches", "invalidRequest")
+                await self._send(render_error(None, refusal.to_wire(), jsonrpc=True))
+
+    async def _take_request(self, request: Request) -> None:
+        try:
+            result = await self._answer(request)
+        except RpcError as exc:
+            await self._send(render_error(request.id, exc.to_wire(), jsonrpc=True))
+            return
+        if result is not None:
+            await self._send(render_result(request.id, result, jsonrpc=True))
+
+    async def _answer(self, request: Request) -> JsonObject | None:
+        """Answer at once; None if the answer comes later."""
+        params = {} if request.params is None else request.params
+        if not isinstance(params, dict):
+            raise invalid_params("`params` must be an object")
+        match request.method:
+            case "initialize":
+                return await self._initialize(params)
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": TOOLS}
+            case "tools/call":
+                self._start_call(request.id, params)
+                return None
+            case method:
+                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}", "methodNotFound")
+
+    async def _initialize(self, params: JsonObject) -> JsonObject:
+        asked, client = params.get("protocolVersion"), params.get("clientInfo")
+        handshake: JsonObject = {
+            "clientInfo": client,
+            "capabilities": {"experimentalApi": True},
+        }
+        answer = await self._app.call("initialize", handshake)
+        await self._app.notify("initialized")
+        return {
+            "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {
+                "name": "codex-mcp-server",
+                "title": "Codex",
+                "version": self._version,
+                "user_agent": answer["userAgent"],
+            },
+        }
+
+    def _start_call(self, call_id: RequestId, params: JsonObject) -> None:
+        if call_id in self._calls:
+            raise invalid_request("a call with this id is running", "invalidRequest")
+        if len(self._calls) >= self._limits.max_calls:
+            raise overloaded()
+        # Entered here, so that a call can be cancelled before its task has run.
+        self._calls[call_id] = anyio.CancelScope()
+        self._tool_calls.start_soon(self._call, call_id, params)
+
+    async def _call(self, call_id: RequestId, params: JsonObject) -> None:
+        try:
+            with self._calls[call_id] as scope:
+                result = await self._carry_out(call_id, params)
+                if not scope.cancel_called:
+                    await self._send(render_result(call_id, result.to_wire(), jsonrpc=True))
+        finally:
+            del self._calls[call_id]
+
+    async def _carry_out(self, call_id: RequestId, params: JsonObject) -> ToolResult:
+        try:
+            arguments = parse_call(params.get("name"), params.get("arguments"))
+        except BadCall as exc:
+            return ToolResult(str(exc), is_error=True)
+        return await ToolRun(call_id, self._app, self._runs, self._tell).carry_out(arguments)
+
+    async def _tell(self, params: JsonObject) -> None:
+        await self._notify(EVENT, params)
+
+    async def _answer_question(self, question: Request) -> None:
+        # The app-server may go while it is asked, or while it is answered.
+        with suppress(RpcError), anyio.CancelScope() as scope:
+            if question.method != ELICITATION:
+                refusal = RpcError(METHOD_NOT_FOUND, f"Method not found: {question.method}")
+                await self._app.refuse(question.id, refusal)
+                return
+            runs = self._runs.of(question.params["threadId"])
+            if not runs:
+                await self._app.answer(question.id, DECLINED.result)
+                return
+            self._asked[question.id] = scope
+            try:
+                verdict = await self._ask(elicitation_params(question.params, runs[0].request_id))
+            finally:
+                del self._asked[question.id]
+            if verdict.ends_turn:
+                # First, or the model would be asked once more.
+                await runs[0].interrupt()
+            await self._app.answer(question.id, verdict.result)
+
+    async def _ask(self, params: JsonObject) -> Verdict:
+        """Put a question to the client; cancelling withdraws it."""
+        question_id = next(self._question_ids)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[question_id] = future
+        try:
+            await self._say("elicitation/create", params, id=question_id)
+            answer = await future
+            return DECLINED if answer.error is not None else parse_verdict(answer.result)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(self._limits.finish_s):
+                await self._notify("notifications/cancelled", {"requestId": question_id})
+            raise
+        finally:
+            del self._answers[question_id]
+
+    async def _notify(self, method: str, params: JsonObject) -> None:
+        await self._say(method, params)
+
+    async def _say(self, method: str, params: JsonObject, **members: Json) -> None:
+        message = {"jsonrpc": "2.0", **members, "method": method, "params": params}
+        await self._send(to_json(message).decode())
+
+    async def _send(self, text: str) -> None:
+        if self._gone:
+            return
+        with suppress(anyio.BrokenResourceError), anyio.move_on_after(self._limits.send_s):
+            await self._stream.send(text)
+            return
+        # Nobody reads any more: the same as if the client had finished.
+        self._gone = True
+        self._reading.cancel()

@@ -1,0 +1,49 @@
+"""`app-server mcp-server`: an app-server and its one client, which an MCP client steers.
+
+Source: docs/mcp_server.md, "Start and end".
+"""
+
+import anyio
+
+from app_server.clients.mcp_front.app_client import AppClient
+from app_server.clients.mcp_front.conversation import Conversation, FrontLimits
+from app_server.clients.mcp_front.pipe import open_pipe
+from app_server.rpc.connection import MessageStream
+from app_server.server.app import VERSION, AppServer, Settings, serve_until_signalled
+from app_server.transport.stdio import open_stdio
+
+
+async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -> None:
+    """Offer a server that is ready to the MCP client at the other end of `stream`.
+
+    Returns when either of them has gone; the server is told to stop.
+    """
+    near, far = open_pipe()
+    conversation = Conversation(stream, AppClient(near), VERSION, limits)
+
+    def stop() -> None:
+        # The only client there will ever be has gone: nobody waits for its turns.
+        server.stop()
+        server.stop()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.converse, far)
+        try:
+            await conversation.run(stop)
+        finally:
+            await near.aclose()
+            await stream.aclose()
+
+
+async def serve(settings: Settings) -> None:
+    """Serve the MCP client on stdin and stdout until it has finished, or SIGTERM or SIGINT."""
+    server = AppServer(settings)
+    ready = anyio.Event()
+
+    async def offer_on_stdio() -> None:
+        await ready.wait()
+        await offer(server, await open_stdio(), FrontLimits())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(offer_on_stdio)
+        await serve_until_signalled(server, lambda urls: ready.set())

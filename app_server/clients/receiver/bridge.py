@@ -1,0 +1,162 @@
+"""The bridge: takes signals off the stream, and carries them to the agent one after another.
+
+Invariant: a signal is in the ledger before the router hears that it may forget it; one task
+injects, the oldest signal first.
+Source: docs/receiver.md.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import anyio
+
+from app_server.clients.receiver.backoff import Backoff
+from app_server.clients.receiver.envelope import BadEnvelope, Mode, parse_envelope
+from app_server.clients.receiver.ledger import Ledger
+from app_server.clients.receiver.ledger_entries import Entry, LedgerBroken, LedgerFull, Shown
+from app_server.clients.receiver.strategies import AppServerInjectStrategy
+from app_server.clients.receiver.surface import CodexSurface
+from protocol.model import Json
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+MAX_SHOWN = 50
+MAX_SHOWN_BYTES = 64 * 1024
+"""Bodies of signals in one tool result; the first is there whatever its size."""
+
+MAX_ADDED_BYTES = 16 * 1024
+"""Bodies of signals in the result of a tool that was called for something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """What a bridge is told."""
+
+    modes: Mapping[str, Mode] = field(default_factory=dict)
+    """Types of signals that wake, or do not, whatever their envelope says."""
+
+
+class Bridge:
+    """One session's signals. An Inbox of a stream."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        surface: CodexSurface,
+        backoff: Backoff,
+        now: Callable[[], int],
+        settings: BridgeSettings | None = None,
+    ) -> None:
+        """`now` gives Unix seconds."""
+        self._ledger = ledger
+        self._surface = surface
+        self._backoff = backoff
+        self._now = now
+        self._settings = settings or BridgeSettings()
+        self._news = anyio.Event()
+        self._room = anyio.Event()
+
+    async def take(self, signal: Json, raw: bytes) -> None:
+        """Write a signal down; what is none goes to the dead letters."""
+        try:
+            envelope = parse_envelope(signal, self._settings.modes)
+        except BadEnvelope as exc:
+            # Its content may be anything; it is in the dead letters, for people alone.
+            logger.warning("a signal makes no sense: %s", exc)
+            await self._when_possible(partial(self._ledger.bury, str(exc), raw, self._now()))
+            return
+        if await self._when_possible(partial(self._ledger.take, envelope)):
+            self._news.set()
+
+    async def _when_possible(self, write: Callable[[], Awaitable[Result]]) -> Result:
+        """Write as soon as the ledger lets us."""
+        backoff = Backoff(chance=lambda: 0.0)
+        while True:
+            self._room = anyio.Event()
+            try:
+                return await write()
+            except LedgerFull:
+                logger.warning("the ledger is full: signals stay with the router")
+            except LedgerBroken as exc:
+                logger.error("signals stay with the router: %s", exc)
+            # Another process with this ledger may make room, too.
+            with anyio.move_on_after(backoff.next_delay_s()):
+                await self._room.wait()
+
+    async def cursor(self) -> str | None:
+        """Return how far the router was answered."""
+        return await self._when_possible(self._ledger.cursor)
+
+    async def move_cursor(self, cursor: str) -> None:
+        """Note how far the router was answered."""
+        await self._when_possible(partial(self._ledger.move_cursor, cursor))
+
+    async def carry(self) -> None:
+        """Inject what is in the ledger and what comes into it, until cancelled."""
+        await self._when_possible(self._ledger.recover)
+        while True:
+            self._news = anyio.Event()
+            try:
+                is_done = await self.drain()
+            except LedgerBroken as exc:
+                logger.error("nothing is injected: %s", exc)
+                is_done = False
+            if is_done:
+                self._backoff.reset()
+                await self._news.wait()
+            else:
+                with anyio.move_on_after(self._backoff.next_delay_s()):
+                    await self._news.wait()
+
+    async def drain(self) -> bool:
+        """Try to inject all that waits; False if some of it has to be tried again later."""
+        await self._ledger.expire(self._now())
+        due = await self._ledger.due()
+        while due:
+            await self._surface.refresh()
+            for entry in due:
+                strategy = self._surface.signal_strategy()
+                if not isinstance(strategy, AppServerInjectStrategy):
+                    return False
+                await strategy.deliver(entry.envelope)
+                self._room.set()
+            tried = {entry.envelope.id for entry in due}
+            due = await self._ledger.due()
+            if any(entry.envelope.id in tried for entry in due):
+                return False
+        return True
+
+    async def show(self) -> Shown:
+        """Return the waiting signals for a tool result, once it is clear what the thread has."""
+        await self._ledger.expire(self._now())
+        for entry in await self._ledger.uncertain():
+            await self._surface.settle(entry)
+        return await self._ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
+
+    async def show_new(self) -> Shown:
+        """Return what waits and nobody has seen, for the result of a tool that was not asked."""
+        await self._ledger.expire(self._now())
+        return await self._ledger.show_new(MAX_SHOWN, MAX_ADDED_BYTES)
+
+    async def ack(self, signal_ids: list[str]) -> list[str]:
+        """Settle signals that a tool result has shown; returns those that were."""
+        acked = list(await self._ledger.ack(signal_ids))
+        self._room.set()
+        return acked
+
+    async def read(self, signal_id: str) -> Entry | None:
+        """Return a signal, also one that is in the thread, for as long as the ledger has it."""
+        return await self._ledger.entry(signal_id)
+
+    async def pending(self) -> int:
+        """Count what waits for `show`."""
+        return await self._ledger.pending()
+
+    async def dead_letters(self) -> int:
+        """Count what came and was no signal, as far as it is kept."""
+        return len(await self._ledger.dead_letters())

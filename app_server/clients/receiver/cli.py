@@ -1,0 +1,203 @@
+"""`app-server receiver`: from a command line to a running bridge, or to the demo router."""
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from app_server.clients.receiver.bridge import BridgeSettings
+from app_server.clients.receiver.envelope import Mode
+from app_server.clients.receiver.ledger import open_ledger
+from app_server.clients.receiver.ledger_entries import LedgerBroken
+from app_server.clients.receiver.router_wire import (
+    KEY_VARIABLE,
+    MAX_KEY_BYTES,
+    SESSION_VARIABLE,
+    URL_VARIABLE,
+    BadKey,
+    RouterAddress,
+    check_key,
+    check_router_url,
+    read_key_file,
+)
+from app_server.clients.receiver.run import ReceiverSettings, serve
+from app_server.clients.receiver.surface import MODE_VARIABLE, THREAD_VARIABLE
+from app_server.clients.receiver.surface import URL_VARIABLE as APP_SERVER_VARIABLE
+from app_server.config.home import resolve_home
+from app_server.runtime.secret_files import StoreFailed, read_private, write_private
+
+DEFAULT_SESSION = "agent"
+
+DESCRIPTION = """\
+Carry messages of other agents ("signals") from a router into the thread of the agent that started
+this. An MCP server on stdio for the agent; a client of the router and of an app-server. What
+cannot be put into the thread waits on disk, and comes with the next result of one of the receiver's
+tools; prism_signals_pending is the one to ask."""
+
+EPILOG = f"""\
+An agent starts it. `coder install` writes what is needed into the agent's config.toml:
+  [mcp_servers.prism]
+  command = "app-server"
+  args = ["receiver", "--router-url", "wss://router.example.com", "--session", "Texi"]
+  env_vars = ["{KEY_VARIABLE}", "{MODE_VARIABLE}", "{APP_SERVER_VARIABLE}"]
+
+To try it on one machine:
+  app-server receiver --demo-router --port 4700
+  app-server receiver --router-url ws://127.0.0.1:4700 --session Texi --key-file KEY_FILE
+where KEY_FILE is what the first command prints.
+
+variables:
+  {KEY_VARIABLE}               the key to the router, unless --key-file is given; it is sent as a
+                              bearer token in a header, and written nowhere
+  {URL_VARIABLE}, {SESSION_VARIABLE}
+                              the same as --router-url and --session
+  {MODE_VARIABLE}
+                              off: never use an app-server; auto (the default), local: use one if
+                              it is there
+  {APP_SERVER_VARIABLE}  where it is: ws://127.0.0.1:PORT or unix://PATH; without it the
+                              socket app-server.sock in the home folder is tried
+  {THREAD_VARIABLE}       the thread, unless it is the newest loaded one of this folder"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for name in ("mcp", "websockets"):
+        # Below that they write headers and whole URLs.
+        logging.getLogger(name).setLevel(logging.WARNING)
+    home = resolve_home(options.home)
+    try:
+        if options.demo_router:
+            return _route(home, options)
+        if options.port:
+            parser.error("--port is for --demo-router")
+        return _bridge(home, options)
+    except (ValueError, BadKey) as exc:
+        parser.error(str(exc))
+    except (OSError, StoreFailed, LedgerBroken) as exc:
+        print(f"app-server: {exc}", file=sys.stderr)
+        return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="app-server receiver",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--router-url",
+        metavar="URL",
+        help="wss://HOST/PATH, or ws:// on this machine; without a router only what waits already "
+        "is carried",
+    )
+    parser.add_argument(
+        "--session",
+        metavar="NAME",
+        help=f"the agent's name at the router (default: {SESSION_VARIABLE}, else "
+        f"{DEFAULT_SESSION})",
+    )
+    parser.add_argument("--key-file", type=Path, metavar="FILE", help="a file with the key")
+    parser.add_argument("--thread", metavar="ID", help="the thread that signals go to")
+    parser.add_argument("--cd", type=Path, metavar="DIR", help="the agent's folder (default: .)")
+    for name, what in (("wake", "wake an idle thread"), ("passive", "wait for the next turn")):
+        parser.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar="TYPE",
+            help=f"signals of this type {what}, whatever they say; may be given several times",
+        )
+    parser.add_argument("--home", metavar="DIR", help="where the ledger is kept")
+    parser.add_argument(
+        "--demo-router", action="store_true", help="run a router on this machine instead"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="of the demo router (default: a free one)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="warning",
+        help="what goes to stderr (default: %(default)s)",
+    )
+    return parser
+
+
+def _bridge(home: Path, options: argparse.Namespace) -> int:
+    environ = dict(os.environ)
+    if options.thread:
+        environ[THREAD_VARIABLE] = options.thread
+    modes: dict[str, Mode] = dict.fromkeys(options.passive, "passive")
+    modes.update(dict.fromkeys(options.wake, "wake"))
+    session = options.session or environ.get(SESSION_VARIABLE) or DEFAULT_SESSION
+    url = options.router_url or environ.get(URL_VARIABLE)
+    router = None
+    if url:
+        router = RouterAddress(check_router_url(url), session, _key(options.key_file))
+    settings = ReceiverSettings(
+        session=session,
+        home=home,
+        cwd=(options.cd or Path.cwd()).expanduser().absolute(),
+        environ=environ,
+        router=router,
+        bridge=BridgeSettings(modes),
+    )
+    if sys.stdin.isatty():
+        print(
+            "app-server receiver: an agent is expected on stdin, which speaks MCP; without one "
+            "signals are injected all the same. Ctrl-D ends it.",
+            file=sys.stderr,
+        )
+    with open_ledger(settings.ledger_path) as ledger:
+        asyncio.run(serve(settings, ledger, version("app-server")))
+    return 0
+
+
+def _key(file: Path | None) -> str:
+    """Read the key from a file, else from the environment, which then forgets it."""
+    text = os.environ.pop(KEY_VARIABLE, None)
+    if file is not None:
+        return read_key_file(file)
+    if text is None:
+        raise BadKey(f"there is no key to the router: set {KEY_VARIABLE}, or use --key-file")
+    return check_key(text)
+
+
+def _route(home: Path, options: argparse.Namespace) -> int:
+    folder = home / "receiver"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key_file = options.key_file
+    if key_file is None and not os.environ.get(KEY_VARIABLE):
+        key_file = folder / "demo-router.key"
+        if read_private(key_file, MAX_KEY_BYTES) is None:
+            write_private(key_file, secrets.token_urlsafe(32).encode())
+    key = _key(key_file)
+    # Imported late: a bridge has no use for it.
+    router = importlib.import_module("app_server.clients.receiver.demo_router.server")
+    listen = router.run(folder / "demo-router.sqlite3", key, options.port, _print_to(key_file))
+    asyncio.run(listen)
+    return 0
+
+
+def _print_to(key_file: Path | None) -> Callable[[str], None]:
+    def print_url(url: str) -> None:
+        if key_file is not None:
+            print(f"key file: {key_file}", file=sys.stderr)
+        print(f"listening on: {url}", file=sys.stderr, flush=True)
+
+    return print_url

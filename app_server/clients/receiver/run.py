@@ -1,0 +1,118 @@
+"""A bridge from its start to its end: ledger, stream, surface and tools joined.
+
+Source: docs/receiver.md, "Start and end".
+"""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+
+from app_server.clients.receiver.backoff import Backoff
+from app_server.clients.receiver.bridge import Bridge, BridgeSettings
+from app_server.clients.receiver.ledger import Ledger
+from app_server.clients.receiver.ports import Station
+from app_server.clients.receiver.router_wire import RouterAddress
+from app_server.clients.receiver.session_stream import SessionStream
+from app_server.clients.receiver.surface import CodexSurface, SurfaceContext
+from app_server.runtime.clock import SystemClock
+from app_server.runtime.loader import load
+from app_server.runtime.secret_files import lock_awaited
+from app_server.transport.stdio import open_stdio
+
+AGENT_S = 5.0
+"""For the agent to ask for the tools; then signals are injected without naming one."""
+
+WRAP_S = 5.0
+"""For the connection to the app-server to be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """One bridge."""
+
+    session: str
+    home: Path
+    cwd: Path
+    environ: Mapping[str, str] = field(repr=False)
+    router: RouterAddress | None = None
+    bridge: BridgeSettings = field(default_factory=BridgeSettings)
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger of this session."""
+        return self.home / "receiver" / f"{quote(self.session, safe='')}.sqlite3"
+
+
+async def serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> None:
+    """Serve the agent on stdin and stdout until it has gone, or SIGTERM or SIGINT."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_agent_has_gone, settings, ledger, version, tasks.cancel_scope)
+            async for _ in signals:
+                tasks.cancel_scope.cancel()
+                break
+
+
+async def _until_agent_has_gone(
+    settings: ReceiverSettings, ledger: Ledger, version: str, over: anyio.CancelScope
+) -> None:
+    try:
+        await _serve(settings, ledger, version)
+    finally:
+        over.cancel()
+
+
+async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> None:
+    context = SurfaceContext(settings.environ, settings.cwd, settings.home)
+    async with anyio.create_task_group() as tasks:
+        surface = CodexSurface(ledger, tasks)
+        bridge = Bridge(ledger, surface, Backoff(), _now, settings.bridge)
+        stream = None
+        if settings.router is not None:
+            stream = SessionStream(settings.router, bridge, Backoff())
+        station = Station(settings.session, stream, surface, _now)
+
+        async def be_in_charge() -> None:
+            # Agents may start a bridge a thread: one of them carries, the others show signals.
+            async with lock_awaited(settings.ledger_path.with_suffix(".lock")):
+                station.is_in_charge = True
+                if stream is not None:
+                    tasks.start_soon(stream.run)
+                await surface.on_bootstrap(context)
+                # What waited at the router names the tool too, if there is an agent that has it.
+                with anyio.move_on_after(AGENT_S):
+                    await surface.until_tools_listed()
+                await bridge.carry()
+
+        tasks.start_soon(be_in_charge)
+        try:
+            lines = await open_stdio()
+            # Takes half a second: signals need not wait for it.
+            tools = await load(_tools)
+            await _offer(tools, lines, bridge, station, version)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(WRAP_S):
+                await surface.on_wrap(context)
+            tasks.cancel_scope.cancel()
+
+
+async def _offer(tools: Any, lines: Any, bridge: Bridge, station: Station, version: str) -> None:
+    new_id: Callable[[], str] = SystemClock().new_id
+    await tools.serve(lines, tools.Tools(bridge, station, new_id), version)
+
+
+def _tools() -> ModuleType:
+    from app_server.clients.receiver import tools
+
+    return tools
+
+
+def _now() -> int:
+    return int(time.time())

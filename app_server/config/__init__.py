@@ -1,0 +1,1 @@
+"""config.toml and requirements.toml: values, files, edits, and the settings in force."""

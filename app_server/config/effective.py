@@ -1,0 +1,77 @@
+"""The configuration as a request sees it: file, command line, and what the request overrides."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from app_server.config.requirements import Requirements, read_requirements, requirements_of
+from app_server.config.values import Config, read_config
+from app_server.turns.model.providers import chooses_no_provider, with_openai
+from protocol.errors import invalid_params
+
+
+class Configuration:
+    """config.toml and requirements.toml, read anew for every request that needs them."""
+
+    def __init__(
+        self,
+        home: Path,
+        requirements: Path,
+        overrides: Mapping[str, Any],
+        cwd: Path,
+        is_signed_in: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Take overrides from the command line; relative paths begin at `cwd`.
+
+        `is_signed_in` says whether there is an account for OpenAI's models.
+        """
+        self._is_signed_in = is_signed_in
+        self._file = home / "config.toml"
+        self._requirements = requirements
+        self._overrides = overrides
+        self._cwd = cwd
+
+    @property
+    def file(self) -> Path:
+        """Where config.toml is, or would be."""
+        return self._file.absolute()
+
+    async def read(self, overrides: Mapping[str, Any] | None = None) -> Config:
+        """Read the settings in force, with `overrides` of one request on top.
+
+        Raises:
+            ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
+        """
+        config = await anyio.to_thread.run_sync(self._read)
+        config = config.override(self._overrides).override(overrides or {})
+        if self._is_signed_in is not None and chooses_no_provider(config):
+            return with_openai(config) if await self._is_signed_in() else config
+        return config
+
+    def _read(self) -> Config:
+        demanded = read_requirements(self._requirements)
+        return replace(read_config(self._file), requirements=demanded)
+
+    async def requirements(self) -> Requirements:
+        """Read what an administrator demands, and nothing else.
+
+        Raises:
+            ConfigError: it cannot be read, or makes no sense.
+        """
+        demanded = await anyio.to_thread.run_sync(read_requirements, self._requirements)
+        return requirements_of(Config({}, requirements=demanded))
+
+    def resolve(self, path: str | None) -> str:
+        """Make a path absolute; none means the server's working directory.
+
+        Raises:
+            RpcError: no file system has such a path.
+        """
+        if path is not None and "\0" in path:
+            rule = "a path must not hold a NUL character"
+            raise invalid_params(f"Invalid params: `cwd`: {rule}", field="cwd", rule=rule)
+        return os.path.normpath(self._cwd / (path or "."))

@@ -1,0 +1,224 @@
+"""Writing to config.toml: whole or not at all, comments and mode kept, one process at a time.
+
+Source: docs/config.md, "What the server writes".
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from app_server.config.values import MAX_FILE_BYTES, Config, ConfigError, read_config
+from app_server.mcp.tools.naming import RawName
+from app_server.runtime.loader import LoadFailed, load_from_worker
+from app_server.turns.ports import NotRecorded
+
+LOCK_S = 10.0
+"""For another server to finish its write; a write takes milliseconds."""
+
+LOCK_POLL_S = 0.01
+
+
+class ChangedMeanwhile(NotRecorded):
+    """Somebody else wrote to the file between reading and writing."""
+
+
+class ConfigFile:
+    """config.toml below a home directory, as something to write."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "config.toml"
+        self._writing = anyio.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or would be."""
+        return self._file.absolute()
+
+    async def approve(self, tool: RawName) -> None:
+        """Let a tool run without asking from now on, if the file is where its server is defined.
+
+        Cancelling waits for a write that has begun.
+
+        Raises:
+            NotRecorded: the file cannot be read, changed or written; it is as it was.
+        """
+        keys = ("mcp_servers", tool.server, "tools", tool.tool, "approval_mode")
+        async with self._writing:
+            values = [(keys, "approve")]
+            await anyio.to_thread.run_sync(partial(_set, self._file, values, keys[:2]))
+
+    async def write(self, keys: Sequence[str], value: str | bool) -> None:
+        """Set a value at a path; see `write_all`."""
+        await self.write_all([(keys, value)])
+
+    async def write_all(self, values: Sequence[tuple[Sequence[str], str | bool]]) -> None:
+        """Set values at paths, all or none; a file that is not there is made, for its owner alone.
+
+        Cancelling waits for a write that has begun.
+
+        Raises:
+            NotRecorded: the file cannot be read, changed or written; it is as it was.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_set, self._file, values))
+
+    async def change(self, changed: Callable[[Any, Config], str]) -> None:
+        """Put the text in place that `changed` makes of what is in the file.
+
+        `changed` runs in a worker thread, with the module app_server/config/toml_edit.py and
+        the file as it is; nobody else writes meanwhile. What it raises passes, and nothing is
+        written; nor is anything for a text that is the same. Cancelling waits for a write that has
+        begun.
+
+        Raises:
+            ConfigError: the file cannot be read.
+            NotRecorded: it cannot be changed or written; it is as it was.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_change, self._file, changed))
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Take away the value at a path; one that is not there is no failure.
+
+        Raises:
+            NotRecorded: see `write_all`.
+        """
+        async with self._writing:
+            await anyio.to_thread.run_sync(partial(_remove, self._file, keys))
+
+
+def _set(
+    file: Path,
+    values: Sequence[tuple[Sequence[str], str | bool]],
+    needed: Sequence[str] | None = None,
+) -> None:
+    def edited(edit: Any, text: str) -> str:
+        for keys, value in values:
+            text = edit.set_value(text, keys, value)
+        return text
+
+    _write(file, edited, needed)
+
+
+def _remove(file: Path, keys: Sequence[str]) -> None:
+    def edited(edit: Any, text: str) -> str:
+        without: str = edit.remove(text, keys)
+        return without
+
+    _write(file, edited, keys)
+
+
+def _write(
+    file: Path, edited: Callable[[Any, str], str], needed: Sequence[str] | None = None
+) -> None:
+    def changed(edit: Any, config: Config) -> str:
+        if needed is not None and not _has(config.document, needed):
+            return config.text
+        return edited(edit, config.text)
+
+    try:
+        _change(file, changed)
+    except ConfigError as exc:
+        raise NotRecorded(str(exc)) from exc
+
+
+def _change(file: Path, changed: Callable[[Any, Config], str]) -> None:
+    # A link stays a link: what it leads to is replaced.
+    path = Path(os.path.realpath(file))
+    try:
+        edit = load_from_worker(_config_edit)
+        with _lock_held(path.parent):
+            config = read_config(path)
+            try:
+                text = changed(edit, config)
+            except edit.NotEditable as exc:
+                raise NotRecorded(f"{path}: {exc}") from exc
+            if text == config.text:
+                return
+            content = text.encode()
+            if len(content) > MAX_FILE_BYTES:
+                raise NotRecorded(f"{path}: it would be larger than {MAX_FILE_BYTES} bytes")
+            path.touch(mode=0o600)
+            _replace(path, config.text.encode(), content)
+    except LoadFailed as exc:
+        raise NotRecorded(f"{path}: what edits it cannot be loaded: {exc}") from exc
+    except OSError as exc:
+        raise NotRecorded(f"{path}: {exc.strerror}") from exc
+
+
+def _config_edit() -> ModuleType:
+    from app_server.handlers import config_edit
+
+    return config_edit
+
+
+@contextlib.contextmanager
+def _lock_held(folder: Path) -> Iterator[None]:
+    """Keep other servers from writing to files in a folder; who holds it leaves nothing behind."""
+    number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    give_up = time.monotonic() + LOCK_S
+    try:
+        while not _try_lock(number):
+            if time.monotonic() >= give_up:
+                raise NotRecorded(f"{folder}: another process has held it for {LOCK_S:.0f} s")
+            time.sleep(LOCK_POLL_S)
+        yield
+    finally:
+        os.close(number)
+
+
+def _try_lock(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as exc:
+        # Some network file systems lock no folders; `_replace` looks at the file once more anyway.
+        if exc.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP):
+            raise
+    return True
+
+
+def _has(document: Any, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True
+
+
+def _replace(path: Path, old: bytes, content: bytes) -> None:
+    with path.open("r+b") as current:
+        # Opened for writing, so that a file which is not to be written is refused.
+        before = os.fstat(current.fileno())
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+        try:
+            os.fchmod(new.fileno(), stat.S_IMODE(before.st_mode))
+            with contextlib.suppress(PermissionError):
+                os.fchown(new.fileno(), before.st_uid, before.st_gid)
+            new.write(content)
+            new.flush()
+            os.fsync(new.fileno())
+            if path.read_bytes() != old:
+                raise ChangedMeanwhile(f"{path}: it has been changed by somebody else meanwhile")
+            Path(new.name).replace(path)
+        except BaseException:
+            Path(new.name).unlink(missing_ok=True)
+            raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

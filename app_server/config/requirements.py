@@ -1,0 +1,188 @@
+"""requirements.toml: what the administrator of this machine demands of every configuration.
+
+Knows: the file, its keys, and which of them this server enforces. The others are named, so that
+nobody believes that they hold. Does not know: how a demand is enforced.
+Source: docs/config.md, "Requirements".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app_server.config.values import Config, ConfigError, ConfigView, read_config
+from protocol.policy import AskForApproval, GranularApprovals, GranularAskForApproval
+
+SYSTEM_REQUIREMENTS = Path("/etc/codex/requirements.toml")
+
+APPROVAL_POLICIES = ("untrusted", "on-failure", "on-request", "granular", "never")
+SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access", "external-sandbox")
+
+MAX_NAMED_KEYS = 20
+MAX_KEY_CHARS = 80
+"""Of the keys in a warning; the file may have more, and longer ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What an MCP server of some name must be; the one that is set is compared as it stands."""
+
+    command: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """Everything that is demanded; None and nothing demand nothing."""
+
+    source: str = ""
+    """The file, for texts."""
+    approval_policies: Sequence[AskForApproval] | None = None
+    """Those that may be used; the first stands in for others."""
+    sandbox_modes: Sequence[str] | None = None
+    """Those that may be used; `read-only` is always among them, and stands in for others."""
+    servers: Mapping[str, ServerIdentity] | None = None
+    """The MCP servers that may run, by raw name."""
+    unenforced: Sequence[str] = ()
+    """Keys of the file that nothing here enforces, as dotted paths."""
+
+    @property
+    def demands_anything(self) -> bool:
+        """Whether the file has any key that is enforced."""
+        known = (self.approval_policies, self.sandbox_modes, self.servers)
+        return any(demand is not None for demand in known)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Say, in at most one text, what does not hold although the file has it."""
+        if not self.unenforced:
+            return ()
+        named = [_shortened(key) for key in self.unenforced[:MAX_NAMED_KEYS]]
+        left = len(self.unenforced) - len(named)
+        more = f" and {left} more" if left else ""
+        return (f"not enforced by this server: {', '.join(named)}{more} (set by {self.source})",)
+
+
+def read_requirements(path: Path) -> Config:
+    """Read the file; one that does not exist demands nothing. Blocks: call it in a worker.
+
+    Raises:
+        ConfigError: see `read_config`; or a demand that this server enforces makes no sense.
+    """
+    try:
+        demanded = read_config(path)
+        _parse(demanded.view())
+    except ConfigError as exc:
+        raise ConfigError(f"failed to parse requirements layer {exc}") from exc
+    return demanded
+
+
+def requirements_of(config: Config) -> Requirements:
+    """Give the demands that lie over a configuration; they were found to make sense."""
+    demanded = config.requirements
+    if demanded is None or not demanded.document:
+        return Requirements()
+    return _parse(demanded.view())
+
+
+def _parse(view: ConfigView) -> Requirements:
+    return Requirements(
+        source=str(view.config.source),
+        approval_policies=_approval_policies(view),
+        sandbox_modes=_sandbox_modes(view),
+        servers=_servers(view),
+        unenforced=tuple(_unenforced(view)),
+    )
+
+
+def _approval_policies(view: ConfigView) -> Sequence[AskForApproval] | None:
+    key = "allowed_approval_policies"
+    if key not in view:
+        return None
+    allowed: list[AskForApproval] = []
+    for element in view.items(key):
+        if isinstance(element, ConfigView):
+            policy: AskForApproval = _granular(element)
+        else:
+            policy = _approval_policy(view, key, element)
+        if policy not in allowed:
+            allowed.append(policy)
+    if not allowed:
+        raise view.error(f"field `{key}` cannot be empty", key)
+    return allowed
+
+
+def _approval_policy(view: ConfigView, key: str, word: str) -> AskForApproval:
+    match word:
+        case "untrusted" | "on-request" | "never":
+            return word
+        case "on-failure":
+            return "on-request"
+        case "granular":
+            raise view.error("`granular` needs a table: { granular = { ... } }", key)
+    raise view.error(_unknown_variant(word, APPROVAL_POLICIES), key)
+
+
+def _granular(table: ConfigView) -> GranularAskForApproval:
+    if set(table.table) != {"granular"}:
+        raise table.error("expected a table with the key `granular` alone")
+    granular = table.at("granular")
+    return GranularAskForApproval(
+        granular=GranularApprovals(
+            mcp_elicitations=granular.boolean("mcp_elicitations", default=True),
+            rules=granular.boolean("rules", default=True),
+            sandbox_approval=granular.boolean("sandbox_approval", default=True),
+            request_permissions=granular.boolean("request_permissions", default=False),
+            skill_approval=granular.boolean("skill_approval", default=False),
+        )
+    )
+
+
+def _sandbox_modes(view: ConfigView) -> Sequence[str] | None:
+    key = "allowed_sandbox_modes"
+    allowed = view.strings(key)
+    if allowed is None:
+        return None
+    for mode in allowed:
+        if mode not in SANDBOX_MODES:
+            raise view.error(_unknown_variant(mode, SANDBOX_MODES), key)
+    if "read-only" not in allowed:
+        raise view.error(f"`{key}` must include `read-only`", key)
+    return allowed
+
+
+def _servers(view: ConfigView) -> Mapping[str, ServerIdentity] | None:
+    if "mcp_servers" not in view:
+        return None
+    return {name: _identity(table) for name, table in view.at("mcp_servers").tables()}
+
+
+def _identity(server: ConfigView) -> ServerIdentity:
+    if "identity" not in server:
+        raise server.error("missing field `identity`")
+    identity = server.at("identity")
+    if (command := identity.string("command")) is not None:
+        return ServerIdentity(command=command)
+    if (url := identity.string("url")) is not None:
+        return ServerIdentity(url=url)
+    raise identity.error("an identity needs `command` or `url`")
+
+
+def _unenforced(view: ConfigView) -> Iterator[str]:
+    for key in view.table:
+        if key not in ("allowed_approval_policies", "allowed_sandbox_modes", "mcp_servers"):
+            yield key
+    for name, server in view.at("mcp_servers").tables():
+        prefix = f"mcp_servers.{name}"
+        yield from (f"{prefix}.{key}" for key in server.table if key != "identity")
+        identity: Mapping[str, Any] = server.at("identity").table
+        compared = "command" if "command" in identity else "url"
+        yield from (f"{prefix}.identity.{key}" for key in identity if key != compared)
+
+
+def _unknown_variant(word: str, variants: Sequence[str]) -> str:
+    return f"unknown variant `{word}`, expected one of {', '.join(f'`{v}`' for v in variants)}"
+
+
+def _shortened(key: str) -> str:
+    return f"`{key if len(key) <= MAX_KEY_CHARS else key[:MAX_KEY_CHARS] + '…'}`"

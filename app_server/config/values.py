@@ -1,0 +1,283 @@
+"""config.toml: reading, overriding, and saying exactly what is wrong with a value.
+
+Knows: layers (file, command line, request), key paths, positions, types.
+Does not know: what any key means; each room reads its own table through a ConfigView.
+Source: docs/config.md.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Document: TypeAlias = dict[str, Any]
+KeyPath: TypeAlias = tuple[str, ...]
+
+MAX_FILE_BYTES = 1024 * 1024
+"""Bytes of config.toml; a larger one is refused."""
+
+
+class ConfigError(Exception):
+    """A setting that cannot be used; the text is what clients are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings in force: a file with overrides on top."""
+
+    document: Document
+    source: Path | None = None
+    text: str = ""
+    """The file as it was read, for positions."""
+    overridden: frozenset[KeyPath] = field(default=frozenset())
+    """Paths that did not come from the file."""
+    layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """What was put on top of the file, in order."""
+    requirements: "Config | None" = field(default=None, repr=False)
+    """An administrator's demands, which nothing is put on top of (app_server/config/requirements.py)."""
+
+    def view(self) -> "ConfigView":
+        """Look at the whole document."""
+        return ConfigView(self, self.document, ())
+
+    def override(self, overrides: Mapping[str, Any]) -> "Config":
+        """Put values on top; keys may be dotted paths, tables are merged."""
+        document = _copy(self.document)
+        overridden = set(self.overridden)
+        for key, value in overrides.items():
+            path = tuple(key.split("."))
+            overridden.add(path)
+            _merge_at(document, path, value)
+        layers = (*self.layers, overrides) if overrides else self.layers
+        return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
+
+    def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
+        """Put on top what lay on top of another reading; its first layers are those of this one."""
+        config = self
+        for overrides in layers[len(self.layers) :]:
+            config = config.override(overrides)
+        return config
+
+    def error(self, path: KeyPath, detail: str) -> ConfigError:
+        """Say what is wrong at a path, and where it stands."""
+        if self.source is None or any(path[: len(o)] == o for o in self.overridden):
+            return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n")
+        line, column = _locate(self.text, path)
+        return ConfigError(f"{self.source}:{line}:{column}: {detail}")
+
+
+def read_config(path: Path) -> Config:
+    """Read config.toml; a file that does not exist is an empty one. Blocks: call it in a worker.
+
+    Raises:
+        ConfigError: not TOML, not UTF-8, unreadable, or larger than MAX_FILE_BYTES.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return Config({}, path)
+    except OSError as exc:
+        raise ConfigError(f"{path}: {exc.strerror}") from exc
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        text = content.decode()
+        return Config(tomllib.loads(text), path, text)
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{path}: not UTF-8") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(_toml_error(path, str(exc))) from exc
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Read one `--config key=value`; what is not TOML is taken as a string.
+
+    Raises:
+        ConfigError: there is no key or no `=`.
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"cannot read --config {text!r}: use key=value")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """One table, read key by key; a value of the wrong type is a ConfigError at its path."""
+
+    config: Config
+    table: Document
+    path: KeyPath
+
+    def __contains__(self, key: str) -> bool:
+        return self.table.get(key) is not None
+
+    def string(self, key: str) -> str | None:
+        """Read a string; None when absent."""
+        value: str | None = self._typed(key, str, "a string")
+        return value
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """Read a boolean."""
+        value = self._typed(key, bool, "a boolean")
+        return default if value is None else value
+
+    def integer(self, key: str) -> int | None:
+        """Read an integer of at least 0; None when absent."""
+        value: int | None = self._typed(key, int, "u64")
+        if value is not None and value < 0:
+            raise self.error(f"invalid value: integer `{value}`, expected u64", key)
+        return value
+
+    def seconds(self, key: str) -> float | None:
+        """Read a duration of at least 0 seconds; None when absent."""
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong_type(key, value, "f64")
+        if value < 0:
+            raise self.error("cannot convert float seconds to Duration: value is negative", key)
+        return float(value)
+
+    def choice(self, key: str, variants: Sequence[str]) -> str | None:
+        """Read one of a few words; None when absent."""
+        value = self.string(key)
+        if value is not None and value not in variants:
+            raise self.error(f"unknown variant `{value}`, expected {_any_of(variants)}", key)
+        return value
+
+    def strings(self, key: str) -> list[str] | None:
+        """Read a list of strings; None when absent."""
+        value: list[str] | None = self._typed(key, list, "a sequence")
+        for element in value or ():
+            if not isinstance(element, str):
+                raise self._wrong_type(key, element, "a string")
+        return value
+
+    def items(self, key: str) -> Iterator["str | ConfigView"]:
+        """Read a list of strings and tables."""
+        for element in self._typed(key, list, "a sequence") or ():
+            if isinstance(element, dict):
+                yield ConfigView(self.config, element, (*self.path, key))
+            elif isinstance(element, str):
+                yield element
+            else:
+                raise self._wrong_type(key, element, "a string or a map")
+
+    def string_map(self, key: str) -> dict[str, str] | None:
+        """Read a table of strings; None when absent."""
+        if key not in self:
+            return None
+        inner = self.at(key)
+        return {name: inner.string(name) or "" for name in inner.table}
+
+    def at(self, key: str) -> "ConfigView":
+        """Look at a table below this one; an absent one is empty."""
+        value = self.table.get(key)
+        if isinstance(value, str):
+            # A string where headers or variables belong may be a secret: it is not repeated.
+            raise self.error("invalid type: string, expected a map", key)
+        value = self._typed(key, dict, "a map")
+        return ConfigView(self.config, value or {}, (*self.path, key))
+
+    def tables(self) -> Iterator[tuple[str, "ConfigView"]]:
+        """Look at every table below this one, by name."""
+        for name in self.table:
+            yield name, self.at(name)
+
+    def error(self, detail: str, key: str | None = None) -> ConfigError:
+        """Say what is wrong with this table, or with one key of it."""
+        return self.config.error(self.path if key is None else (*self.path, key), detail)
+
+    def _typed(self, key: str, kind: type, expected: str) -> Any:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self._wrong_type(key, value, expected)
+        return value
+
+    def _wrong_type(self, key: str, value: object, expected: str) -> ConfigError:
+        return self.error(f"invalid type: {_describe(value)}, expected {expected}", key)
+
+
+def _any_of(variants: Sequence[str]) -> str:
+    names = [f"`{variant}`" for variant in variants]
+    return " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
+
+
+def _describe(value: object) -> str:
+    match value:
+        case bool():
+            return f"boolean `{str(value).lower()}`"
+        case int():
+            return f"integer `{value}`"
+        case float():
+            return f"floating point `{value}`"
+        case str():
+            return f'string "{value}"'
+        case list():
+            return "sequence"
+        case dict():
+            return "map"
+    return type(value).__name__
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return value
+
+
+def _merge_at(document: Document, path: KeyPath, value: Any) -> None:
+    for key in path[:-1]:
+        inner = document.get(key)
+        if not isinstance(inner, dict):
+            inner = document[key] = {}
+        document = inner
+    _merge(document, path[-1], value)
+
+
+def _merge(document: Document, key: str, value: Any) -> None:
+    if isinstance(value, dict) and isinstance(document.get(key), dict):
+        for inner_key, inner in value.items():
+            _merge(document[key], inner_key, inner)
+    else:
+        document[key] = _copy(value)
+
+
+def _toml_error(path: Path, message: str) -> str:
+    found = re.search(r" \(at line (\d+), column (\d+)\)$", message)
+    if found is None:
+        return f"{path}: {message}"
+    return f"{path}:{found[1]}:{found[2]}: {message[: found.start()]}"
+
+
+_HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
+_KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w.-]+)(?:\s*\.\s*(?:\"[^\"]*\"|[\w-]+))*)\s*=\s*")
+
+
+def _locate(text: str, path: KeyPath) -> tuple[int, int]:
+    """Find the line and column of a value, or of the table that holds it; (1, 1) when unsure."""
+    best = (1, 1)
+    table: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _split_key(header[1])
+            if table == path:
+                best = (number, 1)
+        elif (key := _KEY.match(line)) and (*table, *_split_key(key[1])) == path:
+            return number, key.end() + 1
+    return best
+
+
+def _split_key(text: str) -> KeyPath:
+    parts = re.findall(r"\"([^\"]*)\"|'([^']*)'|([^.\s]+)", text)
+    return tuple(next(filter(None, part), "") for part in parts)

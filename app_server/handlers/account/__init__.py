@@ -1,0 +1,1 @@
+"""account/*: signing in and out."""

@@ -1,0 +1,366 @@
+"""account/*: who is signed in, signing in and out, and news of it.
+
+A change of the account is told after the answer to who asked for it; one that nobody asked for,
+as when renewing a token brings another plan, is told by itself.
+Source: docs/accounts.md.
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from app_server.accounts.claims import UNKNOWN_PLAN, InvalidToken
+from app_server.accounts.credentials import (
+    MAX_TOKEN_CHARS,
+    AuthState,
+    Credentials,
+    is_sendable,
+)
+from app_server.accounts.errors import AccountError, IssuerUnavailable
+from app_server.accounts.issuer import Issuer
+from app_server.accounts.login.attempt import Flow, LoginAttempts
+from app_server.accounts.login.browser import BrowserWishes
+from app_server.accounts.record import Tokens, external_credentials
+from app_server.accounts.settings import AccountSettings, read_account_settings
+from app_server.handlers.account.ports import AccountPorts
+from app_server.handlers.errors import config_failures
+from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.runtime.loader import load
+from app_server.turns.model.providers import (
+    OPENAI,
+    chooses_no_provider,
+    default_provider_id,
+    read_providers,
+    spare_key_is_set,
+)
+from protocol.account import (
+    Account,
+    AccountLoginCompletedNotification,
+    AccountUpdatedNotification,
+    ApiKeyAccount,
+    ApiKeyLoginAccountParams,
+    ApiKeyLoginAccountResponse,
+    CancelLoginAccountParams,
+    CancelLoginAccountResponse,
+    ChatgptAccount,
+    ChatgptAuthTokensLoginAccountParams,
+    ChatgptAuthTokensLoginAccountResponse,
+    ChatgptAuthTokensRefreshParams,
+    ChatgptAuthTokensRefreshResponse,
+    ChatgptDeviceCodeLoginAccountParams,
+    ChatgptLoginAccountParams,
+    GetAccountParams,
+    GetAccountRateLimitsParams,
+    GetAccountRateLimitsResponse,
+    GetAccountResponse,
+    GetAccountTokenUsageParams,
+    GetAccountTokenUsageResponse,
+    LoginAccountParams,
+    LoginAccountResponse,
+    LogoutAccountResponse,
+)
+from protocol.errors import RpcError, internal_error, invalid_request
+from protocol.specs import NoParams
+
+if TYPE_CHECKING:
+    from app_server.accounts.login.flows import BrowserFlow, DeviceFlow
+
+logger = logging.getLogger(__name__)
+
+REFRESH_METHOD = "account/chatgptAuthTokens/refresh"
+
+SUPPLY_S = 10.0
+"""For a client to supply another token."""
+
+EXTERNAL_ACTIVE = (
+    "External auth is active. Use account/login/start (chatgptAuthTokens) to update it or"
+    " account/logout to clear it."
+)
+
+
+class AccountHandlers:
+    """The account/* methods."""
+
+    def __init__(self, ports: AccountPorts) -> None:
+        self._configuration = ports.configuration
+        self._accounts = ports.accounts
+        self._clients = ports.clients
+        self._attempts = LoginAttempts(ports.tasks, self._keep, self._tell_end)
+        self._asked_for = 0
+        self._told = _news(self._accounts.current())
+        self._accounts.subscribe(self._changed)
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "account/login/cancel": self.cancel_login,
+            "account/login/start": self.start_login,
+            "account/logout": self.logout,
+            "account/rateLimits/read": self.read_rate_limits,
+            "account/read": self.read,
+            "account/usage/read": self.read_usage,
+        }
+
+    async def read(self, context: RequestContext, params: GetAccountParams) -> GetAccountResponse:
+        """Say who is signed in, and whether the chosen provider wants somebody to be."""
+        with config_failures():
+            if params.refresh_token:
+                try:
+                    await self._accounts.refresh()
+                except AccountError as exc:
+                    logger.warning("the token was not renewed: %s", exc)
+            state = await self._accounts.look()
+            config = await self._configuration.read()
+            # Who chose nothing may want to sign in; the offline model is there all the same.
+            chosen = OPENAI if chooses_no_provider(config) else default_provider_id(config)
+            provider = read_providers(config).get(chosen)
+        # As in the reference: an account that cannot be used any more is none.
+        credentials = None if self._accounts.refusal is not None else state.credentials
+        if provider is None or not provider.requires_openai_auth:
+            return GetAccountResponse(requires_openai_auth=False)
+        if credentials is None:
+            return GetAccountResponse(requires_openai_auth=not spare_key_is_set(provider))
+        return GetAccountResponse(
+            account=_account(credentials),
+            user_id=credentials.chatgpt_user_id,
+            requires_openai_auth=True,
+        )
+
+    async def start_login(
+        self, context: RequestContext, params: LoginAccountParams
+    ) -> LoginAccountResponse:
+        """Sign in, or begin to."""
+        with config_failures():
+            settings = read_account_settings(await self._configuration.read())
+            current = (await self._accounts.look()).credentials
+        if isinstance(params, ChatgptAuthTokensLoginAccountParams):
+            return await self._use_supplied(context, params, settings)
+        if current is not None and current.kind == "chatgptAuthTokens":
+            raise invalid_request(EXTERNAL_ACTIVE, "externalAuthActive")
+        if isinstance(params, ApiKeyLoginAccountParams):
+            return await self._sign_in_with_key(context, params, settings)
+        if isinstance(params, ChatgptLoginAccountParams | ChatgptDeviceCodeLoginAccountParams):
+            return await self._wait_for_user(context, params, settings)
+        raise invalid_request(
+            "Amazon Bedrock login is not offered by this server.", "loginNotOffered"
+        )
+
+    async def cancel_login(
+        self, context: RequestContext, params: CancelLoginAccountParams
+    ) -> CancelLoginAccountResponse:
+        """Give up a sign-in that waits for its user."""
+        try:
+            login_id = str(uuid.UUID(params.login_id))
+        except ValueError:
+            raise invalid_request(
+                f"invalid login id: {params.login_id}", "invalidLoginId"
+            ) from None
+        found = await self._attempts.cancel(login_id, context.after_answer)
+        return CancelLoginAccountResponse(status="canceled" if found else "notFound")
+
+    async def logout(self, context: RequestContext, params: NoParams) -> LogoutAccountResponse:
+        """Forget the account, and give its tokens back."""
+        await self._attempts.give_up()
+        try:
+            with config_failures(), self._told_later(context, self._tell_account):
+                await self._accounts.sign_out()
+        except AccountError as exc:
+            raise internal_error(f"logout failed: {exc}", "accountFailed") from exc
+        return LogoutAccountResponse()
+
+    async def read_rate_limits(
+        self, context: RequestContext, params: GetAccountRateLimitsParams | None
+    ) -> GetAccountRateLimitsResponse:
+        """Refuse: the hosted backend is not asked yet."""
+        raise await self._not_read("rate limits")
+
+    async def read_usage(
+        self, context: RequestContext, params: GetAccountTokenUsageParams | None
+    ) -> GetAccountTokenUsageResponse:
+        """Refuse: the hosted backend is not asked yet."""
+        raise await self._not_read("token usage")
+
+    async def _not_read(self, what: str) -> RpcError:
+        with config_failures():
+            credentials = (await self._accounts.load()).credentials
+        if credentials is None:
+            return invalid_request(
+                f"codex account authentication required to read {what}", "notSignedIn"
+            )
+        if not credentials.is_chatgpt:
+            return invalid_request(f"chatgpt authentication required to read {what}", "notSignedIn")
+        return internal_error(f"reading {what} is not built yet", "backendNotBuilt")
+
+    async def _sign_in_with_key(
+        self, context: RequestContext, params: ApiKeyLoginAccountParams, settings: AccountSettings
+    ) -> LoginAccountResponse:
+        if settings.forced_method == "chatgpt":
+            raise invalid_request(
+                "API key login is disabled. Use ChatGPT login instead.", "loginDisabled"
+            )
+        if not is_sendable(params.api_key):
+            raise invalid_request(
+                f"the API key must be at most {MAX_TOKEN_CHARS} printable characters",
+                "invalidApiKey",
+            )
+        await self._attempts.give_up()
+        try:
+            with config_failures(), self._told_later(context, self._tell_sign_in):
+                await self._accounts.sign_in_with_key(params.api_key)
+        except AccountError as exc:
+            raise internal_error(f"failed to save api key: {exc}", "accountFailed") from exc
+        return ApiKeyLoginAccountResponse()
+
+    async def _use_supplied(
+        self,
+        context: RequestContext,
+        params: ChatgptAuthTokensLoginAccountParams,
+        settings: AccountSettings,
+    ) -> LoginAccountResponse:
+        if settings.forced_method == "api":
+            raise invalid_request(
+                "External ChatGPT auth is disabled. Use API key login instead.", "loginDisabled"
+            )
+        await self._attempts.give_up()
+        if not settings.permits_workspace(params.chatgpt_account_id):
+            allowed = json.dumps(settings.workspaces)
+            raise invalid_request(
+                f"External auth must use one of workspace(s) {allowed},"
+                f" but received {json.dumps(params.chatgpt_account_id)}.",
+                "workspaceNotAllowed",
+            )
+        try:
+            credentials = external_credentials(
+                params.access_token, params.chatgpt_account_id, params.chatgpt_plan_type
+            )
+        except InvalidToken as exc:
+            raise internal_error(f"failed to set external auth: {exc}", "invalidToken") from exc
+        supplier = partial(self._ask_for_token, context.connection_id, settings)
+        with self._told_later(context, self._tell_sign_in):
+            await self._accounts.use_supplied(credentials, supplier)
+        return ChatgptAuthTokensLoginAccountResponse()
+
+    async def _ask_for_token(
+        self, connection_id: ConnectionId, settings: AccountSettings, previous: str | None
+    ) -> Credentials:
+        params = ChatgptAuthTokensRefreshParams(reason="unauthorized", previous_account_id=previous)
+        try:
+            with anyio.fail_after(SUPPLY_S):
+                answer = await self._clients.ask_client(REFRESH_METHOD, params, connection_id)
+        except TimeoutError:
+            raise IssuerUnavailable(
+                f"auth refresh request timed out after {SUPPLY_S:.0f}s"
+            ) from None
+        if not isinstance(answer, ChatgptAuthTokensRefreshResponse):
+            raise IssuerUnavailable("auth refresh request failed")
+        if not settings.permits_workspace(answer.chatgpt_account_id):
+            raise IssuerUnavailable("auth refresh returned a workspace that is not allowed")
+        try:
+            return external_credentials(
+                answer.access_token, answer.chatgpt_account_id, answer.chatgpt_plan_type
+            )
+        except InvalidToken as exc:
+            raise IssuerUnavailable(str(exc)) from exc
+
+    async def _wait_for_user(
+        self,
+        context: RequestContext,
+        params: ChatgptLoginAccountParams | ChatgptDeviceCodeLoginAccountParams,
+        settings: AccountSettings,
+    ) -> LoginAccountResponse:
+        if settings.forced_method == "api":
+            raise invalid_request(
+                "ChatGPT login is disabled. Use API key login instead.", "loginDisabled"
+            )
+        # With it comes httpx, which those who only look should not wait for.
+        browser, device = await load(_login_flows)
+        open_flow: Callable[[], Awaitable[Flow]] = device.open
+        if isinstance(params, ChatgptLoginAccountParams):
+            brand = params.app_brand or "codex"
+            wishes = BrowserWishes(
+                originator=context.client.info.name,
+                workspaces=settings.workspaces,
+                hosted_page=brand if params.use_hosted_login_success_page else None,
+            )
+            open_flow = partial(browser.open, wishes)
+        attempt = await self._attempts.start(open_flow)
+        context.after_answer(attempt.answered.set)
+        return attempt.flow.response(attempt.id)
+
+    async def _keep(self, tokens: Tokens, issuer: Issuer) -> None:
+        with self._quietly():
+            await self._accounts.sign_in_with_tokens(tokens, issuer)
+
+    def _tell_end(self, login_id: str, error: str | None) -> None:
+        self._clients.broadcast(
+            AccountLoginCompletedNotification(login_id=login_id, success=error is None, error=error)
+        )
+        if error is None:
+            self._tell_account()
+
+    def _tell_sign_in(self) -> None:
+        self._clients.broadcast(AccountLoginCompletedNotification(success=True))
+        self._tell_account()
+
+    def _tell_account(self) -> None:
+        state = self._accounts.current()
+        self._told = _news(state)
+        credentials = state.credentials
+        self._clients.broadcast(
+            AccountUpdatedNotification(
+                auth_mode=None if credentials is None else credentials.kind,
+                plan_type=None if credentials is None else credentials.plan,
+            )
+        )
+
+    def _changed(self, state: AuthState) -> None:
+        if self._asked_for:
+            return
+        # What is found when the store is opened is no news.
+        if self._accounts.is_loaded and _news(state) != self._told:
+            self._tell_account()
+        self._told = _news(state)
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """Tell nothing by itself: who makes the change does."""
+        self._asked_for += 1
+        try:
+            yield
+        finally:
+            self._asked_for -= 1
+
+    @contextmanager
+    def _told_later(self, context: RequestContext, tell: Callable[[], None]) -> Iterator[None]:
+        """Tell of a change that works out once the request was answered."""
+        with self._quietly():
+            yield
+        context.after_answer(tell)
+
+
+def _account(credentials: Credentials) -> Account:
+    if not credentials.is_chatgpt:
+        return ApiKeyAccount()
+    return ChatgptAccount(email=credentials.email, plan_type=credentials.plan or UNKNOWN_PLAN)
+
+
+def _news(state: AuthState) -> tuple[str | None, ...]:
+    """Return what makes a change worth telling."""
+    found = state.credentials
+    if found is None:
+        return ()
+    return found.kind, found.account_id, found.chatgpt_user_id, found.plan
+
+
+def _login_flows() -> "tuple[type[BrowserFlow], type[DeviceFlow]]":
+    from app_server.accounts.login.flows import BrowserFlow, DeviceFlow
+
+    return BrowserFlow, DeviceFlow

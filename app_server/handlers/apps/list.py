@@ -1,0 +1,117 @@
+"""app/list and app/list/updated: the apps that exist, those that the account can use first."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import anyio
+import anyio.to_thread
+
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.inventory.directory import InvalidCursor, cursor_index, page_of
+from app_server.handlers.apps.listing import AppListing, ListFailed
+from app_server.handlers.apps.terms import AppPorts, apps_failures, read_terms
+from app_server.rpc.context import Handler, RequestContext
+from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
+from protocol.errors import RpcError, internal_error, invalid_request
+
+logger = logging.getLogger(__name__)
+
+LOAD_S = 90.0
+"""For both sources of a list, and for what goes on after the answer."""
+
+MAX_ATTEMPTS = 3
+"""At one list, when the account changes meanwhile."""
+
+MAX_FOLLOW_UPS = 16
+"""That go on after their answers at a time; a list beyond that is not followed up."""
+
+MAX_PAGE_CHARS = 900_000
+"""Characters of one page; a message to a client stays below 1 MiB."""
+
+
+class AppListHandlers:
+    """The method app/list."""
+
+    def __init__(self, ports: AppPorts) -> None:
+        self._ports = ports
+        self._follow_ups = 0
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"app/list": self.list_apps}
+
+    async def list_apps(self, context: RequestContext, params: AppsListParams) -> AppsListResponse:
+        """Merge the directory with what the account can use; clients hear of it as it comes."""
+        apps = self._ports.apps
+        if apps is None:
+            return AppsListResponse(data=[])
+        for _ in range(MAX_ATTEMPTS):
+            with apps_failures():
+                terms = await read_terms(self._ports, apps, params.thread_id)
+            if terms.backend is None:
+                return AppsListResponse(data=[])
+            listing = AppListing(
+                apps, terms, terms.backend, self._tell, refetch=params.force_refetch
+            )
+            answer = await self._answer(listing, params)
+            if not listing.is_outdated:
+                break
+        else:
+            raise _unavailable("the account changes while its apps are listed")
+        if listing.may_be_stale and not params.force_refetch:
+            context.after_answer(lambda: self._begin_follow_up(listing))
+        return answer
+
+    async def _answer(self, listing: AppListing, params: AppsListParams) -> AppsListResponse:
+        try:
+            if params.cursor is not None:
+                cursor_index(params.cursor)
+            page, following = page_of(await self._load(listing), params.cursor, params.limit)
+        except InvalidCursor as exc:
+            raise invalid_request(str(exc), "invalidCursor", cursor=params.cursor) from exc
+        fitting = await anyio.to_thread.run_sync(_fitting, page)
+        if len(fitting) < len(page):
+            following = str(int(params.cursor or "0") + len(fitting))
+        return AppsListResponse(data=fitting, next_cursor=following)
+
+    async def _load(self, listing: AppListing) -> list[AppInfo]:
+        try:
+            with anyio.fail_after(LOAD_S):
+                return await listing.load()
+        except ListFailed as exc:
+            raise _unavailable(str(exc)) from exc
+        except TimeoutError as exc:
+            text = f"timed out waiting for app lists after {LOAD_S:g} seconds"
+            raise _unavailable(text) from exc
+
+    def _tell(self, apps: list[AppInfo]) -> None:
+        self._ports.clients.broadcast(AppListUpdatedNotification(data=apps))
+
+    def _begin_follow_up(self, listing: AppListing) -> None:
+        if self._follow_ups < MAX_FOLLOW_UPS:
+            self._follow_ups += 1
+            self._ports.tasks.start_soon(self._follow_up, listing)
+
+    async def _follow_up(self, listing: AppListing) -> None:
+        try:
+            with anyio.move_on_after(LOAD_S):
+                await listing.follow_up()
+        except AppsUnavailable as exc:
+            logger.warning("the list of apps stays as it was kept: %s", exc)
+        finally:
+            self._follow_ups -= 1
+
+
+def _unavailable(text: str) -> RpcError:
+    return internal_error(text, "appsUnavailable")
+
+
+def _fitting(apps: Sequence[AppInfo]) -> list[AppInfo]:
+    """Keep as many from the front as fit into one message, at least one."""
+    left = MAX_PAGE_CHARS
+    for number, app in enumerate(apps):
+        left -= len(app.model_dump_json())
+        if left < 0 and number > 0:
+            return list(apps[:number])
+    return list(apps)

@@ -1,0 +1,243 @@
+"""Domain failures to wire errors, each translated once."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app_server.config.values import ConfigError
+from app_server.mcp.errors import (
+    BadArguments,
+    ClientUnavailable,
+    RequiredServersFailed,
+    ToolDisabled,
+    UnknownServer,
+)
+from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
+from app_server.sessions.errors import (
+    NoActiveTurn,
+    NotSteerable,
+    SessionClosed,
+    SessionPutAway,
+    TurnIdMismatch,
+)
+from app_server.sessions.idempotency import InputIdTaken
+from app_server.sessions.managed_policy import SettingNotAllowed
+from app_server.sessions.registry import NotLoaded, ThreadIdTaken
+from app_server.threads.index.index import InvalidCursor
+from app_server.threads.log.live import LogClosed
+from app_server.threads.store import (
+    InvalidThreadId,
+    ThreadArchived,
+    ThreadBusy,
+    ThreadDamaged,
+    ThreadNotFound,
+    ThreadOfCodex,
+    ThreadTooNew,
+)
+from app_server.turns.model.providers import ProviderNotFound
+from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
+from protocol.model import JsonObject
+
+
+@contextmanager
+def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
+    """Translate failures around one thread; `missing` is the text when it is not there."""
+    try:
+        yield
+    except InvalidThreadId as exc:
+        raise invalid_request(
+            f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
+        ) from exc
+    except (NotLoaded, ThreadNotFound, SessionPutAway, LogClosed) as exc:
+        raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
+    except ThreadIdTaken as exc:
+        raise invalid_request(
+            f"thread id {thread_id} is taken by a thread that another request has started",
+            "threadIdTaken",
+            threadId=thread_id,
+        ) from exc
+    except ThreadArchived as exc:
+        raise archived(thread_id) from exc
+    except InputIdTaken as exc:
+        raise invalid_request(
+            f"clientUserMessageId {exc.client_id} is taken by another input",
+            "clientUserMessageIdTaken",
+            threadId=thread_id,
+            clientUserMessageId=exc.client_id,
+            turnId=exc.turn_id,
+        ) from exc
+    except ThreadBusy as exc:
+        holder = exc.holder
+        raise invalid_request(
+            f"thread {thread_id} already has an active writer",
+            "threadBusy",
+            threadId=thread_id,
+            holder={"pid": holder.pid, "startedAt": holder.started_at, "address": holder.address},
+        ) from exc
+    except ThreadOfCodex as exc:
+        raise invalid_request(
+            f"thread {thread_id} is kept by Codex, whose files are left alone",
+            "threadOfCodex",
+            threadId=thread_id,
+        ) from exc
+    except ThreadTooNew as exc:
+        raise invalid_request(
+            f"thread {thread_id} was written by a newer version of this server",
+            "threadTooNew",
+            threadId=thread_id,
+        ) from exc
+    except ThreadDamaged as exc:
+        raise invalid_request(
+            f"the log of thread {thread_id} is damaged in its first line; app-server doctor says "
+            "which file it is",
+            "threadDamaged",
+            threadId=thread_id,
+        ) from exc
+    except SessionClosed as exc:
+        raise invalid_request(
+            "the server is stopping; resume the thread when it is back",
+            "stopping",
+            threadId=thread_id,
+        ) from exc
+    except OSError as exc:
+        raise _storage_failure(exc, thread_id) from exc
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _storage_failure(error: OSError, thread_id: str) -> RpcError:
+    if error.errno in _FULL:
+        reason, todo = "diskFull", "make room on the disk of the home folder, then try again"
+    elif error.errno in _NOT_WRITABLE:
+        reason, todo = "notWritable", "let the server write to its home folder, then try again"
+    else:
+        reason, todo = "ioError", "app-server doctor says what is wrong with the home folder"
+    return internal_error(
+        f"the thread cannot be stored: {error.strerror}; {todo}",
+        "storageFailed",
+        threadId=thread_id,
+        reason=reason,
+        detail=str(error.strerror),
+    )
+
+
+def archived(thread_id: str) -> RpcError:
+    """Say that a thread is put away."""
+    return invalid_request(
+        f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
+        "unarchive it first.",
+        "threadArchived",
+        threadId=thread_id,
+    )
+
+
+@contextmanager
+def turn_failures(doing: str) -> Iterator[None]:
+    """Translate failures around the running turn; `doing` is what was asked of it."""
+    try:
+        yield
+    except NoActiveTurn as exc:
+        raise invalid_request(f"no active turn to {doing}", "noActiveTurn") from exc
+    except TurnIdMismatch as exc:
+        raise invalid_request(
+            str(exc), "turnIdMismatch", expected=exc.expected, found=exc.found
+        ) from exc
+    except NotSteerable as exc:
+        facts: JsonObject = {
+            "message": str(exc),
+            "codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": exc.kind}},
+            "additionalDetails": None,
+        }
+        raise RpcError(
+            INVALID_REQUEST, str(exc), data={"code": "activeTurnNotSteerable", **facts}
+        ) from exc
+
+
+@contextmanager
+def config_failures() -> Iterator[None]:
+    """Translate failures of the configuration."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise _config_error(str(exc)) from exc
+    except ProviderNotFound as exc:
+        raise _config_error(f"Model provider `{exc}` not found") from exc
+    except RequiredServersFailed as exc:
+        raise internal_error(
+            f"error creating thread: Fatal error: Failed to initialize session: {exc}",
+            "requiredMcpServersFailed",
+        ) from exc
+
+
+@contextmanager
+def setting_failures() -> Iterator[None]:
+    """Translate settings that an administrator does not allow."""
+    try:
+        yield
+    except SettingNotAllowed as exc:
+        raise invalid_request(
+            f"invalid thread settings override: {exc}", "settingNotAllowed", detail=str(exc)
+        ) from exc
+
+
+@contextmanager
+def requirements_failures() -> Iterator[None]:
+    """Translate demands of an administrator that cannot be read."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise internal_error(
+            f"failed to read configuration layers: {exc}", "configInvalid", detail=str(exc)
+        ) from exc
+
+
+@contextmanager
+def refresh_failures() -> Iterator[None]:
+    """Translate failures of a configuration that running MCP servers should take over."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise internal_error(
+            f"failed to refresh MCP servers: {exc}", "configInvalid", detail=str(exc)
+        ) from exc
+
+
+def _config_error(detail: str) -> RpcError:
+    return invalid_request(
+        f"failed to load configuration: {detail}", "configInvalid", detail=detail
+    )
+
+
+@contextmanager
+def cursor_failures() -> Iterator[None]:
+    """Translate a cursor that is none of ours."""
+    try:
+        yield
+    except InvalidCursor as exc:
+        raise invalid_request(f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)) from exc
+
+
+_MCP_WORDS: dict[type[McpError], str] = {
+    UnknownServer: "unknownMcpServer",
+    ClientUnavailable: "mcpServerUnavailable",
+    TransportClosed: "mcpTransportClosed",
+    RequestTimedOut: "mcpRequestTimedOut",
+    ToolDisabled: "mcpToolDisabled",
+    BadArguments: "mcpBadArguments",
+}
+
+
+@contextmanager
+def mcp_failures(doing: str) -> Iterator[None]:
+    """Translate failures of a direct MCP call; a peer's own error passes as it is."""
+    try:
+        yield
+    except PeerError as exc:
+        raise RpcError(exc.code, exc.message, data=exc.data) from exc
+    except (UnknownServer, ClientUnavailable, ToolDisabled) as exc:
+        raise internal_error(str(exc), _MCP_WORDS[type(exc)]) from exc
+    except McpError as exc:
+        word = _MCP_WORDS.get(type(exc), "mcpFailed")
+        raise internal_error(f"{doing}: {exc}", word) from exc

@@ -1,0 +1,1 @@
+"""mcpServer/*, mcpServerStatus/*: MCP servers as clients list, call and reload them."""

@@ -1,0 +1,34 @@
+"""config/mcpServer/reload: loaded threads take over what config.toml says of MCP servers now."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from app_server.config.effective import Configuration
+from app_server.handlers.errors import refresh_failures
+from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.registry import Sessions
+from protocol.mcp import McpServerRefreshResponse
+from protocol.specs import NoParams
+
+
+class McpReloadHandlers:
+    """The method config/mcpServer/reload."""
+
+    def __init__(self, sessions: Sessions, configuration: Configuration) -> None:
+        self._sessions = sessions
+        self._configuration = configuration
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"config/mcpServer/reload": self.reload}
+
+    async def reload(self, context: RequestContext, params: NoParams) -> McpServerRefreshResponse:
+        """Reconcile every loaded thread with the file, once the caller has been answered."""
+        with refresh_failures():
+            base = await self._configuration.read()
+            read_mcp_settings(base)
+        await self._sessions.refresh_extensions(base)
+        context.after_answer(partial(self._sessions.reload_servers, base))
+        return McpServerRefreshResponse()

@@ -1,0 +1,280 @@
+"""mcpServerStatus/list, direct calls to MCP servers, and streams of their events."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from pydantic_core import to_json
+
+from app_server.config.effective import Configuration
+from app_server.config.values import Config
+from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.errors import config_failures, mcp_failures, thread_failures
+from app_server.mcp.auth_status import AuthProbe
+from app_server.mcp.catalog.catalog import ServerCatalog
+from app_server.mcp.catalog.config import McpSettings, ServerConfig, read_mcp_settings
+from app_server.mcp.connections import ServerSet
+from app_server.mcp.processes import Processes
+from app_server.mcp.status import report, without_left_out
+from app_server.mcp.tools.calls import (
+    blocks_of,
+    bounded_result,
+    client_part,
+    without_effective_input,
+)
+from app_server.mcp.tools.naming import RawName
+from app_server.mcp_wire.errors import McpError
+from app_server.rpc.context import Handler, RequestContext
+from app_server.runtime.clock import Clock
+from app_server.sessions.registry import Sessions
+from app_server.sessions.session import ThreadSession
+from app_server.turns.ports import ClientPort
+from app_server.views.app_servers import RESOURCES, AppServers, AppViews, is_of_apps
+from app_server.views.mcp_servers import page_of, row
+from app_server.views.offset_pages import offset, page
+from protocol.errors import internal_error, invalid_request
+from protocol.mcp import (
+    ListMcpServerStatusParams,
+    ListMcpServerStatusResponse,
+    McpResourceReadParams,
+    McpResourceReadResponse,
+    McpServerEventStreamStartParams,
+    McpServerEventStreamStartResponse,
+    McpServerEventStreamStopParams,
+    McpServerEventStreamStopResponse,
+    McpServerStatus,
+    McpServerToolCallParams,
+    McpServerToolCallResponse,
+)
+from protocol.model import Json, JsonObject
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class McpPorts:
+    """What these handlers work with."""
+
+    sessions: Sessions
+    configuration: Configuration
+    extensions: ExtensionRegistry
+    processes: Processes
+    apps: AppServers | None = None
+    """None: there are no apps, and none are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginPorts:
+    """What app_server/handlers/mcp/oauth.py works with, which is imported late."""
+
+    sessions: Sessions
+    configuration: Configuration
+    extensions: ExtensionRegistry
+    clients: ClientPort
+    clock: Clock
+    tasks: anyio.abc.TaskGroup
+    """Owns the sign-ins, which outlive their requests."""
+    on_credentials_changed: Callable[[str], None]
+    """Hears the raw name of a server that was signed in to."""
+
+
+class McpHandlers:
+    """The mcpServer*/ methods."""
+
+    def __init__(self, ports: McpPorts) -> None:
+        self._sessions = ports.sessions
+        self._configuration = ports.configuration
+        self._extensions = ports.extensions
+        self._processes = ports.processes
+        self._apps = ports.apps
+        self._probe = AuthProbe()
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "mcpServerStatus/list": self.list_status,
+            "mcpServer/tool/call": self.call_tool,
+            "mcpServer/resource/read": self.read_resource,
+            "mcpServer/event/stream/start": self.start_event_stream,
+            "mcpServer/event/stream/stop": self.stop_event_stream,
+        }
+
+    async def list_status(
+        self, context: RequestContext, params: ListMcpServerStatusParams
+    ) -> ListMcpServerStatusResponse:
+        """Describe a thread's servers, or those of the configuration over trial connections."""
+        resources = params.detail != "toolsAndAuthOnly"
+        if params.thread_id is not None:
+            session = self._session(params.thread_id)
+            servers = session.servers
+            views = _views(_configs(servers), session.config)
+        else:
+            config, settings = await self._resolve(prepare=self._apps is not None)
+            views = _views(settings.servers, config)
+        groups = views.groups()
+        names = _names(groups, params.server_name)
+        page, offset = _page(names, params)
+        chosen = [name for shown in page for name in groups[shown]]
+        if params.thread_id is not None:
+            reports = await report(servers, chosen, self._probe, resources=resources)
+        else:
+            reports = await self._ask_trial(
+                McpSettings({name: settings.servers[name] for name in chosen}),
+                lambda servers: report(servers, chosen, self._probe, resources=resources),
+            )
+        of_thread = params.thread_id is not None
+        if of_thread:
+            reports = without_left_out(reports, servers.tools())
+
+        def render() -> tuple[list[McpServerStatus], int]:
+            statuses = {entry.config.name: row(entry, of_thread=of_thread) for entry in reports}
+            return page_of(
+                page,
+                lambda shown: views.folded(
+                    shown, [statuses[name] for name in groups[shown] if name in statuses]
+                ),
+            )
+
+        data, count = await anyio.to_thread.run_sync(render)
+        end = offset + count
+        return ListMcpServerStatusResponse(
+            data=data, next_cursor=str(end) if end < len(names) else None
+        )
+
+    async def call_tool(
+        self, context: RequestContext, params: McpServerToolCallParams
+    ) -> McpServerToolCallResponse:
+        """Call a tool over the thread's connection, without model, approval or item."""
+        session = self._session(params.thread_id)
+        servers, raw = session.servers, RawName(params.server, params.tool)
+        if params.server == RESOURCES:
+            raw = _views(_configs(servers), session.config).tool(params.server, params.tool)
+        servers.revive(raw.server)
+        doing = f"tool call failed for `{params.server}/{params.tool}`"
+        meta = _request_meta(params.meta, doing)
+        meta["threadId"] = params.thread_id
+        with mcp_failures(doing):
+            result = await servers.call_tool(raw, params.arguments, meta, _ignore_progress)
+        bounded = bounded_result(without_effective_input(result)[0])
+        is_error = bounded.get("isError")
+        return McpServerToolCallResponse(
+            content=blocks_of(bounded),
+            structured_content=bounded.get("structuredContent"),
+            is_error=is_error if isinstance(is_error, bool) else None,
+            meta=bounded.get("_meta"),
+        )
+
+    async def read_resource(
+        self, context: RequestContext, params: McpResourceReadParams
+    ) -> McpResourceReadResponse:
+        """Read a resource over the thread's connection, or over one of its own."""
+        meta = None if params.meta is None else client_part(params.meta)
+        if params.thread_id is not None:
+            meta = {**(meta or {}), "threadId": params.thread_id}
+
+        with mcp_failures(f"resource read failed for `{params.server}`"):
+            if params.thread_id is not None:
+                session = self._session(params.thread_id)
+                server = _views(_configs(session.servers), session.config).reader(params)
+                session.servers.revive(server)
+                result = await session.servers.read_resource(server, params.uri, meta)
+            else:
+                config, settings = await self._resolve(
+                    prepare=self._apps is not None and is_of_apps(params.server)
+                )
+                server = _views(settings.servers, config).reader(params)
+                chosen = {n: one for n, one in settings.servers.items() if n == server}
+                result = await self._ask_trial(
+                    McpSettings(chosen),
+                    lambda servers: servers.read_resource(server, params.uri, meta),
+                )
+        contents = result.get("contents")
+        return McpResourceReadResponse(
+            contents=contents if isinstance(contents, list) else [],
+            origin_call_id=params.origin_call_id,
+        )
+
+    async def start_event_stream(
+        self, context: RequestContext, params: McpServerEventStreamStartParams
+    ) -> McpServerEventStreamStartResponse:
+        """Refuse: only hosted apps have events, and there are none here."""
+        raise invalid_request(
+            "MCP event subscriptions are only supported for hosted apps", "eventStreamsNotSupported"
+        )
+
+    async def stop_event_stream(
+        self, context: RequestContext, params: McpServerEventStreamStopParams
+    ) -> McpServerEventStreamStopResponse:
+        """Agree that the stream has ended: none was ever begun."""
+        return McpServerEventStreamStopResponse()
+
+    def _session(self, thread_id: str) -> ThreadSession:
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            return self._sessions.get(thread_id)
+
+    async def _resolve(self, *, prepare: bool) -> tuple[Config, McpSettings]:
+        """Read which servers there are; `prepare` waits until those of apps are there."""
+        with config_failures():
+            config = await self._configuration.read()
+            configured = read_mcp_settings(config)
+        if prepare and self._apps is not None:
+            await self._apps.prepare_mcp_servers(config.document)
+        return config, ServerCatalog(self._extensions).resolve(configured, config, "discover")
+
+    async def _ask_trial(
+        self, settings: McpSettings, question: Callable[[ServerSet], Awaitable[Answer]]
+    ) -> Answer:
+        """Run servers for as long as one question takes."""
+        cwd = self._configuration.resolve(None)
+        servers = ServerSet(settings, cwd, self._processes, lambda *_: None)
+        answers: list[Answer] = []
+        failure: McpError | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(servers.run)
+            try:
+                answers.append(await question(servers))
+            except McpError as exc:
+                # Raised here it would come out of the task group wrapped in a group.
+                failure = exc
+            finally:
+                servers.stop()
+        if failure is not None:
+            raise failure
+        return answers[0]
+
+
+def _configs(servers: ServerSet) -> Mapping[str, ServerConfig]:
+    return {name: server.config for name, server in servers.servers.items()}
+
+
+def _views(configs: Mapping[str, ServerConfig], config: Config) -> AppViews:
+    with config_failures():
+        return AppViews.read(configs, config)
+
+
+def _names(servers: Mapping[str, object], only: str | None) -> list[str]:
+    return sorted(name for name in servers if only is None or name == only)
+
+
+def _page(names: Sequence[str], params: ListMcpServerStatusParams) -> tuple[Sequence[str], int]:
+    shown, _ = page(names, params.cursor, params.limit, "MCP servers")
+    return shown, offset(names, params.cursor, "MCP servers")
+
+
+def _request_meta(meta: Json, doing: str) -> JsonObject:
+    if meta is None:
+        return {}
+    if not isinstance(meta, dict):
+        raise internal_error(
+            f"{doing}: MCP tool request _meta must be a JSON object, got {to_json(meta).decode()}",
+            "mcpBadArguments",
+        )
+    return client_part(meta)
+
+
+async def _ignore_progress(progress: float, total: float | None, message: str | None) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""project/*, threadSection/*, thread/attachment/*: how users file their threads."""

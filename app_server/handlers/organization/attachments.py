@@ -1,0 +1,231 @@
+"""thread/attachment/*, thread/attachmentOwner/list: what clients tie to threads.
+
+Source: docs/threads.md, "Attachments".
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from pydantic_core import from_json, to_json
+
+from app_server.handlers.errors import thread_failures
+from app_server.handlers.threads.threads import ThreadPorts
+from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadNotFound
+from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.metadata_records import AttachmentAdded, AttachmentRemoved
+from protocol.planning import (
+    ThreadAttachmentAddParams,
+    ThreadAttachmentAddResponse,
+    ThreadAttachmentListParams,
+    ThreadAttachmentListResponse,
+    ThreadAttachmentOperation,
+    ThreadAttachmentOwner,
+    ThreadAttachmentOwnerListParams,
+    ThreadAttachmentOwnerListResponse,
+    ThreadAttachmentRemoveParams,
+    ThreadAttachmentRemoveResponse,
+    ThreadAttachmentUpdatedNotification,
+)
+from protocol.rollout import Record
+from protocol.thread_facts import ThreadAttachment
+
+DEFAULT_PAGE = 50
+MAX_PAGE = 100
+MAX_PAYLOAD_BYTES = 65_536
+MAX_NAME_CHARS = 1024
+"""Characters of a type, and of a key."""
+MAX_ATTACHMENTS = 1000
+"""Of one thread."""
+MAX_LIST_BYTES = 900_000
+"""Payloads of one page; an answer stays below 1 MiB."""
+
+
+class AttachmentHandlers:
+    """What is attached to threads."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._ports = ports
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/attachment/add": self.add,
+            "thread/attachment/list": self.list_page,
+            "thread/attachment/remove": self.remove,
+            "thread/attachmentOwner/list": self.list_owners,
+        }
+
+    async def add(
+        self, context: RequestContext, params: ThreadAttachmentAddParams
+    ) -> ThreadAttachmentAddResponse:
+        """Attach something; what is there under its names stays as it is."""
+        thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
+        _check_names(*names)
+        if len(to_json(params.payload)) > MAX_PAYLOAD_BYTES:
+            raise invalid_params(
+                f"attachment payload must not exceed {MAX_PAYLOAD_BYTES} bytes", field="payload"
+            )
+        at_ms = self._ports.clock.now_ms()
+        attachment = ThreadAttachment(
+            id=self._ports.clock.new_id(),
+            attachment_type=names[0],
+            identity_key=names[1],
+            payload=params.payload,
+            created_at=at_ms // 1000,
+        )
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if state.metadata.attachment(*names) is not None:
+                return []
+            if len(state.metadata.attachments) >= MAX_ATTACHMENTS:
+                raise invalid_request(
+                    f"the thread has {MAX_ATTACHMENTS} attachments already", "tooManyAttachments"
+                )
+            return [AttachmentAdded(at_ms=at_ms, attachment=attachment)]
+
+        state, added = await self._change(thread_id, decide)
+        if added:
+            self._tell(context, thread_id, attachment, "created")
+            return ThreadAttachmentAddResponse(outcome="created", attachment=attachment)
+        found = state.metadata.attachment(*names)
+        assert found is not None
+        return ThreadAttachmentAddResponse(outcome="existing", attachment=found)
+
+    async def remove(
+        self, context: RequestContext, params: ThreadAttachmentRemoveParams
+    ) -> ThreadAttachmentRemoveResponse:
+        """Take something off a thread; what is not there is no failure."""
+        thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
+        _check_names(*names)
+        at_ms = self._ports.clock.now_ms()
+        removed: list[ThreadAttachment] = []
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            found = state.metadata.attachment(*names)
+            if found is None:
+                return []
+            removed.append(found)
+            return [AttachmentRemoved(at_ms=at_ms, attachment_id=found.id)]
+
+        await self._change(thread_id, decide)
+        for attachment in removed:
+            self._tell(context, thread_id, attachment, "deleted")
+        return ThreadAttachmentRemoveResponse()
+
+    async def _change(
+        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        def decide_for_stored(state: ThreadState) -> Sequence[Record]:
+            if state.created.ephemeral:
+                raise _no_thread(thread_id)
+            return decide(state)
+
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            try:
+                return await self._ports.sessions.change(thread_id, decide_for_stored)
+            except ThreadNotFound as exc:
+                raise _no_thread(thread_id) from exc
+
+    def _tell(
+        self,
+        context: RequestContext,
+        thread_id: str,
+        attachment: ThreadAttachment,
+        operation: ThreadAttachmentOperation,
+    ) -> None:
+        event = ThreadAttachmentUpdatedNotification(
+            thread_id=thread_id,
+            attachment_type=attachment.attachment_type,
+            identity_key=attachment.identity_key,
+            attachment_id=attachment.id,
+            operation=operation,
+        )
+        context.after_answer(partial(self._ports.hub.broadcast, event))
+
+    async def list_page(
+        self, context: RequestContext, params: ThreadAttachmentListParams
+    ) -> ThreadAttachmentListResponse:
+        """Page through what is attached to a thread, oldest first."""
+        attachments = await self._attachments(params.thread_id)
+        after = "" if params.cursor is None else _parse(params.cursor, "attachment")
+        rest = [attachment for attachment in attachments if attachment.id > after]
+        page: list[ThreadAttachment] = []
+        size = 0
+        for attachment in rest[: _limit(params.limit)]:
+            size += len(attachment.model_dump_json())
+            if page and size > MAX_LIST_BYTES:
+                break
+            page.append(attachment)
+        more = len(rest) > len(page)
+        return ThreadAttachmentListResponse(
+            data=page, next_cursor=_cursor("attachment", page[-1].id) if more else None
+        )
+
+    async def _attachments(self, thread_id: str) -> Sequence[ThreadAttachment]:
+        session = self._ports.sessions.find(thread_id)
+        if session is not None:
+            return session.thread.state.metadata.attachments
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            try:
+                return (await self._ports.store.read(thread_id)).metadata.attachments
+            except ThreadNotFound:
+                return []
+
+    async def list_owners(
+        self, context: RequestContext, params: ThreadAttachmentOwnerListParams
+    ) -> ThreadAttachmentOwnerListResponse:
+        """Page through the threads that have something attached, oldest first."""
+        names = params.attachment_type, params.identity_key
+        _check_names(*names)
+        limit = _limit(params.limit)
+        after = "" if params.cursor is None else _parse(params.cursor, "owner")
+        owners = await self._ports.store.owners(names, params.archived, after, limit + 1)
+        page = [
+            ThreadAttachmentOwner(thread_id=owner.id, archived=owner.archived)
+            for owner in owners[:limit]
+        ]
+        more = len(owners) > limit
+        return ThreadAttachmentOwnerListResponse(
+            data=page, next_cursor=_cursor("owner", page[-1].thread_id) if more else None
+        )
+
+
+def _limit(limit: int | None) -> int:
+    return min(max(DEFAULT_PAGE if limit is None else limit, 1), MAX_PAGE)
+
+
+def _check_names(attachment_type: str, identity_key: str) -> None:
+    for name, value in (("attachmentType", attachment_type), ("identityKey", identity_key)):
+        if not value:
+            raise invalid_params(f"{name} must not be empty", field=name)
+        if len(value) > MAX_NAME_CHARS:
+            raise invalid_params(
+                f"{name} must have at most {MAX_NAME_CHARS} characters", field=name
+            )
+
+
+def _no_thread(thread_id: str) -> RpcError:
+    return invalid_params(f"thread not found: {thread_id}", "threadNotFound", threadId=thread_id)
+
+
+def _cursor(kind: str, last: str) -> str:
+    return base64.urlsafe_b64encode(to_json([kind, last])).decode()
+
+
+def _parse(cursor: str, kind: str) -> str:
+    try:
+        value = from_json(base64.urlsafe_b64decode(cursor))
+    except ValueError:
+        raise _no_cursor(cursor) from None
+    match value:
+        case [str(found), str(last)] if found == kind:
+            return last
+    raise _no_cursor(cursor)
+
+
+def _no_cursor(cursor: str) -> RpcError:
+    return invalid_request(f"invalid cursor: {cursor}", "invalidCursor", cursor=cursor)

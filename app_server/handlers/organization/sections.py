@@ -1,0 +1,219 @@
+"""threadSection/*, thread/section/move: groups of threads that the user made.
+
+Source: docs/threads.md, "Projects and sections".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import anyio
+
+from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
+from app_server.handlers.threads.threads import ThreadPorts
+from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.index.index import NotInSection
+from app_server.threads.organization.filing import PINNED, FilingState
+from protocol.errors import RpcError, internal_error, invalid_params, invalid_request
+from protocol.filing_records import FilingRecord, SectionDeleted, SectionPut
+from protocol.metadata_records import SectionChanged
+from protocol.planning import (
+    ThreadSectionChangedNotification,
+    ThreadSectionCreateParams,
+    ThreadSectionCreateResponse,
+    ThreadSectionDeleteParams,
+    ThreadSectionDeleteResponse,
+    ThreadSectionListParams,
+    ThreadSectionListResponse,
+    ThreadSectionMoveParams,
+    ThreadSectionMoveResponse,
+    ThreadSectionUpdateParams,
+    ThreadSectionUpdateResponse,
+)
+from protocol.threads import ThreadSection, ThreadSectionAppearance
+
+DEFAULT_PAGE = 50
+MAX_PAGE = 100
+MAX_SECTIONS = 1000
+MAX_CHARS = 4096
+"""Characters of a section's name, icon and color together."""
+
+
+class SectionHandlers:
+    """Sections, and which threads are in them."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._ports = ports
+        self._filing = ports.store.filing
+        self._changes = ThreadChanges(ports)
+        self._moving = anyio.Lock()
+        """Two moves must not find the same place."""
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "threadSection/create": self.create,
+            "threadSection/delete": self.delete,
+            "threadSection/list": self.list_page,
+            "threadSection/update": self.update,
+            "thread/section/move": self.move,
+        }
+
+    async def create(
+        self, context: RequestContext, params: ThreadSectionCreateParams
+    ) -> ThreadSectionCreateResponse:
+        """Make a section; names may be there twice."""
+        section = ThreadSection(
+            id=self._ports.clock.new_id(),
+            name=_name(params.name, params.appearance),
+            appearance=params.appearance,
+        )
+
+        def decide(state: FilingState) -> Sequence[FilingRecord]:
+            if len(state.sections) >= MAX_SECTIONS:
+                raise invalid_request(
+                    f"there are {MAX_SECTIONS} sections already", "tooManySections"
+                )
+            return [SectionPut(at_ms=self._ports.clock.now_ms(), section=section)]
+
+        with filing_failures():
+            await self._filing.change(decide)
+        return ThreadSectionCreateResponse(section=section)
+
+    async def delete(
+        self, context: RequestContext, params: ThreadSectionDeleteParams
+    ) -> ThreadSectionDeleteResponse:
+        """Remove a section; its threads stay, in none."""
+        section_id = params.section_id
+        if section_id == PINNED.id:
+            raise invalid_params("the built-in pinned section cannot be deleted", "builtInSection")
+
+        def decide(state: FilingState) -> Sequence[FilingRecord]:
+            _require(state, section_id)
+            return [SectionDeleted(at_ms=self._ports.clock.now_ms(), section_id=section_id)]
+
+        with filing_failures():
+            await self._filing.change(decide)
+        return ThreadSectionDeleteResponse()
+
+    async def list_page(
+        self, context: RequestContext, params: ThreadSectionListParams
+    ) -> ThreadSectionListResponse:
+        """Page through the sections, oldest first; the cursor is the id of the last one seen."""
+        with filing_failures():
+            state = await self._filing.refresh()
+        rest = sorted(
+            (section for section in state.sections.values() if section.id > (params.cursor or "")),
+            key=lambda section: section.id,
+        )
+        limit = min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE)
+        page = rest[:limit]
+        return ThreadSectionListResponse(
+            data=page, next_cursor=page[-1].id if len(rest) > limit else None
+        )
+
+    async def update(
+        self, context: RequestContext, params: ThreadSectionUpdateParams
+    ) -> ThreadSectionUpdateResponse:
+        """Rename a section; its look stays unless it is given."""
+        section_id = params.section_id
+        if section_id == PINNED.id:
+            raise invalid_params("the built-in pinned section cannot be renamed", "builtInSection")
+        changed: dict[str, object] = {"name": _name(params.name, params.appearance)}
+        if "appearance" in params.model_fields_set:
+            changed["appearance"] = params.appearance
+        section = PINNED
+
+        def decide(state: FilingState) -> Sequence[FilingRecord]:
+            nonlocal section
+            section = _require(state, section_id).model_copy(update=changed)
+            return [SectionPut(at_ms=self._ports.clock.now_ms(), section=section)]
+
+        with filing_failures():
+            await self._filing.change(decide)
+        return ThreadSectionUpdateResponse(section=section)
+
+    async def move(
+        self, context: RequestContext, params: ThreadSectionMoveParams
+    ) -> ThreadSectionMoveResponse:
+        """Put a thread into a section, to another place in it, or out of it."""
+        thread_id, section_id = params.thread_id, params.section_id
+        await self._check_move(params)
+        async with self._moving:
+            rank = None if section_id is None else await self._rank(params, section_id)
+            record = SectionChanged(
+                at_ms=self._ports.clock.now_ms(), section_id=section_id, rank=rank
+            )
+            await self._changes.write(
+                thread_id,
+                f"thread not found: {thread_id}",
+                lambda _: [record],
+                ephemeral=not_for_ephemeral("section moves", thread_id),
+            )
+        event = ThreadSectionChangedNotification(thread_id=thread_id, section_id=section_id)
+        context.after_answer(partial(self._ports.hub.broadcast, event))
+        return ThreadSectionMoveResponse()
+
+    async def _check_move(self, params: ThreadSectionMoveParams) -> None:
+        section_id, before = params.section_id, params.before_thread_id
+        if section_id is None and before is not None:
+            raise invalid_request("beforeThreadId requires a non-null sectionId", "sectionRequired")
+        if before == params.thread_id:
+            raise invalid_request(
+                f"thread {before} cannot be moved before itself", "movedBeforeItself"
+            )
+        with filing_failures():
+            state = await self._filing.refresh()
+        if section_id is not None and section_id not in state.sections:
+            raise invalid_request(
+                f"section {section_id} does not exist", "sectionNotFound", sectionId=section_id
+            )
+
+    async def _rank(self, params: ThreadSectionMoveParams, section_id: str) -> str:
+        before = params.before_thread_id
+        try:
+            return await self._ports.store.rank_in_section(section_id, params.thread_id, before)
+        except NotInSection as exc:
+            raise invalid_request(
+                f"before thread {before} is not in section {section_id}",
+                "notInSection",
+                threadId=before,
+                sectionId=section_id,
+            ) from exc
+
+
+@contextmanager
+def filing_failures() -> Iterator[None]:
+    """Translate failures of the log of projects and sections."""
+    try:
+        yield
+    except OSError as exc:
+        raise internal_error(
+            f"projects and sections cannot be stored: {exc.strerror}", "storageFailed"
+        ) from exc
+
+
+def _require(state: FilingState, section_id: str) -> ThreadSection:
+    section = state.sections.get(section_id)
+    if section is None:
+        raise invalid_params(
+            f"thread section not found: {section_id}", "sectionNotFound", sectionId=section_id
+        )
+    return section
+
+
+def _name(name: str, appearance: ThreadSectionAppearance | None) -> str:
+    name = name.strip()
+    if not name:
+        raise invalid_params("section name must not be empty", "emptyName")
+    look = appearance or ThreadSectionAppearance()
+    if len(name) + len(look.icon or "") + len(look.color or "") > MAX_CHARS:
+        raise _too_long()
+    return name
+
+
+def _too_long() -> RpcError:
+    return invalid_params(
+        f"a section's name and look must have at most {MAX_CHARS} characters", "nameTooLong"
+    )

@@ -1,0 +1,1 @@
+"""plugin/*, marketplace/*, skills/*: what extends the server from folders on disk."""

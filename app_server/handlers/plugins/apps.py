@@ -1,0 +1,61 @@
+"""The apps that a plugin declares, as its methods show them.
+
+Source: docs/plugins.md, "Apps".
+"""
+
+import logging
+from collections.abc import Sequence
+
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.inventory.names import install_url
+from app_server.handlers.apps.port import AppsPort
+from app_server.handlers.apps.terms import AppPorts, AppTerms, apps_failures, read_terms
+from protocol.plugins import AppSummary
+
+logger = logging.getLogger(__name__)
+
+
+async def declared_apps(ports: AppPorts, app_ids: Sequence[str]) -> list[AppSummary]:
+    """Show apps, sorted by name; none where there are no apps. Asks nobody."""
+    if not app_ids or ports.apps is None:
+        return []
+    with apps_failures():
+        terms = await read_terms(ports, ports.apps, None)
+    return await _shown(ports.apps, terms, app_ids)
+
+
+async def apps_needing_auth(ports: AppPorts, app_ids: Sequence[str]) -> list[AppSummary]:
+    """Show the apps that the account has not linked; none if that cannot be known."""
+    if not app_ids or ports.apps is None:
+        return []
+    try:
+        terms = await read_terms(ports, ports.apps, None)
+        if terms.backend is None:
+            return []
+        snapshot = await ports.apps.snapshot_allowing_cached(terms.config)
+    except AppsUnavailable as exc:
+        logger.warning("which apps of a plugin need a sign-in is not known: %s", exc)
+        return []
+    if snapshot is None:
+        logger.warning("which apps of a plugin need a sign-in is not known")
+        return []
+    try:
+        linked = {connector.id for connector in snapshot.all_connectors}
+    finally:
+        snapshot.release()
+    return await _shown(ports.apps, terms, [id_ for id_ in app_ids if id_ not in linked])
+
+
+async def _shown(apps: AppsPort, terms: AppTerms, app_ids: Sequence[str]) -> list[AppSummary]:
+    if terms.backend is None:
+        return []
+    directory = await apps.backend.known_directory(terms.backend)
+    known = {app.id: app for app in (directory.apps if directory is not None else ())}
+    shown = []
+    for id_ in app_ids:
+        app = known.get(id_)
+        name = id_ if app is None else app.name
+        description = None if app is None else app.description
+        url = install_url(name, id_)
+        shown.append(AppSummary(id=id_, name=name, description=description, install_url=url))
+    return sorted(shown, key=lambda app: (app.name, app.id))

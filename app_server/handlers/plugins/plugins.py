@@ -1,0 +1,157 @@
+"""plugin/*: what marketplaces offer, what is installed, installing and removing it."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from app_server.handlers.plugins.apps import apps_needing_auth, declared_apps
+from app_server.handlers.plugins.ports import PluginPorts, hosted, plugin_failures
+from app_server.handlers.plugins.views import PluginViews
+from app_server.plugins.files import BrokenFiles
+from app_server.plugins.manifest import Plugin, read_plugin
+from app_server.plugins.marketplace import Entry, Marketplace
+from app_server.plugins.store import PluginId, PluginStore
+from app_server.rpc.context import Handler, RequestContext
+from protocol.errors import invalid_request
+from protocol.plugins import (
+    LocalPluginSource,
+    PluginInstalledParams,
+    PluginInstalledResponse,
+    PluginInstallParams,
+    PluginInstallResponse,
+    PluginListParams,
+    PluginListResponse,
+    PluginReadParams,
+    PluginReadResponse,
+    PluginUninstallParams,
+    PluginUninstallResponse,
+)
+
+
+class PluginHandlers:
+    """The plugin/* methods."""
+
+    def __init__(self, ports: PluginPorts) -> None:
+        self._ports = ports
+        self._store: PluginStore = ports.plugins.store
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "plugin/list": self.list_offered,
+            "plugin/installed": self.list_installed,
+            "plugin/read": self.read,
+            "plugin/install": self.install,
+            "plugin/uninstall": self.uninstall,
+        }
+
+    async def list_offered(
+        self, context: RequestContext, params: PluginListParams
+    ) -> PluginListResponse:
+        """List what local marketplaces offer; other kinds have nothing here."""
+        if params.marketplace_kinds is not None and "local" not in params.marketplace_kinds:
+            return PluginListResponse(marketplaces=[])
+        config = await self._ports.read_config()
+        found, errors = await self._ports.marketplaces(config, params.cwds)
+        views = await self._views()
+        entries = await anyio.to_thread.run_sync(views.entries, found)
+        return PluginListResponse(marketplaces=entries, marketplace_load_errors=errors)
+
+    async def list_installed(
+        self, context: RequestContext, params: PluginInstalledParams
+    ) -> PluginInstalledResponse:
+        """List installed plugins of the marketplaces that are found."""
+        config = await self._ports.read_config()
+        found, errors = await self._ports.marketplaces(config, params.cwds)
+        views = await self._views()
+        wanted = params.install_suggestion_plugin_names or []
+        entries = await anyio.to_thread.run_sync(views.entries, found, wanted)
+        return PluginInstalledResponse(marketplaces=entries, marketplace_load_errors=errors)
+
+    async def read(self, context: RequestContext, params: PluginReadParams) -> PluginReadResponse:
+        """Read about one plugin of a local marketplace."""
+        marketplace, entry = await self._entry("plugin/read", params)
+        # What is fetched from elsewhere is shown as far as its marketplace does.
+        is_here = isinstance(entry.source, LocalPluginSource)
+        plugin = await self._plugin(entry) if is_here else None
+        apps = await declared_apps(self._ports.apps, () if plugin is None else plugin.app_ids)
+        views = await self._views()
+        detail = await anyio.to_thread.run_sync(views.detail, marketplace, entry, plugin, apps)
+        return PluginReadResponse(plugin=detail)
+
+    async def install(
+        self, context: RequestContext, params: PluginInstallParams
+    ) -> PluginInstallResponse:
+        """Copy a plugin here, switch it on, and give it to loaded threads after the answer."""
+        marketplace, entry = await self._entry("plugin/install", params)
+        if entry.install_policy == "NOT_AVAILABLE":
+            raise invalid_request(
+                f"plugin `{entry.name}` is not available for install in marketplace "
+                f"`{marketplace.name}`",
+                "pluginInvalid",
+            )
+        plugin = await self._plugin(entry)
+        if plugin.name != entry.name:
+            raise invalid_request(
+                f"plugin.json name `{plugin.name}` does not match marketplace plugin name "
+                f"`{entry.name}`",
+                "pluginInvalid",
+            )
+        id_ = PluginId(marketplace.name, entry.name)
+        async with self._ports.changing:
+            with plugin_failures():
+                copy = partial(self._store.install, plugin.root, id_, plugin.version)
+                await anyio.to_thread.run_sync(copy)
+                await self._ports.file.write(("plugins", str(id_), "enabled"), True)
+            context.after_answer(await self._ports.take_effect())
+        needing = await apps_needing_auth(self._ports.apps, plugin.app_ids)
+        return PluginInstallResponse(auth_policy=entry.auth_policy, apps_needing_auth=needing)
+
+    async def uninstall(
+        self, context: RequestContext, params: PluginUninstallParams
+    ) -> PluginUninstallResponse:
+        """Take a plugin away, from loaded threads after the answer."""
+        try:
+            id_ = PluginId.parse(params.plugin_id)
+        except ValueError:
+            raise hosted("resolve remote plugin before uninstall") from None
+        async with self._ports.changing:
+            with plugin_failures():
+                await self._ports.file.remove(("plugins", str(id_)))
+                await anyio.to_thread.run_sync(self._store.remove, id_)
+            context.after_answer(await self._ports.take_effect())
+        return PluginUninstallResponse()
+
+    async def _views(self) -> PluginViews:
+        config = await self._ports.read_config()
+        installed = await anyio.to_thread.run_sync(self._store.installed)
+        return PluginViews(installed, config.document)
+
+    async def _entry(
+        self, method: str, params: PluginReadParams | PluginInstallParams
+    ) -> tuple[Marketplace, Entry]:
+        path, remote = params.marketplace_path, params.remote_marketplace_name
+        if (path is None) == (remote is None):
+            raise invalid_request(
+                f"{method} requires exactly one of marketplacePath or remoteMarketplaceName",
+                "pluginInvalid",
+            )
+        if path is None:
+            raise hosted("read remote plugin details")
+        marketplace = await self._ports.marketplace(path)
+        entry = marketplace.find(params.plugin_name)
+        if entry is None:
+            raise invalid_request(
+                f"plugin `{params.plugin_name}` was not found in marketplace `{marketplace.name}`",
+                "pluginNotFound",
+            )
+        return marketplace, entry
+
+    async def _plugin(self, entry: Entry) -> Plugin:
+        with plugin_failures():
+            if not isinstance(entry.source, LocalPluginSource):
+                raise BrokenFiles("only plugins in folders of this machine can be installed")
+            return await anyio.to_thread.run_sync(read_plugin, Path(entry.source.path))

@@ -1,0 +1,122 @@
+"""What the methods of plugins and marketplaces work with, and what they tell of failures."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from app_server.config.effective import Configuration
+from app_server.config.file import ConfigFile
+from app_server.config.values import Config, ConfigError
+from app_server.handlers.apps.terms import AppPorts
+from app_server.handlers.errors import config_failures
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.files import BrokenFiles
+from app_server.plugins.marketplace import (
+    Marketplace,
+    configured_roots,
+    find_marketplaces,
+    read_marketplace,
+)
+from app_server.sessions.registry import Sessions
+from app_server.turns.ports import NotRecorded
+from protocol.errors import RpcError, internal_error, invalid_request
+from protocol.plugins import MarketplaceLoadErrorInfo
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPorts:
+    """What these handlers work with."""
+
+    plugins: Plugins
+    sessions: Sessions
+    configuration: Configuration
+    file: ConfigFile
+    apps: AppPorts
+    changing: anyio.Lock
+    """Held while something is installed, removed or configured."""
+    user_home: Callable[[], Path] = Path.home
+
+    async def marketplaces(
+        self, config: Config, folders: Sequence[str] | None
+    ) -> "tuple[list[Marketplace], list[MarketplaceLoadErrorInfo]]":
+        """Read the marketplaces of the user, of folders, and of the configuration."""
+        return await anyio.to_thread.run_sync(
+            _read_all,
+            [Path(folder) for folder in folders or ()],
+            self.user_home(),
+            list(configured_roots(config.document).values()),
+        )
+
+    async def marketplace(self, file: str) -> Marketplace:
+        """Read one marketplace."""
+        with plugin_failures():
+            return await anyio.to_thread.run_sync(read_marketplace, Path(file))
+
+    async def read_config(self) -> Config:
+        """Read the settings in force."""
+        with config_failures():
+            return await self.configuration.read()
+
+    async def take_effect(self) -> Callable[[], None]:
+        """Load what is installed now; returns what gives it to loaded threads."""
+        await self.plugins.load()
+        try:
+            base = await self.configuration.read()
+        except ConfigError as exc:
+            # It was readable a moment ago; the next reload takes over what is there then.
+            logger.warning("loaded threads do not learn of a change of plugins: %s", exc)
+            return _nothing
+        return lambda: self.sessions.reload_servers(base)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _read_all(
+    folders: Sequence[Path], user_home: Path, configured: Sequence[Path]
+) -> tuple[list[Marketplace], list[MarketplaceLoadErrorInfo]]:
+    found, errors = [], []
+    for file in find_marketplaces(folders, user_home, configured):
+        try:
+            found.append(read_marketplace(file))
+        except BrokenFiles as exc:
+            errors.append(MarketplaceLoadErrorInfo(marketplace_path=str(file), message=str(exc)))
+    return found, errors
+
+
+@contextmanager
+def plugin_failures() -> Iterator[None]:
+    """Translate failures of plugins, marketplaces and of writing the configuration."""
+    try:
+        yield
+    except BrokenFiles as exc:
+        raise invalid_request(str(exc), "pluginInvalid") from exc
+    except NotRecorded as exc:
+        raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
+    except OSError as exc:
+        raise internal_error(
+            f"failed to store the plugin: {exc.strerror}", "storageFailed"
+        ) from exc
+
+
+def hosted(doing: str) -> RpcError:
+    """Say that a hosted catalog would be needed."""
+    return invalid_request(
+        f"{doing}: hosted plugin catalogs are not supported by this server", "hostedPlugins"
+    )
+
+
+def is_enabled(config: Mapping[str, Any], id_: str) -> bool:
+    """Whether the settings switch a plugin on, if it is installed."""
+    plugins = config.get("plugins")
+    table = plugins.get(id_) if isinstance(plugins, dict) else None
+    return isinstance(table, dict) and table.get("enabled", True) is True

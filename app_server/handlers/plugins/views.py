@@ -1,0 +1,126 @@
+"""Plugins as clients see them. Reads their files: call it in a worker thread."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app_server.handlers.plugins.ports import is_enabled
+from app_server.plugins.files import BrokenFiles
+from app_server.plugins.manifest import Plugin, read_plugin
+from app_server.plugins.marketplace import Entry, Marketplace
+from app_server.plugins.store import PluginId
+from protocol.plugins import (
+    AppSummary,
+    LocalPluginSource,
+    MarketplaceInterface,
+    PluginDetail,
+    PluginInterface,
+    PluginMarketplaceEntry,
+    PluginSummary,
+    SkillSummary,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class PluginViews:
+    """Views for one request."""
+
+    def __init__(self, installed: Mapping[PluginId, Path], config: Mapping[str, Any]) -> None:
+        self._installed = installed
+        self._config = config
+
+    def entries(
+        self, marketplaces: Sequence[Marketplace], wanted: Sequence[str] | None = None
+    ) -> list[PluginMarketplaceEntry]:
+        """Show marketplaces that have plugins.
+
+        With `wanted` only plugins that are installed, or have one of these names.
+        """
+        shown = []
+        for one in marketplaces:
+            chosen = [
+                self.summary(one, entry, self.plugin_of(entry))
+                for entry in one.entries
+                if wanted is None
+                or entry.name in wanted
+                or PluginId(one.name, entry.name) in self._installed
+            ]
+            if chosen:
+                interface = one.display_name and MarketplaceInterface(display_name=one.display_name)
+                shown.append(
+                    PluginMarketplaceEntry(
+                        name=one.name,
+                        path=str(one.file),
+                        interface=interface or None,
+                        plugins=chosen,
+                    )
+                )
+        return shown
+
+    def plugin_of(self, entry: Entry) -> Plugin | None:
+        """Read the plugin of an entry; None if it is elsewhere, or broken."""
+        if not isinstance(entry.source, LocalPluginSource):
+            return None
+        try:
+            return read_plugin(Path(entry.source.path))
+        except (BrokenFiles, OSError) as exc:
+            logger.debug("plugin %s cannot be read: %s", entry.name, exc)
+            return None
+
+    def summary(self, of: Marketplace, entry: Entry, plugin: Plugin | None) -> PluginSummary:
+        """Show a plugin as a marketplace lists it, and its state here."""
+        id_ = PluginId(of.name, entry.name)
+        is_installed = id_ in self._installed
+        return PluginSummary(
+            id=str(id_),
+            local_version=None if plugin is None else plugin.version,
+            name=entry.name,
+            source=entry.source,
+            installed=is_installed,
+            enabled=is_installed and is_enabled(self._config, str(id_)),
+            install_policy=entry.install_policy,
+            auth_policy=entry.auth_policy,
+            interface=_interface(entry, plugin),
+            keywords=[] if plugin is None else list(plugin.keywords),
+        )
+
+    def detail(
+        self, of: Marketplace, entry: Entry, plugin: Plugin | None, apps: Sequence[AppSummary]
+    ) -> PluginDetail:
+        """Show all there is to show about a plugin."""
+        return PluginDetail(
+            marketplace_name=of.name,
+            marketplace_path=str(of.file),
+            summary=self.summary(of, entry, plugin),
+            description=None if plugin is None else plugin.description,
+            skills=[] if plugin is None else _skills(plugin),
+            hooks=[],
+            apps=list(apps),
+            app_templates=[],
+            mcp_servers=[] if plugin is None else sorted(plugin.servers),
+        )
+
+
+def _skills(plugin: Plugin) -> list[SkillSummary]:
+    return [
+        SkillSummary(
+            name=f"{plugin.name}:{skill.name}",
+            description=skill.description,
+            path=str(skill.file),
+            enabled=True,
+        )
+        for skill in plugin.skills
+    ]
+
+
+def _interface(entry: Entry, plugin: Plugin | None) -> PluginInterface | None:
+    shown = None if plugin is None else plugin.interface
+    if entry.category is None:
+        return shown
+    if shown is None:
+        return PluginInterface(
+            category=entry.category, capabilities=[], screenshots=[], screenshot_urls=[]
+        )
+    return shown.model_copy(update={"category": entry.category})

@@ -1,0 +1,1 @@
+"""initialize, server/diagnostics, environment/*: about the server itself."""

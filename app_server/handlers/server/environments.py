@@ -1,0 +1,98 @@
+"""environment/*: machines that MCP servers can run on.
+
+Source: docs/environments.md.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import PurePosixPath
+
+from app_server.host.environments import Environments, NotAdded, UnknownEnvironment
+from app_server.host.exec.address import BadAddress, parse_exec_address
+from app_server.host.exec.environment import RemoteEnvironment
+from app_server.rpc.context import Handler, RequestContext
+from protocol.environments import (
+    EnvironmentAddParams,
+    EnvironmentAddResponse,
+    EnvironmentInfoParams,
+    EnvironmentInfoResponse,
+    EnvironmentStatusParams,
+    EnvironmentStatusResponse,
+)
+from protocol.errors import internal_error, invalid_request
+
+
+class EnvironmentHandlers:
+    """The environment/ methods."""
+
+    def __init__(self, environments: Environments) -> None:
+        self._environments = environments
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "environment/add": self.add,
+            "environment/info": self.info,
+            "environment/status": self.status,
+        }
+
+    async def add(
+        self, context: RequestContext, params: EnvironmentAddParams
+    ) -> EnvironmentAddResponse:
+        """Make an exec server known; connecting to it is not waited for."""
+        with _add_failures(params.environment_id):
+            if params.skills is not None and params.skills.required:
+                raise NotAdded("skills of environments are not offered here")
+            address = parse_exec_address(
+                params.exec_server_url,
+                params.auth_bearer_token,
+                params.websocket_request_id,
+                params.connect_timeout_ms,
+            )
+            self._environments.add(params.environment_id, partial(RemoteEnvironment, address))
+        return EnvironmentAddResponse()
+
+    async def info(
+        self, context: RequestContext, params: EnvironmentInfoParams
+    ) -> EnvironmentInfoResponse:
+        """Ask an environment for its shell and working folder."""
+        environment_id = params.environment_id
+        try:
+            shell, cwd = await self._environments.info(environment_id)
+        except UnknownEnvironment as exc:
+            raise invalid_request(
+                str(exc), "unknownEnvironment", environmentId=environment_id
+            ) from exc
+        except OSError as exc:
+            raise internal_error(
+                f"failed to get info for environment `{environment_id}`: {exc}",
+                "environmentUnavailable",
+                environmentId=environment_id,
+            ) from exc
+        return EnvironmentInfoResponse(shell=shell, cwd=_uri(cwd))
+
+    async def status(
+        self, context: RequestContext, params: EnvironmentStatusParams
+    ) -> EnvironmentStatusResponse:
+        """Say how an environment is, without connecting to it."""
+        status, error = self._environments.status(params.environment_id)
+        return EnvironmentStatusResponse(status=status, error=error)
+
+
+def _uri(path: str) -> str | None:
+    folder = PurePosixPath(path)
+    return folder.as_uri() if folder.is_absolute() else None
+
+
+@contextmanager
+def _add_failures(environment_id: str) -> Iterator[None]:
+    try:
+        yield
+    except (BadAddress, NotAdded) as exc:
+        raise invalid_request(
+            f"exec-server protocol error: {exc}",
+            "environmentRefused",
+            environmentId=environment_id,
+        ) from exc

@@ -1,0 +1,1 @@
+"""config/*, model/*, permissionProfile/* and other lists of what can be chosen."""

@@ -1,0 +1,40 @@
+"""Whether a configuration can be used: every room reads its own tables.
+
+Source: docs/config.md, "What clients write".
+"""
+
+from app_server.accounts.settings import read_account_settings
+from app_server.apps.settings import AppsSettings, read_apps
+from app_server.config.values import Config
+from app_server.handlers.settings.layers import effective_config
+from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.memory.settings import read_memory_settings
+from app_server.sessions.compaction_settings import compaction_limit
+from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
+from app_server.turns.model.providers import OFFLINE
+from app_server.views.app_servers import AppViews
+
+
+def check_settings(config: Config) -> None:
+    """Read all settings; that a provider or a folder is not there yet is no reason to refuse them.
+
+    Raises:
+        ConfigError: a value does not fit; the first that is found.
+    """
+    view = config.view()
+    initial_settings(config, "/", Overrides(model_provider=OFFLINE))
+    sandbox_policy("workspace-write", view)
+    compaction_limit(view)
+    for key in ("compact_prompt", "experimental_compact_prompt_file"):
+        view.string(key)
+    for key in ("tool_output_token_limit", "thread_unload_delay_secs"):
+        view.integer(key)
+    view.boolean("model_supports_search_tool", default=False)
+    view.at("features").boolean("plugins", default=True)
+    read_memory_settings(config)
+    read_account_settings(config)
+    servers = read_mcp_settings(config).servers
+    AppsSettings.read(config.document)
+    read_apps(view)
+    AppViews.read(servers, config)
+    effective_config(config)

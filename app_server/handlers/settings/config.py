@@ -1,0 +1,126 @@
+"""config/* and model/*: the settings in force."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import anyio.to_thread
+
+from app_server.config.effective import Configuration
+from app_server.config.requirements import Requirements
+from app_server.config.values import Config
+from app_server.handlers.errors import config_failures, requirements_failures
+from app_server.handlers.settings.layers import (
+    effective_config,
+    layers_of,
+    origins_of,
+    shown_layer,
+)
+from app_server.rpc.context import Handler, RequestContext
+from app_server.turns.model.providers import default_model, default_provider_id
+from app_server.views.model_pages import page_of_models
+from protocol.config import (
+    ConfigReadParams,
+    ConfigReadResponse,
+    ConfigRequirements,
+    ConfigRequirementsReadResponse,
+)
+from protocol.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
+from protocol.policy import SandboxMode
+from protocol.specs import NoParams
+
+EFFORTS = {
+    "minimal": "as little thinking as possible",
+    "low": "quick answers",
+    "medium": "a balance of speed and depth",
+    "high": "thorough thinking",
+}
+
+
+class ConfigHandlers:
+    """The config/* and model/* methods."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "config/read": self.read,
+            "configRequirements/read": self.read_requirements,
+            "model/list": self.list_models,
+        }
+
+    async def read(self, context: RequestContext, params: ConfigReadParams) -> ConfigReadResponse:
+        """Show the settings in force, without those that can hold secrets."""
+        with config_failures():
+            config = await self._configuration.read()
+            return await anyio.to_thread.run_sync(
+                partial(_read, config, params.include_layers, self._configuration.file)
+            )
+
+    async def read_requirements(
+        self, context: RequestContext, params: NoParams
+    ) -> ConfigRequirementsReadResponse:
+        """Show what an administrator demands, as far as this server enforces it."""
+        with requirements_failures():
+            demanded = await self._configuration.requirements()
+        return ConfigRequirementsReadResponse(
+            requirements=_shown(demanded) if demanded.demands_anything else None
+        )
+
+    async def list_models(
+        self, context: RequestContext, params: ModelListParams
+    ) -> ModelListResponse:
+        """List the one model that the configuration chooses."""
+        return page_of_models(await self._models(params), params)
+
+    async def _models(self, params: ModelListParams) -> list[Model]:
+        with config_failures():
+            config = await self._configuration.read()
+            provider_id = default_provider_id(config)
+            model = default_model(config, provider_id)
+            effort = config.view().string("model_reasoning_effort")
+        if params.model_provider not in (None, provider_id):
+            return []
+        return [
+            Model(
+                id=model,
+                model=model,
+                display_name=model,
+                description=f"The model that is configured, from {provider_id}.",
+                hidden=False,
+                supported_reasoning_efforts=[
+                    ReasoningEffortOption(reasoning_effort=name, description=description)
+                    for name, description in EFFORTS.items()
+                ],
+                default_reasoning_effort=effort or "medium",
+                is_default=True,
+            )
+        ]
+
+
+def _read(config: Config, include_layers: bool, file: Path) -> ConfigReadResponse:
+    # Parsed once more, as the settings in force have other layers on top of it.
+    layers = layers_of(config, str(file), tomllib.loads(config.text))
+    return ConfigReadResponse(
+        config=effective_config(config),
+        origins=origins_of(layers),
+        layers=[shown_layer(layer) for layer in layers] if include_layers else None,
+    )
+
+
+def _shown(demanded: Requirements) -> ConfigRequirements:
+    policies, modes = demanded.approval_policies, demanded.sandbox_modes
+    return ConfigRequirements(
+        allowed_approval_policies=None if policies is None else list(policies),
+        # A client cannot choose an external sandbox by mode.
+        allowed_sandbox_modes=(
+            None
+            if modes is None
+            else [cast(SandboxMode, mode) for mode in modes if mode != "external-sandbox"]
+        ),
+    )

@@ -1,0 +1,92 @@
+"""experimentalFeature/list and collaborationMode/list: what can be switched, and chosen, here.
+
+Both list what this server does, and nothing that it would only accept.
+Source: docs/config.md, "Features".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from app_server.config.effective import Configuration
+from app_server.config.values import ConfigView
+from app_server.handlers.errors import config_failures, thread_failures
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.registry import Sessions
+from app_server.views.offset_pages import page
+from protocol.models import (
+    CollaborationModeListParams,
+    CollaborationModeListResponse,
+    CollaborationModeMask,
+    ExperimentalFeature,
+    ExperimentalFeatureListParams,
+    ExperimentalFeatureListResponse,
+    ExperimentalFeatureStage,
+)
+
+
+class Feature(NamedTuple):
+    """One key of `[features]`."""
+
+    names: Sequence[str]
+    """The name, and older ones."""
+    stage: ExperimentalFeatureStage
+    default: bool
+
+
+FEATURES = (
+    Feature(["apps", "connectors"], "stable", default=True),
+    Feature(["auth_elicitation"], "stable", default=True),
+    Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
+    Feature(["plugins"], "stable", default=True),
+)
+"""Every key of `[features]` that something here reads (docs/config.md)."""
+
+MODES = (CollaborationModeMask(name="Default", mode="default"),)
+"""`plan` is not offered: a thread that asks for it is refused (docs/threads.md, "Settings")."""
+
+
+class FeatureHandlers:
+    """The methods experimentalFeature/list and collaborationMode/list."""
+
+    def __init__(self, configuration: Configuration, sessions: Sessions) -> None:
+        self._configuration = configuration
+        self._sessions = sessions
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "collaborationMode/list": self.list_modes,
+            "experimentalFeature/list": self.list_features,
+        }
+
+    async def list_features(
+        self, context: RequestContext, params: ExperimentalFeatureListParams
+    ) -> ExperimentalFeatureListResponse:
+        """List the features, enabled as the configuration, or that of a loaded thread, has them."""
+        with config_failures():
+            if params.thread_id is None:
+                config = await self._configuration.read()
+            else:
+                with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+                    config = self._sessions.get(params.thread_id).config
+            features = list(_shown(config.view().at("features")))
+        data, next_cursor = page(features, params.cursor, params.limit, "feature flags")
+        return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)
+
+    async def list_modes(
+        self, context: RequestContext, params: CollaborationModeListParams
+    ) -> CollaborationModeListResponse:
+        """List the modes that a thread can be put into."""
+        return CollaborationModeListResponse(data=list(MODES))
+
+
+def _shown(table: ConfigView) -> Iterator[ExperimentalFeature]:
+    for names, stage, default in FEATURES:
+        key = next((name for name in names if name in table), names[0])
+        yield ExperimentalFeature(
+            name=names[0],
+            stage=stage,
+            enabled=table.boolean(key, default=default),
+            default_enabled=default,
+        )

@@ -1,0 +1,1 @@
+"""signal/*: messages from outside, with receipts."""

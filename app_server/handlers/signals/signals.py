@@ -1,0 +1,156 @@
+"""signal/*: messages from outside into threads, once, with receipts."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pydantic_core import to_json
+
+from app_server.handlers.errors import thread_failures
+from app_server.rpc.context import Handler, RequestContext
+from app_server.signals.lazy import LateSignals
+from app_server.signals.ledger import BadCursor
+from app_server.signals.notifications import SignalNews
+from app_server.signals.recipients import NoRecipient
+from app_server.signals.service import (
+    Delivery,
+    NotRecallable,
+    SignalConflict,
+    SignalUnknown,
+    TooManyWaiting,
+)
+from protocol.errors import internal_error, invalid_params, invalid_request, overloaded
+from protocol.signal_frame import TOOL_NAME
+from protocol.signals import (
+    MAX_NAME_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MAX_SUMMARY_BYTES,
+    Signal,
+    SignalDeliverParams,
+    SignalDeliverResponse,
+    SignalListParams,
+    SignalListResponse,
+    SignalReadParams,
+    SignalReadResponse,
+    SignalRecallParams,
+    SignalRecallResponse,
+)
+
+DEFAULT_PAGE = 25
+MAX_PAGE = 100
+
+
+class SignalHandlers:
+    """The signal/* methods."""
+
+    def __init__(self, signals: LateSignals, news: SignalNews) -> None:
+        self._signals = signals
+        self._news = news
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "signal/deliver": self.deliver,
+            "signal/list": self.list_page,
+            "signal/read": self.read,
+            "signal/recall": self.recall,
+        }
+
+    async def deliver(
+        self, context: RequestContext, params: SignalDeliverParams
+    ) -> SignalDeliverResponse:
+        """Accept a signal; answered when it is on disk, and in the thread if that can be now."""
+        _check(params.signal)
+        if params.payload_tool is not None and not TOOL_NAME.fullmatch(params.payload_tool):
+            _refuse("payloadTool", "must be 1 to 128 characters of A-Z, a-z, 0-9, _ and -")
+        key = params.signal.source, params.signal.id
+        with _signal_failures(*key):
+            signals = await self._signals.get()
+            delivery = await signals.deliver(params)
+        receipt = delivery.entry.receipt()
+        self._news.came_from(receipt, context.connection_id)
+        _follow_up(context, delivery)
+        return SignalDeliverResponse(receipt=receipt)
+
+    async def read(self, context: RequestContext, params: SignalReadParams) -> SignalReadResponse:
+        """Say what has become of a signal."""
+        with _signal_failures(params.source, params.id):
+            signals = await self._signals.get()
+            entry = await signals.read(params.source, params.id)
+        return SignalReadResponse(receipt=entry.receipt())
+
+    async def list_page(
+        self, context: RequestContext, params: SignalListParams
+    ) -> SignalListResponse:
+        """Page through receipts."""
+        limit = min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE)
+        with _signal_failures("", ""):
+            signals = await self._signals.get()
+            page = await signals.list_page(params.thread_id, params.stage, params.cursor, limit)
+        return SignalListResponse(
+            data=[entry.receipt() for entry in page.entries], next_cursor=page.next_cursor
+        )
+
+    async def recall(
+        self, context: RequestContext, params: SignalRecallParams
+    ) -> SignalRecallResponse:
+        """Take a signal back."""
+        with _signal_failures(params.source, params.id):
+            signals = await self._signals.get()
+            with thread_failures("", "the thread is gone"):
+                delivery = await signals.recall(params.source, params.id)
+        _follow_up(context, delivery)
+        return SignalRecallResponse(receipt=delivery.entry.receipt())
+
+
+def _follow_up(context: RequestContext, delivery: Delivery) -> None:
+    for effect in delivery.effects:
+        context.after_answer(effect)
+
+
+def _check(signal: Signal) -> None:
+    for name in ("id", "source", "type", "sender"):
+        value: str = getattr(signal, name)
+        if not value or len(value.encode()) > MAX_NAME_BYTES or not value.isprintable():
+            _refuse(f"signal.{name}", f"must be 1 to {MAX_NAME_BYTES} bytes of printable text")
+    if len(signal.summary.encode()) > MAX_SUMMARY_BYTES:
+        _refuse("signal.summary", f"holds more than {MAX_SUMMARY_BYTES} bytes")
+    if len(to_json(signal.payload)) > MAX_PAYLOAD_BYTES:
+        _refuse("signal.payload", f"holds more than {MAX_PAYLOAD_BYTES} bytes as JSON")
+
+
+def _refuse(field: str, rule: str) -> None:
+    raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+
+
+@contextmanager
+def _signal_failures(source: str, signal_id: str) -> Iterator[None]:
+    """Translate failures around one signal."""
+    named = {"source": source, "signalId": signal_id}
+    try:
+        yield
+    except NoRecipient as exc:
+        raise invalid_request(str(exc), exc.code, recipientState=exc.state, **named) from exc
+    except SignalConflict as exc:
+        raise invalid_request(
+            f"signal {signal_id} of {source} is known with another content or target",
+            "signalConflict",
+            **named,
+        ) from exc
+    except SignalUnknown as exc:
+        raise invalid_request(
+            f"no signal {signal_id} of {source} is known", "signalNotFound", **named
+        ) from exc
+    except NotRecallable as exc:
+        raise invalid_request(
+            f"signal {signal_id} cannot be recalled: it is {exc.stage} or being read",
+            "signalNotRecallable",
+            stage=exc.stage,
+            **named,
+        ) from exc
+    except TooManyWaiting as exc:
+        raise overloaded() from exc
+    except BadCursor as exc:
+        raise invalid_request(f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)) from exc
+    except OSError as exc:
+        raise internal_error(f"signals cannot be stored: {exc}", "storageFailed") from exc

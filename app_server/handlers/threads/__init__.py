@@ -1,0 +1,1 @@
+"""thread/*: starting, finding, reading, changing and deleting threads."""

@@ -1,0 +1,223 @@
+"""thread/fork, thread/revert, thread/delete: copying, shortening and removing conversations.
+
+Source: docs/wire.md, "History and search".
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
+
+from app_server.config.requirements import requirements_of
+from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.threads.chosen_settings import thread_overrides
+from app_server.handlers.threads.history import refuse_ephemeral
+from app_server.handlers.threads.threads import ThreadPorts, shown_turns
+from app_server.plugins.contributor import roots_of
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.managed_policy import with_required
+from app_server.sessions.session import ThreadSession
+from app_server.sessions.settings import with_overrides
+from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
+from app_server.threads.log.state import ThreadState
+from app_server.views.first_pages import first_pages
+from app_server.views.threads import settings_response, thread_of_state
+from protocol.errors import RpcError, invalid_request
+from protocol.lifecycle import PROTOCOL_VERSION, ConfigWarningNotification
+from protocol.rollout import ThreadCreated
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    Thread,
+    ThreadDeletedNotification,
+    ThreadDeleteParams,
+    ThreadDeleteResponse,
+    ThreadForkParams,
+    ThreadForkResponse,
+    ThreadRevertedNotification,
+    ThreadRevertParams,
+    ThreadRevertResponse,
+    ThreadStartedNotification,
+    ThreadStatusChangedNotification,
+)
+from protocol.turns import ThreadTokenUsageUpdatedNotification
+
+
+class BranchHandlers:
+    """The methods that make a thread's history another one."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._ports = ports
+        self._store = ports.store
+        self._sessions = ports.sessions
+        self._hub = ports.hub
+        self._clock = ports.clock
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/delete": self.delete,
+            "thread/fork": self.fork,
+            "thread/revert": self.revert,
+        }
+
+    # Forking.
+
+    async def fork(self, context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
+        """Copy the history of a thread into a new one, and subscribe the caller to that."""
+        _refuse_two_ends(params)
+        source_id, configuration = params.thread_id, self._ports.configuration
+        with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
+            source, end = await self._source(source_id)
+            config = await configuration.read(params.config)
+            requirements = requirements_of(config)
+            overrides = thread_overrides(params, configuration.resolve)
+            chosen = with_overrides(source.settings, overrides, config.view())
+            settings, replaced = with_required(chosen, requirements)
+            thread_id, roots = self._clock.new_id(), source.created.selected_capability_roots
+            problems = await self._ports.plugins.select(thread_id, roots_of(roots or ()))
+            created = ThreadCreated(
+                at_ms=self._clock.now_ms(),
+                thread_id=thread_id,
+                settings=settings,
+                source=source.created.source,
+                cli_version=PROTOCOL_VERSION,
+                originator=context.client.info.name,
+                thread_source=params.thread_source,
+                base_instructions=params.base_instructions or source.created.base_instructions,
+                developer_instructions=params.developer_instructions
+                or source.created.developer_instructions,
+                ephemeral=params.ephemeral,
+                forked_from_id=source_id,
+                selected_capability_roots=roots,
+            )
+            point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
+            try:
+                session = await self._sessions.fork(created, config, source_id, point)
+            except TurnNotFound as exc:
+                raise _turn_not_found(str(exc)) from exc
+            except TurnInProgress as exc:
+                raise invalid_request(
+                    f"lastTurnId '{exc}' identifies an in-progress turn",
+                    "turnInProgress",
+                    turnId=str(exc),
+                ) from exc
+        thread = self._thread(session)
+        shown = thread
+        if not params.exclude_turns:
+            with thread_failures(thread_id, _no_rollout(thread_id)):
+                turns = await shown_turns(self._store, session.thread.state, loaded=True)
+            shown = thread.model_copy(update={"turns": turns})
+        context.after_answer(partial(self._announce_fork, context, session, thread))
+        warnings = (*requirements.warnings, *replaced, *problems)
+        context.after_answer(partial(self._warn, context, session, warnings))
+        members = cast(dict[str, Any], settings_response(session.thread.state.settings, shown))
+        return ThreadForkResponse(**members)
+
+    async def _source(self, source_id: str) -> tuple[ThreadState, int | None]:
+        """Return what is known of a source, and where its log ends if it is being written."""
+        session = self._sessions.find(source_id)
+        if session is None:
+            state, end = await self._store.read(source_id), None
+        elif session.thread.ephemeral:
+            raise invalid_request(_no_rollout(source_id), "ephemeralThread", threadId=source_id)
+        else:
+            state, end = session.thread.state, await session.thread.log_length()
+        if state.archived:
+            raise invalid_request(
+                f"session {source_id} is archived. Run `codex unarchive {source_id}` to "
+                "unarchive it first.",
+                "threadArchived",
+                threadId=source_id,
+            )
+        return state, end
+
+    def _announce_fork(
+        self, context: RequestContext, session: ThreadSession, thread: Thread
+    ) -> None:
+        state = session.thread.state
+        self._hub.subscribe(context.connection_id, state.id)
+        if state.usage is not None and state.turns:
+            self._hub.tell(
+                context.connection_id,
+                ThreadTokenUsageUpdatedNotification(
+                    thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
+                ),
+            )
+        self._hub.broadcast(ThreadStartedNotification(thread=thread))
+        session.announcer.begin()
+
+    def _warn(
+        self, context: RequestContext, session: ThreadSession, warnings: tuple[str, ...]
+    ) -> None:
+        for warning in warnings:
+            self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
+            session.announcer.warning(warning)
+
+    def _thread(self, session: ThreadSession) -> Thread:
+        path = None if session.thread.ephemeral else self._store.path_of(session.thread.id)
+        return thread_of_state(session.thread.state, session.status, path)
+
+    # Reverting.
+
+    async def revert(
+        self, context: RequestContext, params: ThreadRevertParams
+    ) -> ThreadRevertResponse:
+        """Drop a turn and all after it; a running turn is interrupted first."""
+        thread_id, turn_id = params.thread_id, params.before_turn_id
+        refuse_ephemeral(self._sessions, thread_id, context.method)
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            session = self._sessions.get(thread_id)
+            known = await self._store.ask(thread_id, lambda reader: reader.turn(turn_id))
+            if known is None:
+                raise _turn_not_found(turn_id)
+            await session.revert(turn_id)
+            places = await self._store.ask(thread_id, partial(first_pages, None))
+        event = ThreadRevertedNotification(thread_id=thread_id)
+        context.after_answer(partial(self._hub.broadcast, event))
+        return ThreadRevertResponse(
+            thread=self._thread(session),
+            turns_backwards_cursor=places["turns_backwards_cursor"],
+            items_backwards_cursor=places["items_backwards_cursor"],
+        )
+
+    # Deleting.
+
+    async def delete(
+        self, context: RequestContext, params: ThreadDeleteParams
+    ) -> ThreadDeleteResponse:
+        """Remove a thread for good; a loaded one is stopped and put away first."""
+        thread_id = params.thread_id
+        session = self._sessions.find(thread_id)
+        if session is not None and session.thread.ephemeral:
+            raise invalid_request(
+                f"thread is not persisted and cannot be deleted: {thread_id}",
+                "ephemeralThread",
+                threadId=thread_id,
+            )
+        with thread_failures(thread_id, _no_rollout(thread_id)):
+            if await self._sessions.delete(thread_id):
+                gone = NotLoadedThreadStatus()
+                self._hub.broadcast(
+                    ThreadStatusChangedNotification(thread_id=thread_id, status=gone)
+                )
+        event = ThreadDeletedNotification(thread_id=thread_id)
+        context.after_answer(partial(self._hub.broadcast, event))
+        return ThreadDeleteResponse()
+
+
+def _no_rollout(thread_id: str) -> str:
+    return f"no rollout found for thread id {thread_id}"
+
+
+def _turn_not_found(turn_id: str) -> RpcError:
+    return invalid_request(f"turn not found: {turn_id}", "turnNotFound", turnId=turn_id)
+
+
+def _refuse_two_ends(params: ThreadForkParams) -> None:
+    if params.last_turn_id is not None and params.before_turn_id is not None:
+        raise invalid_request(
+            "`beforeTurnId` cannot be combined with `lastTurnId`",
+            "invalidParams",
+            field="beforeTurnId",
+            rule="cannot be combined with `lastTurnId`",
+        )

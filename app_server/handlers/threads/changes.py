@@ -1,0 +1,76 @@
+"""Changing what is stored about a thread, loaded or not, and showing it afterwards."""
+
+from collections.abc import Callable, Sequence
+
+from app_server.handlers.errors import thread_failures
+from app_server.handlers.threads.threads import ThreadPorts
+from app_server.threads.log.state import ThreadState
+from app_server.views.threads import thread_of_state
+from protocol.errors import RpcError, invalid_request
+from protocol.rollout import Record
+from protocol.threads import NotLoadedThreadStatus, Thread
+
+
+class ThreadChanges:
+    """Writes records to threads by their ids."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._ports = ports
+
+    async def write(
+        self,
+        thread_id: str,
+        missing: str,
+        decide: Callable[[ThreadState], Sequence[Record]],
+        *,
+        ephemeral: RpcError | None = None,
+    ) -> tuple[ThreadState, Sequence[Record]]:
+        """Add what `decide` makes of a thread's state; it is on disk when this returns.
+
+        `missing` is the text for a thread that is not there, `ephemeral` the refusal for one that
+        is in memory alone; without it such threads are changed too.
+
+        Raises:
+            RpcError: the thread cannot be changed, or `decide` refused.
+        """
+
+        def decide_for_stored(state: ThreadState) -> Sequence[Record]:
+            if state.created.ephemeral and ephemeral is not None:
+                raise ephemeral
+            return decide(state)
+
+        with thread_failures(thread_id, missing):
+            return await self._ports.sessions.change(thread_id, decide_for_stored)
+
+    async def read(self, thread_id: str, missing: str) -> ThreadState:
+        """Return the state of a thread, loaded or not.
+
+        Raises:
+            RpcError: there is no such thread.
+        """
+        session = self._ports.sessions.find(thread_id)
+        if session is not None:
+            return session.thread.state
+        with thread_failures(thread_id, missing):
+            return await self._ports.store.read(thread_id)
+
+    def show(self, state: ThreadState) -> Thread:
+        """Show a thread as it is now, without its turns."""
+        session = self._ports.sessions.find(state.id)
+        status = NotLoadedThreadStatus() if session is None else session.status
+        path = None if state.created.ephemeral else self._ports.store.path_shown(state.id)
+        return thread_of_state(state, status, path, filing=self._ports.store.filing.state)
+
+
+def no_rollout(thread_id: str) -> str:
+    """Say that a thread is not there, as most methods do."""
+    return f"no rollout found for thread id {thread_id}"
+
+
+def not_for_ephemeral(what: str, thread_id: str) -> RpcError:
+    """Refuse a thread that is in memory alone."""
+    return invalid_request(
+        f"ephemeral thread does not support {what}: {thread_id}",
+        "ephemeralThread",
+        threadId=thread_id,
+    )

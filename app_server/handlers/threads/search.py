@@ -1,0 +1,121 @@
+"""thread/search, thread/searchOccurrences: finding threads, and places in one, by what was said.
+
+Source: docs/wire.md, "History and search".
+"""
+
+from collections.abc import Mapping
+
+from app_server.handlers.errors import cursor_failures, thread_failures
+from app_server.handlers.threads.history import refuse_ephemeral
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.registry import Sessions
+from app_server.threads.history.occurrences import Occurrence, occurrences_page
+from app_server.threads.history.search import SearchQuery
+from app_server.threads.index.index import SortKey, ThreadRow
+from app_server.threads.store import ThreadStore
+from app_server.views.first_pages import page_size
+from app_server.views.threads import thread_of_row
+from protocol.errors import invalid_params, invalid_request
+from protocol.history import (
+    ThreadSearchOccurrence,
+    ThreadSearchOccurrencesParams,
+    ThreadSearchOccurrencesResponse,
+    ThreadSearchParams,
+    ThreadSearchResponse,
+    ThreadSearchResult,
+    ThreadSearchTextRange,
+)
+from protocol.threads import NotLoadedThreadStatus, Thread
+
+DEFAULT_OCCURRENCES = 50
+MAX_TERM_CHARS = 1_000
+"""Characters of what is searched for."""
+
+_SORT_KEYS: Mapping[str | None, SortKey] = {
+    None: "created_at_ms",
+    "created_at": "created_at_ms",
+    "updated_at": "updated_at_ms",
+    "recency_at": "recency_at_ms",
+}
+
+
+class SearchHandlers:
+    """The methods that search."""
+
+    def __init__(self, store: ThreadStore, sessions: Sessions) -> None:
+        self._store = store
+        self._sessions = sessions
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/search": self.search,
+            "thread/searchOccurrences": self.search_occurrences,
+        }
+
+    async def search(
+        self, context: RequestContext, params: ThreadSearchParams
+    ) -> ThreadSearchResponse:
+        """Page through the threads in which a term was said."""
+        _require_term(context.method, params.search_term)
+        query = SearchQuery(
+            term=params.search_term,
+            limit=page_size(params.limit),
+            cursor=params.cursor,
+            sort_key=_SORT_KEYS[params.sort_key],
+            ascending=params.sort_direction == "asc",
+            archived=params.archived is True,
+            source_kinds=params.source_kinds or (),
+        )
+        with cursor_failures():
+            page, rows = await self._store.search(query)
+        return ThreadSearchResponse(
+            data=[
+                ThreadSearchResult(thread=self._thread(rows[one.thread_id]), snippet=one.snippet)
+                for one in page.found
+                if one.thread_id in rows
+            ],
+            next_cursor=page.next_cursor,
+            backwards_cursor=page.backwards_cursor,
+        )
+
+    def _thread(self, row: ThreadRow) -> Thread:
+        session = self._sessions.find(row.id)
+        status = NotLoadedThreadStatus() if session is None else session.status
+        return thread_of_row(row, status, self._store.path_shown(row.id))
+
+    async def search_occurrences(
+        self, context: RequestContext, params: ThreadSearchOccurrencesParams
+    ) -> ThreadSearchOccurrencesResponse:
+        """Page through the places of one thread where a term was said."""
+        thread_id, term = params.thread_id, params.search_term
+        _require_term(context.method, term)
+        refuse_ephemeral(self._sessions, thread_id, context.method)
+        limit = page_size(params.limit, DEFAULT_OCCURRENCES)
+        with thread_failures(thread_id, f"thread not loaded: {thread_id}"), cursor_failures():
+            found, cursor = await self._store.ask(
+                thread_id, lambda reader: occurrences_page(reader, term, limit, params.cursor)
+            )
+        return ThreadSearchOccurrencesResponse(
+            data=[_occurrence(one) for one in found], next_cursor=cursor
+        )
+
+
+def _require_term(method: str, term: str) -> None:
+    if not term.strip():
+        raise invalid_request(f"{method} requires a non-empty searchTerm", "invalidParams")
+    if len(term) > MAX_TERM_CHARS:
+        rule = f"holds more than {MAX_TERM_CHARS} characters"
+        raise invalid_params(f"Invalid params: `searchTerm` {rule}", field="searchTerm", rule=rule)
+
+
+def _occurrence(found: Occurrence) -> ThreadSearchOccurrence:
+    start, end = found.excerpt.utf16_range
+    return ThreadSearchOccurrence(
+        turn_id=found.turn_id,
+        item_id=found.item_id,
+        snippet=found.excerpt.text,
+        snippet_match_range=ThreadSearchTextRange(start=start, end=end),
+        turn_cursor=found.turn_cursor,
+    )

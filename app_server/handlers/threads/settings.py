@@ -1,0 +1,118 @@
+"""thread/settings/update, turn/settings/update: what a loaded thread's turns run with.
+
+Source: docs/threads.md, "Settings".
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from app_server.config.requirements import Requirements
+from app_server.config.values import Config
+from app_server.handlers.errors import config_failures, setting_failures, thread_failures
+from app_server.handlers.threads.chosen_settings import local_folder, model_name, turn_overrides
+from app_server.handlers.threads.threads import ThreadPorts
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.managed_policy import refuse_overrides, with_required
+from app_server.sessions.settings import Overrides, with_overrides
+from app_server.threads.log.state import ThreadState
+from app_server.views.threads import thread_settings
+from protocol.rollout import Record, Settings, SettingsChanged
+from protocol.threads import (
+    ThreadSettingsUpdatedNotification,
+    ThreadSettingsUpdateParams,
+    ThreadSettingsUpdateResponse,
+)
+from protocol.turns import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
+
+
+class ThreadSettingsHandlers:
+    """Settings of loaded threads and running turns."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._ports = ports
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/settings/update": self.update_thread,
+            "turn/settings/update": self.update_turn,
+        }
+
+    async def update_thread(
+        self, context: RequestContext, params: ThreadSettingsUpdateParams
+    ) -> ThreadSettingsUpdateResponse:
+        """Change a thread's settings from its next turn on; they are on disk when answered."""
+        thread_id = params.thread_id
+        warnings: Sequence[str] = ()
+        with (
+            thread_failures(thread_id, f"thread not found: {thread_id}"),
+            config_failures(),
+            setting_failures(),
+        ):
+            overrides = turn_overrides(params, self._ports.configuration.resolve)
+            requirements = await self._ports.configuration.requirements()
+            session = self._ports.sessions.get(thread_id)
+
+            def decide(state: ThreadState) -> Sequence[Record]:
+                nonlocal warnings
+                settings, warnings = _changed(state.settings, params, overrides, requirements)
+                if settings == state.settings:
+                    return []
+                return [SettingsChanged(at_ms=self._ports.clock.now_ms(), settings=settings)]
+
+            added = await session.thread.change(decide)
+        if added:
+            event = ThreadSettingsUpdatedNotification(
+                thread_id=thread_id, thread_settings=thread_settings(session.thread.state.settings)
+            )
+            context.after_answer(partial(self._ports.hub.emit, thread_id, event))
+            for warning in warnings:
+                context.after_answer(partial(session.announcer.warning, warning))
+        return ThreadSettingsUpdateResponse()
+
+    async def update_turn(
+        self, context: RequestContext, params: TurnSettingsUpdateParams
+    ) -> TurnSettingsUpdateResponse:
+        """Change settings of the running turn alone, from its next model request on."""
+        thread_id = params.thread_id
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            session = self._ports.sessions.get(thread_id)
+        if session.active_turn_id != params.turn_id:
+            return TurnSettingsUpdateResponse(status="targetUnavailable")
+        overrides = Overrides(
+            model=model_name(params.model),
+            cwd=local_folder(params.environments, self._ports.configuration.resolve),
+            approvals_reviewer=params.approvals_reviewer,
+            effort=params.effort,
+            summary=params.summary,
+            service_tier=params.service_tier,
+        )
+
+        def change(settings: Settings) -> Settings:
+            changed = with_overrides(settings, overrides, Config({}).view())
+            return _without_tier(changed) if _clears_tier(params) else changed
+
+        applied = session.change_turn_settings(params.turn_id, change)
+        return TurnSettingsUpdateResponse(status="applied" if applied else "targetUnavailable")
+
+
+def _changed(
+    settings: Settings,
+    params: ThreadSettingsUpdateParams,
+    overrides: Overrides,
+    requirements: Requirements,
+) -> tuple[Settings, Sequence[str]]:
+    chosen = with_overrides(settings, overrides, Config({}).view())
+    refuse_overrides(overrides, chosen, requirements)
+    if _clears_tier(params):
+        chosen = _without_tier(chosen)
+    return with_required(chosen, requirements)
+
+
+def _clears_tier(params: ThreadSettingsUpdateParams | TurnSettingsUpdateParams) -> bool:
+    return params.service_tier is None and "service_tier" in params.model_fields_set
+
+
+def _without_tier(settings: Settings) -> Settings:
+    return settings.model_copy(update={"service_tier": None})

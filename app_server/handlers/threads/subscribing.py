@@ -1,0 +1,91 @@
+"""How a client comes to hear of a thread that is loaded: from where, and what it is shown before.
+
+Source: docs/wire.md, "Replay", "Joining a running turn".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app_server.rpc.context import ConnectionId
+from app_server.rpc.hub import Hub
+from app_server.rpc.replay_buffer import Position
+from app_server.sessions.session import ThreadSession
+from app_server.views.threads import turns_of_state, turns_with_log
+from protocol.errors import invalid_params
+from protocol.threads import ThreadResumeParams
+from protocol.turns import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """One client's way in; it hears nothing before `Hub.release`."""
+
+    position: Position
+    """What comes after it follows the answer."""
+    turns: list[Turn]
+    resync_required: bool | None
+    """None if the client did not ask for what it missed."""
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the client is told what it missed."""
+        return self.resync_required is False
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """The members of the answer that say so."""
+        return {
+            "stream_id": self.position.stream_id,
+            "seq": self.position.seq,
+            "resync_required": self.resync_required,
+        }
+
+
+def known_position(params: ThreadResumeParams) -> Position | None:
+    """Read how far a client knows the stream; None if it does not say.
+
+    Raises:
+        RpcError: the number is there, and what it counts in is not.
+    """
+    if params.after_seq is None:
+        return None
+    if params.stream_id is None:
+        rule = "`afterSeq` needs the `streamId` that it counts in"
+        raise invalid_params(f"Invalid params: {rule}", field="streamId", rule=rule)
+    return Position(params.stream_id, params.after_seq)
+
+
+def join(
+    hub: Hub,
+    connection_id: ConnectionId,
+    session: ThreadSession,
+    known: Position | None,
+    logged: Sequence[Turn],
+    *,
+    with_turns: bool,
+) -> Joining:
+    """Subscribe a client, held, so that what it is shown and what it hears later fit together.
+
+    Never waits: what is shown is the state at the position, to the event. `logged` are the turns
+    that the log had a moment ago, where memory does not have them all.
+    """
+    stream = hub.streams.find(session.thread.id)
+    assert stream is not None, "a loaded thread has a stream"
+    if known is not None and stream.can_go_on(known):
+        joining = Joining(known, [], resync_required=False)
+    else:
+        resync = None if known is None else True
+        turns = _shown_turns(session, logged) if with_turns or resync else []
+        joining = Joining(stream.position, turns, resync)
+    hub.hold(connection_id, session.thread.id, joining.position)
+    return joining
+
+
+def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
+    """Show the turns that clients have been told of, and what there is of the running one."""
+    turns = turns_of_state(session.thread.state, session.thread.open_items.snapshot())
+    if logged:
+        turns = turns_with_log(turns, logged)
+    # A turn that was accepted a moment ago is told from its beginning.
+    return [turn for turn in turns if turn.id != session.untold_turn_id]

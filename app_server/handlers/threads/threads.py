@@ -1,0 +1,572 @@
+"""thread/*: starting, finding, reading and putting away conversations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from app_server.config.effective import Configuration
+from app_server.config.requirements import requirements_of
+from app_server.config.values import Config
+from app_server.handlers.errors import (
+    config_failures,
+    cursor_failures,
+    thread_failures,
+)
+from app_server.handlers.idempotency import chosen_id, digest_of
+from app_server.handlers.threads.chosen_settings import members_without_effect, thread_overrides
+from app_server.handlers.threads.git_info import GitInfoReader
+from app_server.handlers.threads.list_query import list_query
+from app_server.handlers.threads.subscribing import Joining, join, known_position
+from app_server.plugins.contributor import Plugins, roots_of
+from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.hub import Hub
+from app_server.runtime.clock import Clock
+from app_server.sessions.managed_policy import with_required
+from app_server.sessions.registry import Sessions, Start
+from app_server.sessions.session import ThreadSession
+from app_server.sessions.settings import Overrides, initial_settings, with_overrides
+from app_server.threads.index.index import ThreadRow
+from app_server.threads.log.state import ThreadState
+from app_server.threads.organization.filing import FilingState
+from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore
+from app_server.turns.model.response_items import first_problem
+from app_server.views.first_pages import first_pages
+from app_server.views.threads import (
+    read_state_of,
+    read_state_of_row,
+    settings_response,
+    thread_of_row,
+    thread_of_state,
+    turns_of_log,
+    turns_of_state,
+)
+from protocol.errors import invalid_params, invalid_request
+from protocol.lifecycle import (
+    PROTOCOL_VERSION,
+    ConfigWarningNotification,
+    WarningNotification,
+)
+from protocol.rollout import ArchivedChanged, NameChanged, Record, Settings, ThreadCreated
+from protocol.thread_facts import ThreadGoalUpdatedNotification
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    Thread,
+    ThreadArchivedNotification,
+    ThreadArchiveParams,
+    ThreadArchiveResponse,
+    ThreadInjectItemsParams,
+    ThreadInjectItemsResponse,
+    ThreadListParams,
+    ThreadListResponse,
+    ThreadLoadedListParams,
+    ThreadLoadedListResponse,
+    ThreadNameUpdatedNotification,
+    ThreadReadParams,
+    ThreadReadResponse,
+    ThreadResumeParams,
+    ThreadResumeResponse,
+    ThreadSetNameParams,
+    ThreadSetNameResponse,
+    ThreadStartedNotification,
+    ThreadStartParams,
+    ThreadStartResponse,
+    ThreadStatus,
+    ThreadStatusChangedNotification,
+    ThreadUnarchivedNotification,
+    ThreadUnarchiveParams,
+    ThreadUnarchiveResponse,
+    ThreadUnsubscribeParams,
+    ThreadUnsubscribeResponse,
+)
+from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
+
+SOURCE = "vscode"
+"""The kind of source that clients of an app-server list when they do not choose one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPorts:
+    """What these handlers work with."""
+
+    store: ThreadStore
+    sessions: Sessions
+    hub: Hub
+    configuration: Configuration
+    clock: Clock
+    plugins: Plugins
+
+
+class ThreadHandlers:
+    """The thread/* methods."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._store = ports.store
+        self._sessions = ports.sessions
+        self._hub = ports.hub
+        self._configuration = ports.configuration
+        self._clock = ports.clock
+        self._plugins = ports.plugins
+        self._git = GitInfoReader()
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/start": self.start,
+            "thread/resume": self.resume,
+            "thread/read": self.read,
+            "thread/list": self.list_page,
+            "thread/loaded/list": self.list_loaded,
+            "thread/unsubscribe": self.unsubscribe,
+            "thread/name/set": self.set_name,
+            "thread/archive": self.archive,
+            "thread/unarchive": self.unarchive,
+            "thread/inject_items": self.inject_items,
+        }
+
+    async def start(
+        self, context: RequestContext, params: ThreadStartParams
+    ) -> ThreadStartResponse:
+        """Begin a conversation and subscribe the caller."""
+        chosen = None if params.thread_id is None else chosen_id(params.thread_id)
+        thread_id = self._clock.new_id() if chosen is None else chosen
+        with config_failures(), thread_failures(thread_id, "thread not found"):
+            overrides = thread_overrides(params, self._configuration.resolve)
+            config = await self._configuration.read(params.config)
+            cwd = overrides.cwd or self._configuration.resolve(None)
+            requirements = requirements_of(config)
+            settings, replaced = with_required(
+                initial_settings(config, cwd, overrides), requirements
+            )
+            await self._check_start(params)
+            selected = [
+                root.model_dump(mode="json") for root in params.selected_capability_roots or ()
+            ]
+            problems = await self._plugins.select(thread_id, roots_of(selected))
+            session, outcome = await self._sessions.start_once(
+                ThreadCreated(
+                    at_ms=self._clock.now_ms(),
+                    thread_id=thread_id,
+                    settings=settings,
+                    source=SOURCE,
+                    cli_version=PROTOCOL_VERSION,
+                    originator=context.client.info.name,
+                    thread_source=params.thread_source,
+                    base_instructions=params.base_instructions,
+                    developer_instructions=params.developer_instructions,
+                    ephemeral=params.ephemeral is True,
+                    selected_capability_roots=selected or None,
+                    git_info=await self._git.read(cwd),
+                    project_id=params.project_id,
+                    daybreak_enabled=params.daybreak_enabled,
+                    request_digest=None if chosen is None else digest_of(params),
+                ),
+                config,
+            )
+        self._keep_for(session, params.unload_after_secs)
+        thread = self._thread(session)
+        joining = join(self._hub, context.connection_id, session, None, (), with_turns=False)
+        announce = partial(self._announce_start, context, session, thread, params, outcome)
+        context.after_answer(announce)
+        warnings = (*requirements.warnings, *replaced, *problems)
+        context.after_answer(partial(self._warn, context, session, warnings))
+        return ThreadStartResponse(**_members(session, thread, joining))
+
+    async def _check_start(self, params: ThreadStartParams) -> None:
+        if params.daybreak_enabled is not None and params.ephemeral:
+            raise invalid_request(
+                "daybreakEnabled is not supported for ephemeral threads", "ephemeralThread"
+            )
+        if params.project_id is None:
+            return
+        if not params.project_id:
+            raise invalid_request("projectId must not be empty", "projectNotFound")
+        if params.project_id not in (await self._store.filing.refresh()).projects:
+            raise invalid_request(
+                f"project not found: {params.project_id}",
+                "projectNotFound",
+                projectId=params.project_id,
+            )
+
+    def _announce_start(
+        self,
+        context: RequestContext,
+        session: ThreadSession,
+        thread: Thread,
+        params: ThreadStartParams,
+        outcome: Start,
+    ) -> None:
+        self._hub.release(context.connection_id, thread.id)
+        started = ThreadStartedNotification(thread=thread)
+        if outcome is Start.CREATED:
+            self._hub.broadcast(started)
+            session.announcer.begin()
+        elif session.announcer.began:
+            self._hub.tell(context.connection_id, started)
+        elif outcome is Start.LOADED:
+            self._hub.tell(context.connection_id, started)
+            session.announcer.status(session.status)
+            session.announcer.begin()
+        if params.dynamic_tools:
+            warning = "dynamicTools are not supported by this server and were ignored"
+            self._hub.tell(
+                context.connection_id, WarningNotification(thread_id=thread.id, message=warning)
+            )
+
+    def _warn(
+        self, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
+    ) -> None:
+        for warning in warnings:
+            self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
+            session.announcer.warning(warning)
+
+    async def resume(
+        self, context: RequestContext, params: ThreadResumeParams
+    ) -> ThreadResumeResponse:
+        """Load a thread, or join a loaded one, and subscribe the caller."""
+        thread_id, known = params.thread_id, known_position(params)
+        self._check_running(params)
+        warnings: list[str] = []
+        is_loaded = True
+
+        async def configure(state: ThreadState) -> tuple[Config, Settings]:
+            if state.archived:
+                raise ThreadArchived(thread_id)
+            nonlocal is_loaded
+            is_loaded = False
+            config = await self._configuration.read(params.config)
+            settings = with_overrides(state.settings, overrides, config.view())
+            requirements = requirements_of(config)
+            settings, replaced = with_required(settings, requirements)
+            roots = roots_of(state.created.selected_capability_roots or ())
+            problems = await self._plugins.select(thread_id, roots)
+            warnings.extend((*requirements.warnings, *replaced, *problems))
+            return config, settings
+
+        with (
+            config_failures(),
+            thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
+        ):
+            overrides = replace(
+                thread_overrides(params, self._configuration.resolve),
+                base_instructions=params.base_instructions,
+                developer_instructions=params.developer_instructions,
+            )
+            self._check_path(params)
+            async with self._sessions.loaded(thread_id, configure) as session:
+                if is_loaded:
+                    self._warn_of_ignored(context, params, overrides, session)
+                self._keep_for(session, params.unload_after_secs)
+                state = session.thread.state
+                logged: Sequence[Turn] = ()
+                if known is not None or not params.exclude_turns:
+                    logged = await logged_turns(self._store, state)
+                history = await self._history(params, state)
+                joining = join(
+                    self._hub,
+                    context.connection_id,
+                    session,
+                    known,
+                    logged,
+                    with_turns=not params.exclude_turns,
+                )
+        thread = self._thread(session, joining.turns)
+        context.after_answer(partial(self._announce_resume, context, session, joining))
+        context.after_answer(partial(self._warn, context, session, warnings))
+        context.after_answer(partial(self._tell_of_loading, context, session))
+        return ThreadResumeResponse(**_members(session, thread, joining), **history)
+
+    def _warn_of_ignored(
+        self,
+        context: RequestContext,
+        params: ThreadResumeParams,
+        overrides: Overrides,
+        session: ThreadSession,
+    ) -> None:
+        ignored = members_without_effect(params, overrides, session.thread.state)
+        if ignored:
+            warning = WarningNotification(thread_id=session.thread.id, message=_ignored(ignored))
+            context.after_answer(partial(self._hub.tell, context.connection_id, warning))
+
+    def _check_path(self, params: ThreadResumeParams) -> None:
+        """Refuse the path of a file that is not the thread's own."""
+        thread_id = params.thread_id
+        own = (self._store.path_of(thread_id), self._store.path_shown(thread_id))
+        if params.path and Path(params.path) not in own:
+            rule = "is not supported by this server, but for the thread's own file"
+            raise invalid_params(f"Invalid params: `path` {rule}", field="path", rule=rule)
+
+    def _check_running(self, params: ThreadResumeParams) -> None:
+        """Refuse to make another thread of one that is loaded."""
+        thread_id = params.thread_id
+        if self._sessions.find(thread_id) is None:
+            return
+        if params.history is not None:
+            raise invalid_request(
+                f"cannot resume thread {thread_id} with history while it is already running",
+                "threadRunning",
+                threadId=thread_id,
+            )
+        own = self._store.path_of(thread_id)
+        if params.path and Path(params.path) != own:
+            raise invalid_request(
+                f"cannot resume running thread {thread_id} with stale path: requested "
+                f"`{params.path}`, active `{own}`",
+                "threadRunning",
+                threadId=thread_id,
+            )
+
+    def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
+        for text in session.thread.take_warnings():
+            self._hub.tell(
+                context.connection_id,
+                WarningNotification(thread_id=session.thread.id, message=text),
+            )
+
+    async def _history(self, params: ThreadResumeParams, state: ThreadState) -> dict[str, Any]:
+        """Return where the pages of a thread begin, and the first one if it was asked for."""
+        if state.created.ephemeral:
+            return {}
+        return await self._store.ask(state.id, partial(first_pages, params.initial_turns_page))
+
+    def _keep_for(self, session: ThreadSession, unload_after_s: int | None) -> None:
+        if unload_after_s is not None:
+            self._sessions.set_unload_delay(session.thread.id, unload_after_s)
+
+    def _announce_resume(
+        self, context: RequestContext, session: ThreadSession, joining: Joining
+    ) -> None:
+        state = session.thread.state
+        self._hub.release(context.connection_id, state.id)
+        if not session.announcer.began:
+            self._hub.broadcast(
+                ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
+            )
+            session.announcer.begin()
+        if state.usage is not None and state.turns and not joining.is_replay:
+            self._hub.tell(
+                context.connection_id,
+                ThreadTokenUsageUpdatedNotification(
+                    thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
+                ),
+            )
+        session.resumed()
+        if state.metadata.goal is not None:
+            self._hub.broadcast(
+                ThreadGoalUpdatedNotification(thread_id=state.id, goal=state.metadata.goal)
+            )
+            session.wake_goal()
+
+    async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
+        """Look at a thread without loading it."""
+        session = self._sessions.find(params.thread_id)
+        if session is None:
+            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+                state = await self._store.read(params.thread_id)
+                state.give_up_open_turn(state.updated_at_ms)
+                path: Path | None = self._store.path_shown(params.thread_id)
+            status: ThreadStatus = NotLoadedThreadStatus()
+        else:
+            state, status, path = session.thread.state, session.status, self._path(session)
+        if params.include_turns and state.created.ephemeral:
+            raise invalid_request(
+                "ephemeral threads do not support includeTurns",
+                "ephemeralThread",
+                threadId=params.thread_id,
+            )
+        turns = []
+        if params.include_turns:
+            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+                turns = await shown_turns(self._store, state, loaded=session is not None)
+        return ThreadReadResponse(
+            thread=thread_of_state(
+                state, status, path, turns=turns, filing=self._store.filing.state
+            ),
+            read_state=read_state_of(state),
+        )
+
+    async def list_page(
+        self, context: RequestContext, params: ThreadListParams
+    ) -> ThreadListResponse:
+        """Page through stored threads."""
+        filing = await self._store.filing.refresh()
+        query = list_query(params, filing, self._configuration.resolve)
+        if params.attached_to_thread_id is not None:
+            # Nothing can be attached to a thread yet.
+            return ThreadListResponse(data=[], read_states={})
+        with cursor_failures():
+            page = await self._store.list_page(query)
+        return ThreadListResponse(
+            data=[self._row(row, filing) for row in page.rows],
+            read_states={row.id: read_state_of_row(row) for row in page.rows},
+            next_cursor=page.next_cursor,
+            backwards_cursor=page.backwards_cursor,
+        )
+
+    def _row(self, row: ThreadRow, filing: FilingState) -> Thread:
+        session = self._sessions.find(row.id)
+        status = NotLoadedThreadStatus() if session is None else session.status
+        return thread_of_row(row, status, self._store.path_shown(row.id), filing)
+
+    async def list_loaded(
+        self, context: RequestContext, params: ThreadLoadedListParams
+    ) -> ThreadLoadedListResponse:
+        """Page through the ids of loaded threads."""
+        ids = [session.thread.id for session in self._sessions]
+        if params.cursor is not None:
+            if params.cursor not in ids:
+                raise invalid_request(
+                    f"invalid cursor: {params.cursor}", "invalidCursor", cursor=params.cursor
+                )
+            ids = ids[ids.index(params.cursor) + 1 :]
+        limit = len(ids) if params.limit is None else max(params.limit, 1)
+        page = ids[:limit]
+        return ThreadLoadedListResponse(
+            data=page, next_cursor=page[-1] if len(ids) > limit else None
+        )
+
+    async def unsubscribe(
+        self, context: RequestContext, params: ThreadUnsubscribeParams
+    ) -> ThreadUnsubscribeResponse:
+        """Stop hearing of a thread, and let go of it if that is asked and nobody needs it."""
+        if self._sessions.find(params.thread_id) is None:
+            return ThreadUnsubscribeResponse(
+                status="notLoaded", unloaded=True if params.unload else None
+            )
+        listened = self._hub.unsubscribe(context.connection_id, params.thread_id)
+        unloaded = None
+        if params.unload:
+            await self._sessions.unload_quiet(params.thread_id)
+            unloaded = self._sessions.find(params.thread_id) is None
+        return ThreadUnsubscribeResponse(
+            status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded
+        )
+
+    async def set_name(
+        self, context: RequestContext, params: ThreadSetNameParams
+    ) -> ThreadSetNameResponse:
+        """Name a thread, loaded or not."""
+        name = params.name.strip()
+        if not name:
+            raise invalid_request("thread name must not be empty", "emptyName")
+        record = NameChanged(at_ms=self._clock.now_ms(), name=name)
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if state.created.ephemeral:
+                raise invalid_request(
+                    f"ephemeral thread does not support metadata updates: {params.thread_id}",
+                    "ephemeralThread",
+                    threadId=params.thread_id,
+                )
+            if state.archived:
+                raise ThreadNotFound(params.thread_id)
+            return [record]
+
+        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
+            await self._sessions.change(params.thread_id, decide)
+        event = ThreadNameUpdatedNotification(thread_id=params.thread_id, thread_name=name)
+        context.after_answer(partial(self._hub.broadcast, event))
+        return ThreadSetNameResponse()
+
+    async def archive(
+        self, context: RequestContext, params: ThreadArchiveParams
+    ) -> ThreadArchiveResponse:
+        """Unload a thread, ending its turn, and move it out of the default list."""
+        thread_id = params.thread_id
+        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
+        with thread_failures(thread_id, _no_rollout(thread_id)):
+            if await self._sessions.archive(thread_id, record):
+                self._hub.broadcast(
+                    ThreadStatusChangedNotification(
+                        thread_id=thread_id, status=NotLoadedThreadStatus()
+                    )
+                )
+        event = ThreadArchivedNotification(thread_id=thread_id)
+        context.after_answer(partial(self._hub.broadcast, event))
+        return ThreadArchiveResponse()
+
+    async def unarchive(
+        self, context: RequestContext, params: ThreadUnarchiveParams
+    ) -> ThreadUnarchiveResponse:
+        """Bring an archived thread back into the default list."""
+        thread_id = params.thread_id
+        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=False)
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if not state.archived:
+                raise ThreadNotFound(thread_id)
+            return [record]
+
+        with thread_failures(thread_id, f"no archived rollout found for thread id {thread_id}"):
+            if self._sessions.find(thread_id) is None:
+                # One of Codex's that is not archived is not imported either.
+                decide(await self._store.read(thread_id))
+            state, _ = await self._sessions.change(thread_id, decide)
+        event = ThreadUnarchivedNotification(thread_id=thread_id)
+        context.after_answer(partial(self._hub.broadcast, event))
+        path = self._store.path_of(thread_id)
+        thread = thread_of_state(
+            state, NotLoadedThreadStatus(), path, filing=self._store.filing.state
+        )
+        return ThreadUnarchiveResponse(thread=thread)
+
+    async def inject_items(
+        self, context: RequestContext, params: ThreadInjectItemsParams
+    ) -> ThreadInjectItemsResponse:
+        """Append raw items to what the model sees; answered when they are on disk."""
+        if not params.items:
+            raise invalid_request("items must not be empty", "emptyItems")
+        problem = first_problem(params.items)
+        if problem is not None:
+            index, rule = problem
+            field = f"items[{index}]"
+            raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
+        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+            session = await self._sessions.writable(params.thread_id)
+            await session.inject(params.items)
+        return ThreadInjectItemsResponse()
+
+    def _thread(self, session: ThreadSession, turns: list[Turn] | None = None) -> Thread:
+        return thread_of_state(
+            session.thread.state,
+            session.status,
+            self._path(session),
+            turns=turns,
+            filing=self._store.filing.state,
+        )
+
+    def _path(self, session: ThreadSession) -> Path | None:
+        return None if session.thread.ephemeral else self._store.path_of(session.thread.id)
+
+
+async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
+    """Return the turns of a loaded thread that its log has; none if they are all in memory."""
+    if state.is_whole or state.created.ephemeral:
+        return []
+    return await store.ask(state.id, partial(turns_of_log, loaded=True))
+
+
+async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
+    """Return the turns of an answer: from memory if they are all there, else from the log."""
+    if state.is_whole or state.created.ephemeral:
+        return turns_of_state(state)
+    return await store.ask(state.id, partial(turns_of_log, loaded=loaded))
+
+
+def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
+    members = cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+    return {**members, **joining.members}
+
+
+def _ignored(members: Sequence[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in members)
+    return (
+        f"the thread is loaded already, so {names} of thread/resume changed nothing; "
+        "thread/settings/update changes settings"
+    )
+
+
+def _no_rollout(thread_id: str) -> str:
+    return f"no rollout found for thread id {thread_id}"

@@ -1,0 +1,1 @@
+"""turn/*, and what begins turns: the queue, goals, compaction."""

@@ -1,0 +1,29 @@
+"""thread/compact/start. Source: docs/compaction.md."""
+
+from collections.abc import Mapping
+
+from app_server.handlers.errors import thread_failures
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.registry import Sessions
+from protocol.planning import ThreadCompactStartParams, ThreadCompactStartResponse
+
+
+class CompactionHandlers:
+    """The methods about compaction."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"thread/compact/start": self.start}
+
+    async def start(
+        self, context: RequestContext, params: ThreadCompactStartParams
+    ) -> ThreadCompactStartResponse:
+        """Sum a thread up in a turn of its own, in the place of one that runs."""
+        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+            begin = await self._sessions.get(params.thread_id).compaction.start()
+        context.after_answer(begin)
+        return ThreadCompactStartResponse()

@@ -1,0 +1,144 @@
+"""thread/goal/*: what a thread works towards, turn after turn.
+
+Source: docs/threads.md, "Goals".
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
+from app_server.handlers.threads.threads import ThreadPorts
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.goals import within_budget
+from app_server.threads.log.state import ThreadState
+from protocol.errors import invalid_request
+from protocol.metadata_records import GoalChanged
+from protocol.planning import (
+    ThreadGoalClearedNotification,
+    ThreadGoalClearParams,
+    ThreadGoalClearResponse,
+    ThreadGoalGetParams,
+    ThreadGoalGetResponse,
+    ThreadGoalSetParams,
+    ThreadGoalSetResponse,
+)
+from protocol.rollout import Record
+from protocol.thread_facts import ThreadGoal, ThreadGoalUpdatedNotification
+
+MAX_OBJECTIVE_CHARS = 4000
+
+
+class GoalHandlers:
+    """The thread/goal/* methods."""
+
+    def __init__(self, ports: ThreadPorts) -> None:
+        self._ports = ports
+        self._changes = ThreadChanges(ports)
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/goal/clear": self.clear,
+            "thread/goal/get": self.get,
+            "thread/goal/set": self.set,
+        }
+
+    async def get(
+        self, context: RequestContext, params: ThreadGoalGetParams
+    ) -> ThreadGoalGetResponse:
+        """Show a thread's goal."""
+        state = await self._changes.read(params.thread_id, _missing(params.thread_id))
+        _refuse_ephemeral(state)
+        return ThreadGoalGetResponse(goal=state.metadata.goal)
+
+    async def set(
+        self, context: RequestContext, params: ThreadGoalSetParams
+    ) -> ThreadGoalSetResponse:
+        """Give a thread a goal, or change the one it has; a loaded thread begins to work on it."""
+        _check(params)
+        at_ms = self._ports.clock.now_ms()
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            return [GoalChanged(at_ms=at_ms, goal=_changed(state, params, at_ms // 1000))]
+
+        _, added = await self._changes.write(
+            params.thread_id,
+            _missing(params.thread_id),
+            decide,
+            ephemeral=not_for_ephemeral("goals", params.thread_id),
+        )
+        (record,) = added
+        assert isinstance(record, GoalChanged)
+        assert record.goal is not None
+        event = ThreadGoalUpdatedNotification(thread_id=params.thread_id, goal=record.goal)
+        context.after_answer(partial(self._ports.hub.broadcast, event))
+        session = self._ports.sessions.find(params.thread_id)
+        if session is not None:
+            session.goals.user_changed()
+            context.after_answer(session.wake_goal)
+        return ThreadGoalSetResponse(goal=record.goal)
+
+    async def clear(
+        self, context: RequestContext, params: ThreadGoalClearParams
+    ) -> ThreadGoalClearResponse:
+        """Remove a thread's goal; the running turn goes on."""
+        at_ms = self._ports.clock.now_ms()
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            return [] if state.metadata.goal is None else [GoalChanged(at_ms=at_ms, goal=None)]
+
+        _, added = await self._changes.write(
+            params.thread_id,
+            _missing(params.thread_id),
+            decide,
+            ephemeral=not_for_ephemeral("goals", params.thread_id),
+        )
+        if added:
+            event = ThreadGoalClearedNotification(thread_id=params.thread_id)
+            context.after_answer(partial(self._ports.hub.broadcast, event))
+        return ThreadGoalClearResponse(cleared=bool(added))
+
+
+def _missing(thread_id: str) -> str:
+    return f"thread not found: {thread_id}"
+
+
+def _refuse_ephemeral(state: ThreadState) -> None:
+    if state.created.ephemeral:
+        raise not_for_ephemeral("goals", state.id)
+
+
+def _check(params: ThreadGoalSetParams) -> None:
+    if params.objective is not None:
+        if not params.objective.strip():
+            raise invalid_request("goal objective must not be empty", "invalidGoal")
+        if len(params.objective.strip()) > MAX_OBJECTIVE_CHARS:
+            raise invalid_request(
+                f"goal objective must be at most {MAX_OBJECTIVE_CHARS} characters", "invalidGoal"
+            )
+    if params.token_budget is not None and params.token_budget <= 0:
+        raise invalid_request("goal budgets must be positive when provided", "invalidGoal")
+
+
+def _changed(state: ThreadState, params: ThreadGoalSetParams, now_s: int) -> ThreadGoal:
+    goal = state.metadata.goal
+    if goal is None and params.objective is None:
+        raise invalid_request(f"cannot update goal for thread {state.id}: no goal exists", "noGoal")
+    goal = goal or ThreadGoal(
+        thread_id=state.id,
+        objective="",
+        status="active",
+        tokens_used=0,
+        time_used_seconds=0,
+        created_at=now_s,
+        updated_at=now_s,
+    )
+    changed: dict[str, object] = {"updated_at": now_s}
+    if params.objective is not None:
+        changed["objective"] = params.objective.strip()
+    if params.status is not None:
+        changed["status"] = params.status
+    if "token_budget" in params.model_fields_set:
+        changed["token_budget"] = params.token_budget
+    return within_budget(goal.model_copy(update=changed))

@@ -1,0 +1,214 @@
+"""thread/queue/*: input that waits until its thread is idle. Source: docs/queue.md."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from app_server.handlers.errors import archived, config_failures, thread_failures
+from app_server.handlers.turns.turns import check_length
+from app_server.rpc.context import Handler, RequestContext
+from app_server.runtime.clock import Clock
+from app_server.sessions.registry import Sessions
+from app_server.sessions.session import ThreadSession
+from app_server.threads.log.queue import (
+    MAX_ENTRY_BYTES,
+    Plan,
+    QueueRefusal,
+    QueueState,
+    Result,
+    adding,
+    changing,
+    removing,
+    reordering,
+)
+from app_server.threads.store import ThreadStore
+from app_server.views.threads import started_turn
+from protocol.errors import invalid_request
+from protocol.items import UserInput
+from protocol.planning import (
+    QueuedSubmission,
+    ThreadQueueAddParams,
+    ThreadQueueAddResponse,
+    ThreadQueueDeleteParams,
+    ThreadQueueDeleteResponse,
+    ThreadQueueListParams,
+    ThreadQueueListResponse,
+    ThreadQueueReorderParams,
+    ThreadQueueReorderResponse,
+    ThreadQueueStartParams,
+    ThreadQueueStartResponse,
+    ThreadQueueUpdateParams,
+    ThreadQueueUpdateResponse,
+)
+from protocol.rollout import SubmissionQueued
+
+DEFAULT_PAGE = 25
+
+
+class QueueHandlers:
+    """The thread/queue/* methods."""
+
+    def __init__(self, store: ThreadStore, sessions: Sessions, clock: Clock) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._clock = clock
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/queue/add": self.add,
+            "thread/queue/delete": self.delete,
+            "thread/queue/list": self.list_page,
+            "thread/queue/reorder": self.reorder,
+            "thread/queue/start": self.start,
+            "thread/queue/update": self.update,
+        }
+
+    async def add(
+        self, context: RequestContext, params: ThreadQueueAddParams
+    ) -> ThreadQueueAddResponse:
+        """Put input at the end of the queue; answered when it is on disk."""
+        _check_input(params.input)
+        entry = SubmissionQueued(
+            at_ms=self._clock.now_ms(),
+            submission_id=self._clock.new_id(),
+            client_user_message_id=params.client_user_message_id,
+            input=params.input,
+            responsesapi_client_metadata=params.responsesapi_client_metadata,
+        )
+        queued = await self._change(context, params.thread_id, adding(entry))
+        return ThreadQueueAddResponse(queued_submission=_shown(queued))
+
+    async def update(
+        self, context: RequestContext, params: ThreadQueueUpdateParams
+    ) -> ThreadQueueUpdateResponse:
+        """Give a waiting entry another input."""
+        _check_input(params.input)
+        plan = changing(
+            self._clock.now_ms(),
+            params.queued_submission_id,
+            params.input,
+            params.responsesapi_client_metadata,
+        )
+        changed = await self._change(context, params.thread_id, plan)
+        return ThreadQueueUpdateResponse(queued_submission=_shown(changed))
+
+    async def delete(
+        self, context: RequestContext, params: ThreadQueueDeleteParams
+    ) -> ThreadQueueDeleteResponse:
+        """Take an entry out, unless it has become a turn."""
+        plan = removing(self._clock.now_ms(), params.queued_submission_id)
+        return ThreadQueueDeleteResponse(
+            deleted=await self._change(context, params.thread_id, plan)
+        )
+
+    async def reorder(
+        self, context: RequestContext, params: ThreadQueueReorderParams
+    ) -> ThreadQueueReorderResponse:
+        """Put the whole queue into another order."""
+        plan = reordering(self._clock.now_ms(), params.queued_submission_ids)
+        await self._change(context, params.thread_id, plan)
+        return ThreadQueueReorderResponse()
+
+    async def start(
+        self, context: RequestContext, params: ThreadQueueStartParams
+    ) -> ThreadQueueStartResponse:
+        """Begin a turn with an entry, also while the queue is paused."""
+        thread_id = params.thread_id
+        with _queue_failures(thread_id), config_failures():
+            session = self._loaded(thread_id)
+            if session is None:
+                await self._stored(thread_id)
+                raise invalid_request(
+                    "resume the thread before starting a queued message",
+                    "threadNotLoaded",
+                    threadId=thread_id,
+                )
+            turn_id, begin = await session.queue.start(params.queued_submission_id)
+        context.after_answer(begin)
+        return ThreadQueueStartResponse(turn=started_turn(turn_id))
+
+    async def list_page(
+        self, context: RequestContext, params: ThreadQueueListParams
+    ) -> ThreadQueueListResponse:
+        """Page through the queue; a page ends early where an answer would become too long."""
+        with _queue_failures(params.thread_id):
+            session = self._loaded(params.thread_id)
+            queue = await self._stored(params.thread_id) if session is None else session.queue.state
+        first = _place(params.cursor)
+        limit = DEFAULT_PAGE if params.limit is None else max(params.limit, 1)
+        page: list[QueuedSubmission] = []
+        left = MAX_ENTRY_BYTES
+        for entry in queue.entries[first : first + limit]:
+            left -= queue.sizes[entry.submission_id]
+            if page and left < 0:
+                break
+            page.append(_shown(entry))
+        end = first + len(page)
+        return ThreadQueueListResponse(
+            data=page, next_cursor=str(end) if end < len(queue.entries) else None
+        )
+
+    async def _change(self, context: RequestContext, thread_id: str, plan: Plan[Result]) -> Result:
+        with _queue_failures(thread_id):
+            self._loaded(thread_id)
+            result, changed = await self._sessions.change_queue(thread_id, plan)
+        session = self._sessions.find(thread_id)
+        if changed and session is not None:
+            context.after_answer(session.announcer.queue_changed)
+            context.after_answer(session.wake)
+        return result
+
+    def _loaded(self, thread_id: str) -> ThreadSession | None:
+        session = self._sessions.find(thread_id)
+        if session is not None and session.thread.ephemeral:
+            raise invalid_request(
+                f"ephemeral thread does not support queued submissions: {thread_id}",
+                "ephemeralThread",
+                threadId=thread_id,
+            )
+        return session
+
+    async def _stored(self, thread_id: str) -> QueueState:
+        state = await self._store.read(thread_id)
+        if state.archived:
+            raise archived(thread_id)
+        return state.queue
+
+
+@contextmanager
+def _queue_failures(thread_id: str) -> Iterator[None]:
+    """Translate what a queue refuses, and failures around its thread."""
+    with thread_failures(thread_id, f"no rollout found for thread id {thread_id}"):
+        try:
+            yield
+        except QueueRefusal as exc:
+            raise invalid_request(str(exc), exc.word, threadId=thread_id, **exc.facts) from exc
+
+
+def _check_input(content: list[UserInput]) -> None:
+    if not content:
+        raise invalid_request(
+            "only user input can be added to the user-message queue", "emptySubmission"
+        )
+    check_length(content)
+
+
+def _place(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    # Digits of ASCII alone: int() takes signs, blanks and other alphabets.
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise invalid_request(
+            f"invalid queue pagination cursor: {cursor}", "invalidCursor", cursor=cursor
+        )
+    return int(cursor)
+
+
+def _shown(entry: SubmissionQueued) -> QueuedSubmission:
+    return QueuedSubmission(
+        id=entry.submission_id,
+        input=entry.input,
+        client_user_message_id=entry.client_user_message_id,
+        responsesapi_client_metadata=entry.responsesapi_client_metadata,
+    )

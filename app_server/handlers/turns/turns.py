@@ -1,0 +1,211 @@
+"""turn/*: starting, steering and stopping."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from app_server.config.effective import Configuration
+from app_server.config.requirements import Requirements
+from app_server.config.values import Config
+from app_server.handlers.errors import (
+    config_failures,
+    setting_failures,
+    thread_failures,
+    turn_failures,
+)
+from app_server.handlers.idempotency import digest_of
+from app_server.handlers.threads.chosen_settings import turn_overrides
+from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.hub import Hub
+from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
+from app_server.sessions.managed_policy import refuse_overrides, with_required
+from app_server.sessions.registry import Sessions
+from app_server.sessions.session import ThreadSession
+from app_server.sessions.settings import Overrides, with_overrides
+from app_server.turns.model.additional_context import context_chars, context_items
+from app_server.turns.model.user_input import TurnInput, user_message
+from app_server.turns.run import TurnOptions
+from app_server.views.threads import started_turn, thread_settings
+from protocol.errors import RpcError, invalid_params
+from protocol.items import UserInput
+from protocol.rollout import Settings
+from protocol.threads import ThreadSettingsUpdatedNotification
+from protocol.turns import (
+    AdditionalContextEntry,
+    Turn,
+    TurnInterruptParams,
+    TurnInterruptResponse,
+    TurnStartParams,
+    TurnStartResponse,
+    TurnSteerParams,
+    TurnSteerResponse,
+)
+
+METADATA = frozenset(
+    {"mcp_meta_by_server", "responsesapi_client_metadata", "responsesapi_client_metadata_patch"}
+)
+"""What may differ when a request is sent again."""
+
+MAX_INPUT_CHARS = 1 << 20
+"""Characters of all text of one message; the peers have the same bound."""
+
+MAX_CONTEXT_ENTRIES = 100
+
+NOTHING_ADDED: Mapping[str, AdditionalContextEntry] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPorts:
+    """What these handlers work with."""
+
+    sessions: Sessions
+    hub: Hub
+    configuration: Configuration
+
+
+class TurnHandlers:
+    """The turn/* methods."""
+
+    def __init__(self, ports: TurnPorts) -> None:
+        self._sessions = ports.sessions
+        self._hub = ports.hub
+        self._configuration = ports.configuration
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "turn/start": self.start,
+            "turn/steer": self.steer,
+            "turn/interrupt": self.interrupt,
+        }
+
+    async def start(self, context: RequestContext, params: TurnStartParams) -> TurnStartResponse:
+        """Give the model something to do; a running turn takes the input over."""
+        with (
+            thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
+            config_failures(),
+            setting_failures(),
+        ):
+            requirements = await self._configuration.requirements()
+            overrides = turn_overrides(params, self._configuration.resolve)
+            session = await self._sessions.writable(params.thread_id)
+            before = session.thread.state.settings
+            settings, replaced = _settings(session, overrides, requirements)
+            turn_id, begin = await session.start_turn(
+                await _turn_input(session, params, _digest(params)),
+                settings,
+                TurnOptions(
+                    output_schema=params.output_schema,
+                    client_metadata=_client_metadata(params, None),
+                    mcp_meta=dict(params.mcp_meta_by_server or {}),
+                    service_tier=params.service_tier_for_turn,
+                    trigger=params.turn_trigger,
+                    parent_turn_id=params.parent_turn_id,
+                ),
+            )
+        if session.thread.state.settings != before:
+            event = ThreadSettingsUpdatedNotification(
+                thread_id=params.thread_id,
+                thread_settings=thread_settings(session.thread.state.settings),
+            )
+            context.after_answer(partial(self._hub.emit, params.thread_id, event))
+            for warning in replaced:
+                context.after_answer(partial(session.announcer.warning, warning))
+        context.after_answer(begin)
+        return TurnStartResponse(turn=self._taken(session, params, turn_id))
+
+    @staticmethod
+    def _taken(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
+        accepted = session.thread.state.accepted.find(params.client_user_message_id)
+        turn = started_turn(turn_id)
+        return turn if accepted is None else turn.model_copy(update={"status": accepted.status})
+
+    async def steer(self, context: RequestContext, params: TurnSteerParams) -> TurnSteerResponse:
+        """Give the running turn more input."""
+        with (
+            thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
+            turn_failures("steer"),
+        ):
+            session = await self._sessions.writable(params.thread_id)
+            await session.steer(
+                params.expected_turn_id,
+                await _turn_input(session, params),
+                params.mcp_meta_by_server or {},
+                partial(_client_metadata, params),
+            )
+        return TurnSteerResponse(turn_id=params.expected_turn_id)
+
+    async def interrupt(
+        self, context: RequestContext, params: TurnInterruptParams
+    ) -> TurnInterruptResponse:
+        """Stop the running turn, or the MCP servers that still start."""
+        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+            session = await self._sessions.writable(params.thread_id)
+        if params.turn_id == "" and session.active_turn_id is None:
+            context.after_answer(session.servers.cancel_starting)
+            return TurnInterruptResponse()
+        with turn_failures("interrupt"):
+            session.require_active(params.turn_id)
+        context.after_answer(partial(_interrupt, session, params.turn_id))
+        return TurnInterruptResponse()
+
+
+def _interrupt(session: ThreadSession, turn_id: str) -> None:
+    # The turn may have ended while the answer was on its way.
+    with contextlib.suppress(NoActiveTurn, TurnIdMismatch):
+        session.interrupt(turn_id)
+
+
+def _digest(params: TurnStartParams) -> str | None:
+    if params.client_user_message_id is None:
+        return None
+    return digest_of(params, without=METADATA)
+
+
+def _settings(
+    session: ThreadSession, overrides: Overrides, requirements: Requirements
+) -> tuple[Settings, Sequence[str]]:
+    chosen = with_overrides(session.thread.state.settings, overrides, Config({}).view())
+    refuse_overrides(overrides, chosen, requirements)
+    return with_required(chosen, requirements)
+
+
+def _client_metadata(
+    params: TurnStartParams | TurnSteerParams, before: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """Put what a request says of the client's entries for the model's API over what there was."""
+    chosen, patch = params.responsesapi_client_metadata, params.responsesapi_client_metadata_patch
+    entries = before if chosen is None else chosen
+    return None if entries is None and patch is None else {**(entries or {}), **(patch or {})}
+
+
+async def _turn_input(
+    session: ThreadSession, params: TurnStartParams | TurnSteerParams, digest: str | None = None
+) -> TurnInput:
+    context = params.additional_context or {}
+    check_length(params.input, context)
+    state = session.thread.state
+    waiting = [item for entry in state.queued for item in entry.items]
+    added = context_items(context, [*state.history, *waiting])
+    said = await user_message(params.input)
+    return TurnInput(params.input, [*added, *said], params.client_user_message_id, digest=digest)
+
+
+def check_length(
+    content: Sequence[UserInput], context: Mapping[str, AdditionalContextEntry] = NOTHING_ADDED
+) -> None:
+    """Refuse input with more text than the peers take."""
+    size = sum(len(part.text) for part in content if part.type == "text")
+    if size > MAX_INPUT_CHARS:
+        raise _too_long("input", f"holds more than {MAX_INPUT_CHARS} characters of text")
+    if size + context_chars(context) > MAX_INPUT_CHARS:
+        rule = f"holds, with `input`, more than {MAX_INPUT_CHARS} characters of text"
+        raise _too_long("additionalContext", rule)
+    if len(context) > MAX_CONTEXT_ENTRIES:
+        raise _too_long("additionalContext", f"has more than {MAX_CONTEXT_ENTRIES} entries")
+
+
+def _too_long(field: str, rule: str) -> RpcError:
+    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)

@@ -1,0 +1,264 @@
+"""One connection to an exec server, and the processes that were started over it.
+
+When it ends, for whatever reason, everything that waits on it fails at once.
+Source: docs/environments.md, "The exec protocol".
+"""
+
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal, TypeVar
+
+import anyio
+from pydantic import ValidationError
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.protocol import (
+    MAX_FRAME_BYTES,
+    ProtocolBroken,
+    pack,
+    parse,
+    read_params,
+    render,
+    unpack,
+)
+from app_server.runtime.launch import Launch
+from protocol.errors import ErrorObject
+from protocol.exec_server import (
+    ExecEnvironmentInfoResponse,
+    ExecMessage,
+    ProcessCreditParams,
+    ProcessExitedParams,
+    ProcessParams,
+    ProcessStartParams,
+)
+from protocol.model import Json, WireModel
+
+Result = TypeVar("Result", bound=WireModel)
+
+CLOSED = "the connection to the exec server is closed"
+
+ANSWER_S = 30.0
+"""For the answer to a request; the start of a process may take as long."""
+
+SEND_S = 30.0
+"""For the exec server to take a message; then it counts as gone."""
+
+END_S = 5.0
+"""For a process to end that was asked to: it gets SIGKILL after 2 s."""
+
+
+class ExecConnection:
+    """A connection that has shaken hands. `run` owns it."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._request_ids = itertools.count(1)
+        self._process_ids = itertools.count(1)
+        self._asked: dict[int, _Pending] = {}
+        self._processes: dict[int, RemoteProcess] = {}
+        self._control: deque[str] = deque()
+        self._with_input: deque[RemoteProcess] = deque()
+        self._wake = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self.closed = anyio.Event()
+        self.loss = CLOSED
+        """Why it ended."""
+
+    async def run(self) -> None:
+        """Read and write until the connection ends or is closed."""
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._write)
+                    self.loss = await self._read()
+                    tasks.cancel_scope.cancel()
+        finally:
+            self.closed.set()
+            for pending in self._asked.values():
+                pending.settled.set()
+            for process in list(self._processes.values()):
+                process.lost()
+
+    def close(self, why: str) -> None:
+        """End the connection; its processes end with it."""
+        if not self.closed.is_set():
+            self.loss = why
+            self._scope.cancel()
+
+    async def info(self) -> ExecEnvironmentInfoResponse:
+        """Ask about the machine.
+
+        Raises:
+            ConnectionError: the connection has ended, or there was no answer.
+        """
+        return _result(ExecEnvironmentInfoResponse, await self._ask("environment/info", None))
+
+    @asynccontextmanager
+    async def run_process(self, launch: Launch) -> AsyncIterator[RemoteProcess]:
+        """Run a process for as long as the context lasts; leaving ends it.
+
+        Raises:
+            ConnectionError: the connection has ended, or there was no answer.
+            OSError: the process cannot be started there.
+        """
+        process = RemoteProcess(
+            next(self._process_ids), launch.read_limit_bytes, self._credit, self._queue_input
+        )
+        self._processes[process.id] = process
+        params = ProcessStartParams(
+            process_id=process.id,
+            command=launch.command,
+            args=list(launch.args),
+            env=dict(launch.env),
+            inherit_env=list(launch.inherited),
+            cwd=launch.cwd,
+        )
+        try:
+            await self._start(process, params)
+            yield process
+        finally:
+            if not process.ended.is_set():
+                self._kill(process)
+                with anyio.CancelScope(shield=True), anyio.move_on_after(END_S):
+                    await process.ended.wait()
+            del self._processes[process.id]
+
+    async def _start(self, process: RemoteProcess, params: ProcessStartParams) -> None:
+        try:
+            await self._ask("process/start", params)
+        except OSError:
+            # It may start all the same, if it was the answer that did not come.
+            self._kill(process)
+            process.lost()
+            raise
+
+    def _kill(self, process: RemoteProcess) -> None:
+        params = ProcessParams(process_id=process.id)
+        self._post(render(method="process/kill", params=params))
+
+    async def _ask(self, method: str, params: WireModel | None) -> Json:
+        if self.closed.is_set():
+            raise ConnectionError(self.loss)
+        request_id, pending = next(self._request_ids), _Pending()
+        self._asked[request_id] = pending
+        try:
+            text = render(id=request_id, method=method, params=params or {})
+            if len(text.encode()) > MAX_FRAME_BYTES:
+                raise OSError(f"{method} needs more than {MAX_FRAME_BYTES} bytes")
+            self._post(text)
+            with anyio.move_on_after(ANSWER_S):
+                await pending.settled.wait()
+        finally:
+            del self._asked[request_id]
+        if pending.error is not None:
+            raise _failure(pending.error)
+        if not pending.answered:
+            why = self.loss if self.closed.is_set() else f"no answer to {method} in {ANSWER_S:g} s"
+            raise ConnectionError(why)
+        return pending.result
+
+    # Writing.
+
+    def _post(self, text: str) -> None:
+        self._control.append(text)
+        self._wake.set()
+
+    def _credit(self, process_id: int, stream: Literal["stdout", "stderr"], count: int) -> None:
+        params = ProcessCreditParams(process_id=process_id, stream=stream, bytes=count)
+        self._post(render(method="process/credit", params=params))
+
+    def _queue_input(self, process: RemoteProcess) -> None:
+        if process not in self._with_input:
+            self._with_input.append(process)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                while (frame := self._next_frame()) is not None:
+                    with anyio.fail_after(SEND_S):
+                        await self._socket.send(frame)
+        except ConnectionClosed:
+            # The reader finds out why.
+            return
+        except TimeoutError:
+            self.close("the exec server does not read")
+
+    def _next_frame(self) -> str | bytes | None:
+        """Return what to send next: control first, then a piece of each process in turn."""
+        if self._control:
+            return self._control.popleft()
+        while self._with_input:
+            process = self._with_input.popleft()
+            if (piece := process.take_input()) is not None:
+                self._with_input.append(process)
+                return pack("stdin", process.id, piece)
+        return None
+
+    # Reading.
+
+    async def _read(self) -> str:
+        """Take messages until the connection ends; returns why it did."""
+        try:
+            while True:
+                frame = await self._socket.recv()
+                if isinstance(frame, bytes):
+                    self._take_output(frame)
+                else:
+                    self._hear(parse(frame))
+        except ConnectionClosed as exc:
+            return f"the connection to the exec server was lost: {exc}"
+        except ProtocolBroken as exc:
+            return f"the exec server broke the protocol: {exc}"
+
+    def _take_output(self, frame: bytes) -> None:
+        stream, process_id, data = unpack(frame)
+        if stream == "stdin":
+            raise ProtocolBroken("input from an exec server")
+        if (process := self._processes.get(process_id)) is not None:
+            process.feed(stream, data)
+
+    def _hear(self, message: ExecMessage) -> None:
+        if message.method == "process/credit":
+            credit = read_params(ProcessCreditParams, message)
+            if (process := self._processes.get(credit.process_id)) is not None:
+                process.grant(credit.bytes)
+        elif message.method == "process/exited":
+            exited = read_params(ProcessExitedParams, message)
+            if (process := self._processes.get(exited.process_id)) is not None:
+                process.exited(exited)
+        elif message.id is not None and (pending := self._asked.get(message.id)) is not None:
+            pending.take(message)
+
+
+class _Pending:
+    """A request that waits for its answer."""
+
+    def __init__(self) -> None:
+        self.settled = anyio.Event()
+        self.answered = False
+        self.result: Json = None
+        self.error: ErrorObject | None = None
+
+    def take(self, message: ExecMessage) -> None:
+        self.answered, self.result, self.error = True, message.result, message.error
+        self.settled.set()
+
+
+def _failure(error: ErrorObject) -> OSError:
+    """Make an error of the exec server one of this machine; numbers are the other machine's."""
+    number = error.data.get("errno") if isinstance(error.data, dict) else None
+    return OSError(number, error.message) if isinstance(number, int) else OSError(error.message)
+
+
+def _result(kind: type[Result], value: Json) -> Result:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as exc:
+        raise ConnectionError("the exec server gave an answer that makes no sense") from exc

@@ -1,0 +1,161 @@
+"""One environment that is an exec server elsewhere, with at most one connection to it.
+
+It is connected to at once, and again whenever it is needed after the connection was lost.
+Importing this module brings the WebSocket client: app_server/handlers/server/environments.py does it.
+Source: docs/environments.md.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.abc
+
+from app_server.host.environments import Status
+from app_server.host.exec.address import ExecAddress
+from app_server.host.exec.client import ExecConnection
+from app_server.host.exec.connect import open_exec_connection
+from app_server.host.exec.process import RemoteProcess
+from app_server.runtime.launch import Launch
+from protocol.environments import EnvironmentShellInfo
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S = 1.0
+"""Before the first new try to reach an exec server that somebody waits for; then twice as long."""
+
+MAX_RETRY_S = 30.0
+"""Between two tries at most. There is one for all who wait, and none when nobody does."""
+
+REPLACED = "the environment was replaced"
+
+
+class RemoteEnvironment:
+    """An exec server that clients have added; see RemotePlace."""
+
+    def __init__(
+        self, address: ExecAddress, tasks: anyio.abc.TaskGroup, told: Callable[[bool], None]
+    ) -> None:
+        """`tasks` owns the connection; `told` hears when there is one, and when not any more."""
+        self.status: Status = "pending"
+        self.error: str | None = None
+        self._address = address
+        self._tasks = tasks
+        self._told = told
+        self._connection: ExecConnection | None = None
+        self._connecting = anyio.Lock()
+        self._attempts = 0
+        self._failure: tuple[int, OSError] | None = None
+        """The last attempt that failed, by its number."""
+        self._replaced = False
+        self._waiting = 0
+        self._trying = False
+        self._reachable = anyio.Event()
+        """Set while there is a connection, and when there never will be one."""
+
+    async def connect(self) -> None:
+        """Connect, and leave it at that if it does not work."""
+        try:
+            await self._connected()
+        except OSError as exc:
+            logger.info("environment: %s", exc)
+        except Exception:
+            # Nobody waits for this attempt who could be told.
+            logger.exception("environment: connecting to its exec server broke")
+
+    async def info(self) -> tuple[EnvironmentShellInfo, str]:
+        """Ask for shell and working folder; see RemotePlace."""
+        answer = await (await self._connected()).info()
+        return answer.shell, answer.cwd
+
+    @asynccontextmanager
+    async def run(self, launch: Launch) -> AsyncIterator[RemoteProcess]:
+        """Run a process there; see RemotePlace."""
+        connection = await self._connected()
+        async with connection.run_process(launch) as process:
+            yield process
+
+    async def wait_until_reachable(self) -> None:
+        """Wait for a connection, or for the end of this environment; see RemotePlace."""
+        if self._reachable.is_set():
+            return
+        self._waiting += 1
+        try:
+            if not self._trying:
+                self._trying = True
+                self._tasks.start_soon(self._try_again)
+            await self._reachable.wait()
+        finally:
+            self._waiting -= 1
+
+    async def _try_again(self) -> None:
+        wait_s = FIRST_RETRY_S
+        try:
+            while self._waiting and not self._reachable.is_set():
+                with anyio.move_on_after(wait_s):
+                    await self._reachable.wait()
+                if self._waiting and not self._reachable.is_set():
+                    await self.connect()
+                wait_s = min(2 * wait_s, MAX_RETRY_S)
+        finally:
+            self._trying = False
+
+    def replace(self) -> None:
+        """End the connection, and with it whatever runs there."""
+        self._replaced = True
+        self._reachable.set()
+        if self._connection is not None:
+            self._connection.close(REPLACED)
+
+    async def _connected(self) -> ExecConnection:
+        joined = self._attempts if self._connecting.locked() else None
+        async with self._connecting:
+            if self._replaced:
+                raise ConnectionError(REPLACED)
+            if self._connection is not None and not self._connection.closed.is_set():
+                return self._connection
+            if joined is not None and self._failure is not None and self._failure[0] >= joined:
+                # Whoever waited for an attempt has its result, and does not begin another one.
+                failure = self._failure[1]
+                raise type(failure)(*failure.args)
+            self._connection = await self._connect()
+            return self._connection
+
+    async def _connect(self) -> ExecConnection:
+        self.status, self.error = "pending", None
+        self._attempts += 1
+        try:
+            connection: ExecConnection = await self._tasks.start(self._hold)
+        except OSError as exc:
+            self._disconnected(f"exec-server connection attempt failed: {exc}")
+            failure = type(exc)(self.error)
+            self._failure = self._attempts, failure
+            raise failure from exc
+        except BaseException:
+            self._disconnected("exec-server connection attempt failed: it was given up")
+            raise
+        if self._replaced:
+            connection.close(REPLACED)
+            raise ConnectionError(REPLACED)
+        return connection
+
+    async def _hold(self, *, task_status: anyio.abc.TaskStatus[ExecConnection]) -> None:
+        async with open_exec_connection(self._address) as connection:
+            self.status = "ready"
+            self._reachable.set()
+            task_status.started(connection)
+            self._told(True)
+            try:
+                await connection.run()
+            except Exception:
+                # One environment must not take the others, and the server, along.
+                logger.exception("environment: the connection to its exec server broke")
+            finally:
+                self._disconnected(connection.loss)
+                self._told(False)
+
+    def _disconnected(self, why: str) -> None:
+        self.status, self.error = "disconnected", why
+        if self._reachable.is_set() and not self._replaced:
+            self._reachable = anyio.Event()

@@ -1,0 +1,154 @@
+"""A process of an exec server, as the connection to it sees it.
+
+It has the shape of a local one: what it prints can be read from stream readers, what it is to read
+is queued. Output that nobody reads is not credited, and then not sent.
+Source: docs/environments.md, "The exec protocol".
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+
+from app_server.host.exec.protocol import (
+    CHUNK_BYTES,
+    CREDIT_BYTES,
+    WINDOW_BYTES,
+    ProtocolBroken,
+)
+from protocol.exec_server import ProcessExitedParams
+
+QUEUED_BYTES = 64 * 1024
+"""Input that may wait for the window before `drain` waits for it to shrink."""
+
+
+class _Inlet(asyncio.ReadTransport):
+    """Fills a stream reader; credits what it got, unless the reader is full."""
+
+    def __init__(self, limit: int, credit: Callable[[int], None]) -> None:
+        super().__init__()
+        self.reader = asyncio.StreamReader(limit=limit)
+        self.reader.set_transport(self)
+        self._credit = credit
+        self._taken = 0
+        self._full = False
+
+    def feed(self, data: bytes) -> None:
+        self._taken += len(data)
+        if self._taken > WINDOW_BYTES:
+            raise ProtocolBroken("more output than was credited")
+        self.reader.feed_data(data)
+        self._credit_when_due()
+
+    def pause_reading(self) -> None:
+        self._full = True
+
+    def resume_reading(self) -> None:
+        self._full = False
+        self._credit_when_due()
+
+    def _credit_when_due(self) -> None:
+        if not self._full and self._taken >= CREDIT_BYTES:
+            taken, self._taken = self._taken, 0
+            self._credit(taken)
+
+
+class RemoteProcess:
+    """One process; the connection feeds it and takes its input away."""
+
+    def __init__(
+        self,
+        process_id: int,
+        read_limit_bytes: int,
+        credit: Callable[[int, Literal["stdout", "stderr"], int], None],
+        has_input: Callable[["RemoteProcess"], None],
+    ) -> None:
+        """`credit` and `has_input` tell the connection what there is to send."""
+        self.id = process_id
+        self._inlets = {
+            "stdout": _Inlet(read_limit_bytes, lambda n: credit(process_id, "stdout", n)),
+            "stderr": _Inlet(read_limit_bytes, lambda n: credit(process_id, "stderr", n)),
+        }
+        self.stdout = self._inlets["stdout"].reader
+        self.stderr = self._inlets["stderr"].reader
+        self.returncode: int | None = None
+        """Exit status, or the negative number of a signal; None while it is not known."""
+        self.unsent_bytes = 0
+        self.ended = anyio.Event()
+        """Set when the process has ended, or is out of reach."""
+        self._has_input = has_input
+        self._queue: deque[memoryview] = deque()
+        self._window = WINDOW_BYTES
+        self._shrunk = anyio.Event()
+
+    def write(self, data: bytes, /) -> None:
+        """Queue input; never waits. What comes after the end is dropped."""
+        if data and not self.ended.is_set():
+            self._queue.append(memoryview(data))
+            self.unsent_bytes += len(data)
+            self._has_input(self)
+
+    async def drain(self) -> None:
+        """Wait until most of the input has been sent.
+
+        Raises:
+            ConnectionResetError: the process has ended, or is out of reach.
+        """
+        while self.unsent_bytes > QUEUED_BYTES and not self.ended.is_set():
+            await self._shrunk.wait()
+        if self.ended.is_set():
+            raise ConnectionResetError("the process has ended")
+
+    # What the connection calls.
+
+    def take_input(self) -> memoryview | None:
+        """Return the next piece that may be sent, if there is one."""
+        if not self._queue or not self._window:
+            return None
+        whole = self._queue.popleft()
+        size = min(len(whole), CHUNK_BYTES, self._window)
+        if size < len(whole):
+            self._queue.appendleft(whole[size:])
+        self._window -= size
+        self.unsent_bytes -= size
+        self._wake_writers()
+        return whole[:size]
+
+    def grant(self, count: int) -> None:
+        """Let more input be sent."""
+        self._window += count
+        if self._window > WINDOW_BYTES:
+            raise ProtocolBroken("credit for more than was sent")
+        self._has_input(self)
+
+    def feed(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        """Take output; none means that the stream has ended."""
+        if self.ended.is_set():
+            return
+        if data:
+            self._inlets[stream].feed(data)
+        else:
+            self._inlets[stream].reader.feed_eof()
+
+    def exited(self, params: ProcessExitedParams) -> None:
+        """Take the end of the process."""
+        signal = params.signal
+        self.returncode = params.exit_code if signal is None else -signal
+        self.lost()
+
+    def lost(self) -> None:
+        """Take note that nothing more will come."""
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        self._queue.clear()
+        self.unsent_bytes = 0
+        self._wake_writers()
+        for inlet in self._inlets.values():
+            inlet.reader.feed_eof()
+
+    def _wake_writers(self) -> None:
+        self._shrunk.set()
+        self._shrunk = anyio.Event()

@@ -1,0 +1,303 @@
+"""The exec server: runs processes for the clients that connect to it.
+
+Whoever connects may run anything this user may. So web pages are refused, a token is compared
+where one is set, and a client that goes takes its processes with it.
+Source: docs/environments.md.
+"""
+
+import hmac
+import http
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+from pydantic import ValidationError
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from app_server.host.exec.protocol import (
+    BUSY,
+    INVALID,
+    MAX_FRAME_BYTES,
+    NOT_FOUND,
+    START_FAILED,
+    VERSION,
+    ProtocolBroken,
+    parse,
+    read_params,
+    render,
+    unpack,
+)
+from app_server.host.exec.relay import Relay
+from app_server.host.processes import LocalProcesses
+from app_server.host.shell import default_shell
+from app_server.runtime.launch import Launch
+from protocol.errors import ErrorObject
+from protocol.exec_server import (
+    ExecEnvironmentInfoResponse,
+    ExecInitializeParams,
+    ExecInitializeResponse,
+    ExecMessage,
+    ProcessCreditParams,
+    ProcessParams,
+    ProcessStartParams,
+    ProcessStartResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+PING_S = 20.0
+"""Between pings, and for the pong; then the other side counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecLimits:
+    """Bounds of one exec server."""
+
+    max_connections: int = 32
+    max_processes: int = 256
+    """Of all connections together."""
+    hello_s: float = 10.0
+    """For the opening handshake, and then for `initialize`."""
+    send_s: float = 30.0
+    """For a client to take a message; then it counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSettings:
+    """What an exec server is started with."""
+
+    host: str
+    """An IP address."""
+    port: int
+    token: str | None = field(default=None, repr=False)
+    """What clients must show; None: nothing."""
+    limits: ExecLimits = field(default_factory=ExecLimits)
+
+
+class ExecServer:
+    """All connections of one exec server."""
+
+    def __init__(self, settings: ExecSettings) -> None:
+        self.limits = settings.limits
+        self.local = LocalProcesses()
+        self.running = 0
+        """Processes that run, or are about to."""
+        self._settings = settings
+        self._connections = 0
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[str]:
+        """Serve while the context lasts and give the URL; leaving ends all processes.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        settings = self._settings
+        server = await serve(
+            self._converse,
+            settings.host,
+            settings.port,
+            process_request=self._before_upgrade,
+            max_size=MAX_FRAME_BYTES,
+            open_timeout=self.limits.hello_s,
+            close_timeout=2.0,
+            ping_interval=PING_S,
+            ping_timeout=PING_S,
+            compression=None,
+            server_header=None,
+        )
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        try:
+            yield f"ws://{host}:{server.sockets[0].getsockname()[1]}"
+        finally:
+            with anyio.CancelScope(shield=True):
+                server.close()
+                await server.wait_closed()
+                await self.local.aclose()
+
+    def _before_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
+        if "Origin" in request.headers:
+            logger.warning("refused a request with an Origin header")
+            return socket.respond(
+                http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
+            )
+        if not self._is_let_in(request.headers.get_all("Authorization")):
+            return socket.respond(http.HTTPStatus.UNAUTHORIZED, "A bearer token is needed.\n")
+        if self._connections >= self.limits.max_connections:
+            return socket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "Too many clients.\n")
+        return None
+
+    def _is_let_in(self, shown: list[str]) -> bool:
+        token = self._settings.token
+        if token is None:
+            return True
+        expected = f"Bearer {token}".encode()
+        return len(shown) == 1 and hmac.compare_digest(
+            shown[0].encode(errors="surrogateescape"), expected
+        )
+
+    async def _converse(self, socket: ServerConnection) -> None:
+        self._connections += 1
+        try:
+            await ExecSession(socket, self).run()
+        finally:
+            self._connections -= 1
+
+
+class ExecSession:
+    """One client and its processes, which end with the connection."""
+
+    def __init__(self, socket: ServerConnection, server: ExecServer) -> None:
+        self._socket = socket
+        self._server = server
+        self._relays: dict[int, Relay] = {}
+        self._last_id = 0
+        self._scope = anyio.CancelScope()
+
+    async def run(self) -> None:
+        """Serve the client until it goes, or breaks the protocol."""
+        reason = ""
+        with self._scope:
+            try:
+                await self._shake_hands()
+                reason = await self._listen()
+            except ProtocolBroken as exc:
+                reason = str(exc)
+            except (ConnectionClosed, TimeoutError):
+                return
+        if reason:
+            logger.warning("a client broke the exec protocol: %s", reason)
+            await self._socket.close(1008, reason)
+
+    async def _shake_hands(self) -> None:
+        with anyio.fail_after(self._server.limits.hello_s):
+            message = parse(_text(await self._socket.recv()))
+        if message.method != "initialize":
+            raise ProtocolBroken("the first message is not initialize")
+        params = read_params(ExecInitializeParams, message)
+        if params.protocol_version != VERSION:
+            raise ProtocolBroken(f"version {params.protocol_version}; this is {VERSION}")
+        await self._answer(message, ExecInitializeResponse(protocol_version=VERSION))
+
+    async def _listen(self) -> str:
+        """Take messages until the connection ends; returns what was wrong with the last one."""
+        reason = ""
+        async with anyio.create_task_group() as tasks:
+            try:
+                while True:
+                    frame = await self._socket.recv()
+                    if isinstance(frame, bytes):
+                        self._take_bytes(frame)
+                    else:
+                        await self._hear(parse(frame), tasks)
+            except ProtocolBroken as exc:
+                reason = str(exc)
+            except ConnectionClosed:
+                pass
+            tasks.cancel_scope.cancel()
+        return reason
+
+    def _take_bytes(self, frame: bytes) -> None:
+        stream, process_id, data = unpack(frame)
+        if stream != "stdin":
+            raise ProtocolBroken(f"{stream} from a client")
+        relay = self._relays.get(process_id)
+        # What is on its way to a process that has just ended is nobody's fault.
+        if relay is not None:
+            relay.write(data)
+
+    async def _hear(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
+        match message.method:
+            case "process/start":
+                await self._start(message, tasks)
+            case "process/kill":
+                if (relay := self._relay(message)) is not None:
+                    relay.killed.set()
+            case "process/closeStdin":
+                if (relay := self._relay(message)) is not None:
+                    relay.close_stdin()
+            case "process/credit":
+                credit = read_params(ProcessCreditParams, message)
+                if (found := self._relays.get(credit.process_id)) is not None:
+                    found.grant(credit.stream, credit.bytes)
+            case "environment/info":
+                info = ExecEnvironmentInfoResponse(shell=default_shell(), cwd=str(Path.cwd()))
+                await self._answer(message, info)
+            case _ if message.id is not None:
+                await self._refuse(message, NOT_FOUND, f"no such method: {message.method}")
+
+    def _relay(self, message: ExecMessage) -> Relay | None:
+        return self._relays.get(read_params(ProcessParams, message).process_id)
+
+    async def _start(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
+        try:
+            params = ProcessStartParams.model_validate(message.params)
+            launch = Launch(params.command, params.args, params.env, params.inherit_env, params.cwd)
+        except ValidationError as exc:
+            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
+            await self._refuse(message, INVALID, f"bad parameters of process/start: {place}")
+            return
+        if params.process_id <= self._last_id:
+            raise ProtocolBroken("process numbers must rise")
+        self._last_id = params.process_id
+        if self._server.running >= self._server.limits.max_processes:
+            await self._refuse(message, BUSY, "too many processes")
+            return
+        self._server.running += 1
+        relay = self._relays[params.process_id] = Relay(params.process_id, self._send)
+        tasks.start_soon(self._run, message, params.process_id, relay, launch)
+
+    async def _run(
+        self, message: ExecMessage, process_id: int, relay: Relay, launch: Launch
+    ) -> None:
+        try:
+            async with self._server.local.run(launch) as child:
+                relay.child = child
+                await self._answer(message, ProcessStartResponse(pid=child.pid))
+                await relay.run(child)
+            assert child.returncode is not None
+            await relay.tell_end(child.returncode)
+        except OSError as exc:
+            text = exc.strerror or str(exc)
+            await self._refuse(message, START_FAILED, text, {"errno": exc.errno})
+        except ValueError as exc:
+            # A NUL character in an argument, a `=` in the name of a variable.
+            await self._refuse(message, START_FAILED, str(exc), {"errno": None})
+        finally:
+            del self._relays[process_id]
+            self._server.running -= 1
+
+    async def _answer(self, message: ExecMessage, result: object) -> None:
+        await self._send(render(id=message.id, result=result))
+
+    async def _refuse(
+        self,
+        message: ExecMessage,
+        code: int,
+        text: str,
+        data: dict[str, object] | None = None,
+    ) -> None:
+        error = ErrorObject(code=code, message=text, data=data)
+        await self._send(render(id=message.id, error=error))
+
+    async def _send(self, frame: str | bytes) -> None:
+        try:
+            with anyio.fail_after(self._server.limits.send_s):
+                await self._socket.send(frame)
+        except (ConnectionClosed, TimeoutError):
+            # Whoever does not listen any more takes its processes along.
+            self._scope.cancel()
+            await anyio.lowlevel.checkpoint()
+
+
+def _text(frame: str | bytes) -> str:
+    if isinstance(frame, bytes):
+        raise ProtocolBroken("the first message is not initialize")
+    return frame

@@ -1,0 +1,163 @@
+"""How a set's tools are declared to the Responses API: one namespace a server.
+
+Source: docs/mcp.md, "Tools and the model".
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from weakref import WeakKeyDictionary
+
+from app_server.mcp.bounds import MAX_FOUND_BYTES, declared_bytes
+from app_server.mcp.connections import Tool, ToolTable
+from app_server.mcp.tools.schema import tool_parameters
+from app_server.mcp.tools.search import DEFAULT_LIMIT
+from protocol.model import JsonObject
+
+MAX_DESCRIPTION_BYTES = 4096
+NOTE = "There are more tools in these namespaces; find them with tool_search."
+
+
+_DECLARED: WeakKeyDictionary[ToolTable, list[JsonObject]] = WeakKeyDictionary()
+"""What was declared of tables that are in use: a turn asks for it with each model request."""
+
+
+def declare(table: ToolTable) -> list[JsonObject]:
+    """Declare every tool, in the order of raw names; not to be changed.
+
+    For thousands of tools, the first time takes some ten ms: for worker threads.
+    """
+    declared = _DECLARED.get(table)
+    if declared is None:
+        declared = _DECLARED[table] = _namespaces(table, table.tools, {})
+    return declared
+
+
+def is_declared(table: ToolTable) -> bool:
+    """Whether `declare` has its answer ready."""
+    return table in _DECLARED
+
+
+def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
+    """Declare what a search found, in the order of raw names, for a model that defers tools.
+
+    `found` is best first; what MAX_FOUND_BYTES have no room for is passed over.
+    """
+    left = MAX_FOUND_BYTES
+    fitting: list[Tool] = []
+    for tool in found:
+        size = declared_bytes(tool.definition)
+        if size <= left:
+            left -= size
+            fitting.append(tool)
+    ordered = sorted(fitting, key=lambda tool: tool.raw)
+    return _namespaces(table, ordered, {"defer_loading": True})
+
+
+def deferred_note(table: ToolTable) -> str:
+    """Tell the model which namespaces there are to search in."""
+    names = dict.fromkeys(tool.visible.namespace for tool in table.tools)
+    lines = (f"- {name}: {_describe(table, name).splitlines()[0]}" for name in names)
+    return "\n".join([NOTE, "<tools>", *lines, "</tools>"])
+
+
+def _namespaces(table: ToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
+    return [
+        {
+            "type": "namespace",
+            "name": namespace,
+            "description": _describe(table, namespace),
+            "tools": [_function(tool) | marks for tool in members],
+        }
+        for namespace, members in groupby(tools, key=lambda tool: tool.visible.namespace)
+    ]
+
+
+def _describe(table: ToolTable, namespace: str) -> str:
+    text = table.instructions.get(namespace) or f"Tools in the {namespace} namespace."
+    encoded = text.encode()
+    if len(encoded) <= MAX_DESCRIPTION_BYTES:
+        return text
+    return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore") + "… [truncated]"
+
+
+def _function(tool: Tool) -> JsonObject:
+    description = tool.definition.get("description")
+    parameters = tool.parameters
+    if parameters is None:
+        parameters = tool_parameters(tool.definition.get("inputSchema"))
+    texts = description if isinstance(description, str) else "", _membership(tool)
+    return {
+        "type": "function",
+        "name": tool.visible.name,
+        "description": "\n\n".join(filter(None, texts)),
+        "strict": False,
+        "parameters": parameters,
+    }
+
+
+def _membership(tool: Tool) -> str:
+    names = [f"`{name}`" for name in tool.config.metadata.plugin_display_names]
+    if not names:
+        return ""
+    return f"Part of the plugin{'s' if len(names) > 1 else ''} {', '.join(names)}."
+
+
+SEARCH_FUNCTION: JsonObject = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Find tools by words that say what they should do.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "Words of names and descriptions."},
+            "limit": {
+                "type": "number",
+                "description": f"How many tools at most; {DEFAULT_LIMIT} if it is left out.",
+            },
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+}
+
+_LIST_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "cursor": {"type": "string", "description": "From the page before; none for the first."},
+        "server": {"type": "string", "description": "Only this MCP server; none for all."},
+    },
+    "additionalProperties": False,
+}
+
+_READ_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "server": {"type": "string", "description": "The MCP server that listed the resource."},
+        "uri": {"type": "string", "description": "The URI of the resource, as it was listed."},
+    },
+    "required": ["server", "uri"],
+    "additionalProperties": False,
+}
+
+RESOURCE_FUNCTIONS: list[JsonObject] = [
+    {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "strict": False,
+        "parameters": parameters,
+    }
+    for name, description, parameters in (
+        (
+            "list_mcp_resources",
+            "List what MCP servers offer to read: files, schemas, documents and the like.",
+            _LIST_PARAMETERS,
+        ),
+        (
+            "list_mcp_resource_templates",
+            "List the patterns of URIs that MCP servers can resolve to something to read.",
+            _LIST_PARAMETERS,
+        ),
+        ("read_mcp_resource", "Read one resource of an MCP server.", _READ_PARAMETERS),
+    )
+]

@@ -1,0 +1,1 @@
+"""One budget for what loaded threads keep in memory."""

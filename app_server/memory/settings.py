@@ -1,0 +1,45 @@
+"""How much memory threads may take, from config.toml. Source: docs/config.md, "Memory"."""
+
+from dataclasses import dataclass, field
+
+from app_server.config.values import Config, ConfigView
+from app_server.rpc.replay_buffer import StreamLimits
+
+MIB = 1024 * 1024
+DEFAULT_BUDGET = 256 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """What all loaded threads share, and what each may keep of its events."""
+
+    budget_bytes: int = DEFAULT_BUDGET
+    stream: StreamLimits = field(default_factory=StreamLimits)
+
+
+def read_memory_settings(config: Config) -> MemorySettings:
+    """Read the keys that say how much may be kept.
+
+    Raises:
+        ConfigError: a value is not an integer within its bounds.
+    """
+    view, stream = config.view(), StreamLimits()
+    return MemorySettings(
+        budget_bytes=_integer(view, "memory_budget_bytes", DEFAULT_BUDGET, MIB, 1 << 40),
+        stream=StreamLimits(
+            # More than a client's queue takes could not be told again at once.
+            max_events=_integer(view, "thread_events_kept", stream.max_events, 256, 4096),
+            max_bytes=_integer(
+                view, "thread_events_kept_bytes", stream.max_bytes, 64 * 1024, 8 * MIB
+            ),
+        ),
+    )
+
+
+def _integer(view: ConfigView, key: str, default: int, least: int, most: int) -> int:
+    value = view.integer(key)
+    if value is None:
+        return default
+    if not least <= value <= most:
+        raise view.error(f"{value} is not between {least} and {most}", key)
+    return value

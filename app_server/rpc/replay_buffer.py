@@ -1,0 +1,103 @@
+"""What the clients of one thread were told lately, numbered, so that it can be told again.
+
+Knows: events and their order. Does not know: clients, threads, turns.
+Source: docs/wire.md, "Replay".
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app_server.rpc.outgoing import Message, Outgoing
+from app_server.rpc.replay_format import Told, ToldRun
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """How much of a thread's stream is kept; the newest entry always is."""
+
+    max_events: int = 4096
+    max_bytes: int = 1024 * 1024
+    """An estimate: characters of messages, and what it takes to keep them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a stream."""
+
+    stream_id: str
+    seq: int
+    """The last event before it; 0 at the beginning."""
+
+
+class ThreadStream:
+    """The events of one loaded thread, from 1 on; the last of them are kept."""
+
+    __slots__ = ("_entries", "_limits", "id", "last", "size", "touched")
+
+    def __init__(self, limits: StreamLimits) -> None:
+        self._limits = limits
+        self._entries: deque[Told | ToldRun] | None = None
+        self.id = secrets.token_hex(8)
+        """Tells this stream from those of other loads of the thread."""
+        self.last = 0
+        """The number of the newest event."""
+        self.size = 0
+        """Estimated bytes of what is kept."""
+        self.touched = 0
+        """Greater than that of streams that were quiet for longer."""
+
+    @property
+    def position(self) -> Position:
+        """Where the stream has come to."""
+        return Position(self.id, self.last)
+
+    @property
+    def events(self) -> int:
+        """How many events are kept."""
+        return self.last - self._entries[0].first + 1 if self._entries else 0
+
+    def next_seq(self) -> int:
+        """Take the number of the next event; it must be kept before there is another."""
+        self.last += 1
+        return self.last
+
+    def keep(self, outgoing: Outgoing) -> None:
+        """Remember the newest event, and forget old ones that are too much."""
+        if self._entries is None:
+            self._entries = deque()
+        newest = self._entries[-1] if self._entries else None
+        if isinstance(newest, ToldRun) and newest.takes(outgoing):
+            self.size += newest.add(outgoing)
+        else:
+            if isinstance(newest, ToldRun):
+                self.size -= newest.close()
+            entry = ToldRun(outgoing) if outgoing.is_delta else Told(outgoing)
+            self._entries.append(entry)
+            self.size += entry.size
+        limits = self._limits
+        while (
+            self.size > limits.max_bytes or self.last - self._entries[0].first >= limits.max_events
+        ) and len(self._entries) > 1:
+            self.size -= self._entries.popleft().size
+
+    def can_go_on(self, position: Position) -> bool:
+        """Whether the position is one of this stream, and everything after it is kept."""
+        return (
+            position.stream_id == self.id and self.last - self.events <= position.seq <= self.last
+        )
+
+    def since(self, after: int) -> Iterator[Message]:
+        """Give what came after a number, in order; pieces of one text may be joined.
+
+        Whatever is not kept any more is missing; ask `can_go_on` before.
+        """
+        for entry in self._entries or ():
+            if after < entry.last:
+                yield entry.since(after) if isinstance(entry, ToldRun) else entry
+
+    def forget(self) -> int:
+        """Keep nothing of what was; returns how many bytes that frees."""
+        freed, self.size, self._entries = self.size, 0, None
+        return freed

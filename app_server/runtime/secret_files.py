@@ -1,0 +1,169 @@
+"""Secrets on this machine: files for their owner alone, locks between processes, the keyring.
+
+Knows no format and no purpose. What is not `async` here blocks: call it in a worker.
+"""
+
+import contextlib
+import fcntl
+import importlib
+import importlib.util
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from app_server.runtime.loader import load_from_worker
+
+LOCK_POLL_S = 0.01
+ASYNC_LOCK_POLL_S = 0.05
+
+
+class StoreFailed(Exception):
+    """A place for secrets cannot be used; the text names the place and no content."""
+
+
+def read_private(path: Path, limit_bytes: int) -> bytes | None:
+    """Return the content of a file, at most one byte more than the limit; None without a file.
+
+    Raises:
+        StoreFailed: it is there and cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(limit_bytes + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise StoreFailed(f"{path}: {exc.strerror}") from exc
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file as a whole, mode 0600; when this returns it is on disk.
+
+    Raises:
+        StoreFailed: it cannot be written; what was there is there still.
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(number)
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise StoreFailed(f"{path}: {exc.strerror}") from exc
+
+
+def delete_private(path: Path) -> bool:
+    """Delete a file; False when there was none.
+
+    Raises:
+        StoreFailed: it is there still.
+    """
+    try:
+        path.unlink()
+        _sync_folder(path.parent)
+    except FileNotFoundError:
+        return False
+    except OSError as exc:
+        raise StoreFailed(f"{path}: {exc.strerror}") from exc
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def lock_held(path: Path, wait_s: float) -> Iterator[None]:
+    """Hold a lock against other threads and processes; for work that takes milliseconds.
+
+    Raises:
+        StoreFailed: it cannot be made, or others have held it for `wait_s`.
+    """
+    number = _open_lock(path)
+    give_up = time.monotonic() + wait_s
+    try:
+        while not _try_lock(number):
+            if time.monotonic() >= give_up:
+                raise StoreFailed(f"{path}: another process has held it for {wait_s} s")
+            time.sleep(LOCK_POLL_S)
+        yield
+    finally:
+        os.close(number)
+
+
+@asynccontextmanager
+async def lock_awaited(path: Path) -> AsyncIterator[None]:
+    """Hold a lock against other tasks and processes; waits without limit.
+
+    Raises:
+        StoreFailed: it cannot be made.
+    """
+    number = await anyio.to_thread.run_sync(_open_lock, path)
+    try:
+        while True:
+            if _try_lock(number):
+                break
+            await anyio.sleep(ASYNC_LOCK_POLL_S)
+        yield
+    finally:
+        os.close(number)
+
+
+def _open_lock(path: Path) -> int:
+    # The file stays: removing it would let two that opened it at different times hold it at once.
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise StoreFailed(f"{path}: {exc.strerror}") from exc
+
+
+def _try_lock(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def load_keyring() -> Any:
+    """Return the module `keyring`, None where it is not installed."""
+    if importlib.util.find_spec("keyring") is None:
+        return None
+    return load_from_worker(_keyring)
+
+
+def _keyring() -> Any:
+    keyring = importlib.import_module("keyring")
+    # Choosing one imports them all.
+    keyring.get_keyring()
+    return keyring
+
+
+@contextmanager
+def keyring_failures(*, quiet: bool) -> Iterator[None]:
+    """Translate failures of the keyring to StoreFailed; a quiet one counts as no keyring."""
+    try:
+        yield
+    except StoreFailed:
+        raise
+    except Exception as exc:
+        # Each of its backends raises what it likes.
+        if not quiet:
+            raise StoreFailed(f"the keyring cannot be used: {type(exc).__name__}") from None

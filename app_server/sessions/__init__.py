@@ -1,0 +1,1 @@
+"""Loaded threads: the session of each, the registry of all, queue, inbox, goals, compaction."""

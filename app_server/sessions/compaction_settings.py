@@ -1,0 +1,71 @@
+"""When a thread is compacted by itself, and what the model is told to sum up.
+
+Source: docs/config.md, "Models".
+"""
+
+from pathlib import Path
+
+import anyio.to_thread
+
+from app_server.config.values import ConfigError, ConfigView
+
+WINDOW_SHARE = 0.9
+"""Of the model's context, which a request may fill before the thread is compacted."""
+
+UNKNOWN_MODEL_WINDOW = 258_400
+"""Tokens that clients are shown as the context of a model of which nothing is known.
+
+It is the reference's figure. Nothing is compacted because of it: that is for who knows the model.
+"""
+
+MAX_PROMPT_BYTES = 64 * 1024
+
+FILE_KEY = "experimental_compact_prompt_file"
+
+
+def compaction_limit(view: ConfigView) -> int | None:
+    """Read the tokens from which on a thread is compacted by itself; None means never.
+
+    Raises:
+        ConfigError: a value is no whole number.
+    """
+    limit = view.integer("model_auto_compact_token_limit")
+    window = view.integer("model_context_window")
+    share = None if window is None else int(window * WINDOW_SHARE)
+    limits = [each for each in (limit, share) if each]
+    return min(limits, default=None)
+
+
+async def read_compact_prompt(view: ConfigView) -> str | None:
+    """Read the user's own instructions for summaries: a text, else a file; None means ours.
+
+    Raises:
+        ConfigError: the file cannot be read, is blank, or is larger than MAX_PROMPT_BYTES.
+    """
+    text = (view.string("compact_prompt") or "").strip()
+    path = view.string(FILE_KEY)
+    if text or path is None:
+        return text or None
+    return await anyio.to_thread.run_sync(_read, view, Path(path))
+
+
+def _read(view: ConfigView, path: Path) -> str:
+    source = view.config.source
+    file = path.expanduser() if source is None else source.parent / path.expanduser()
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_PROMPT_BYTES + 1)
+        text = content.decode().strip()
+    except OSError as exc:
+        raise _problem(view, file, f"cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise _problem(view, file, "is not UTF-8") from exc
+    if len(content) > MAX_PROMPT_BYTES:
+        raise _problem(view, file, f"is larger than {MAX_PROMPT_BYTES} bytes")
+    if not text:
+        raise _problem(view, file, "is empty")
+    return text
+
+
+def _problem(view: ConfigView, file: Path, what: str) -> ConfigError:
+    return view.error(f"experimental compact prompt file {file} {what}", FILE_KEY)

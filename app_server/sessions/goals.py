@@ -1,0 +1,231 @@
+"""What a thread works towards: its cost, its end, and the turns that it takes by itself.
+
+A goal that is active lets the thread begin another turn whenever it is idle, until the model says
+that it is reached or stuck, a budget is spent, a turn fails, or the user stops a turn.
+Source: docs/threads.md, "Goals".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app_server.runtime.clock import Clock
+from app_server.sessions.goal_functions import (
+    GOAL_FUNCTIONS,
+    GOAL_STATUSES,
+    continue_text,
+    goal_output,
+)
+from app_server.threads.log.live import LiveThread
+from app_server.threads.log.metadata import unread_from
+from app_server.threads.log.state import ThreadState
+from app_server.turns.ports import ClientPort
+from protocol.metadata_records import GoalChanged, MetadataRecord, ReadStateChanged
+from protocol.model import Json, JsonObject
+from protocol.rollout import Record
+from protocol.thread_facts import (
+    ThreadGoal,
+    ThreadGoalStatus,
+    ThreadGoalUpdatedNotification,
+    ThreadReadStateChangedNotification,
+)
+from protocol.threads import ThreadReadState
+from protocol.turns import TokenUsageBreakdown, TurnError
+
+MAX_TURNS_ALONE = 100
+"""Turns in a row that nobody asked for; then the goal is blocked until the user says more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    tokens: int
+    seconds: int
+
+
+class GoalKeeper:
+    """The goal of one loaded thread."""
+
+    def __init__(self, thread: LiveThread, clients: ClientPort, clock: Clock) -> None:
+        self._thread = thread
+        self._clients = clients
+        self._clock = clock
+        self._counted_to_ms = clock.now_ms()
+        """Time of turns before this is in the goal."""
+        self._held = False
+        """The user stopped a turn: nothing goes on by itself before they start one."""
+        self._began_alone = False
+        self._turns_alone = 0
+
+    @property
+    def goal(self) -> ThreadGoal | None:
+        """The thread's goal."""
+        return self._thread.state.metadata.goal
+
+    # What the model can do.
+
+    def declarations(self) -> list[JsonObject]:
+        """Declare the functions about the goal, while there is one to work on."""
+        return list(GOAL_FUNCTIONS.values()) if _is_active(self.goal) else []
+
+    def offers(self, namespace: str | None, name: str) -> bool:
+        """Whether a call of the model's is for a goal."""
+        return namespace is None and name in GOAL_FUNCTIONS
+
+    async def call(self, turn_id: str, name: str, arguments: Json) -> str:
+        """Make a call of the model's and return what it reads.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if name == "get_goal":
+            return goal_output(self.goal)
+        status = arguments.get("status") if isinstance(arguments, dict) else None
+        if status not in GOAL_STATUSES:
+            return f"err: status must be one of {', '.join(GOAL_STATUSES)}"
+        if self.goal is None:
+            return "err: this thread has no goal"
+        await self._set_status(turn_id, status)
+        return goal_output(self.goal)
+
+    async def _set_status(self, turn_id: str | None, status: ThreadGoalStatus) -> None:
+        at_ms = self._clock.now_ms()
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            goal = state.metadata.goal
+            if goal is None:
+                return []
+            changed = goal.model_copy(update={"status": status, "updated_at": at_ms // 1000})
+            return [GoalChanged(at_ms=at_ms, goal=within_budget(changed))]
+
+        self.tell(turn_id, await self._thread.change(decide))
+
+    # What turns cost.
+
+    def turn_begins(self) -> None:
+        """Count time from here on."""
+        self._counted_to_ms = self._clock.now_ms()
+
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Add what a response has cost, and stop when the budget is spent.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if usage is None or not _is_active(self.goal):
+            return
+        tokens = usage.input_tokens - usage.cached_input_tokens + usage.output_tokens
+        at_ms = self._clock.now_ms()
+        cost = _Cost(max(tokens, 0), self._seconds(at_ms))
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            goal = state.metadata.goal
+            if goal is None or not _is_active(goal):
+                return []
+            return [GoalChanged(at_ms=at_ms, goal=_after(goal, cost, at_ms))]
+
+        self.tell(turn_id, await self._thread.change(decide, sync=False))
+
+    def _seconds(self, at_ms: int) -> int:
+        """Take whole seconds out of the time that is not counted yet."""
+        seconds = max(at_ms - self._counted_to_ms, 0) // 1000
+        self._counted_to_ms += seconds * 1000
+        return seconds
+
+    # What the end of a turn changes.
+
+    def marks_of_end(
+        self, state: ThreadState, turn_id: str, end: str, error: TurnError | None
+    ) -> Sequence[MetadataRecord]:
+        """Say what becomes of the goal, and whether there is something to read."""
+        if state.created.ephemeral:
+            return []
+        if not self._began_alone:
+            self._turns_alone = 0
+        self._began_alone = False
+        self._held = end == "interrupted"
+        at_ms = self._clock.now_ms()
+        marks: list[MetadataRecord] = []
+        goal = state.metadata.goal
+        if goal is not None and _is_active(goal):
+            cost = _Cost(0, self._seconds(at_ms))
+            changed = _ended(_after(goal, cost, at_ms), end, error)
+            if end != "completed":
+                marks.append(GoalChanged(at_ms=at_ms, goal=changed))
+            goal = changed
+        if end != "interrupted" and not _is_active(goal):
+            marks.append(unread_from(state.metadata.read_state, turn_id, at_ms))
+        return marks
+
+    def tell(self, turn_id: str | None, records: Sequence[Record]) -> None:
+        """Tell clients of goals and read states among records."""
+        for record in records:
+            if isinstance(record, GoalChanged) and record.goal is not None:
+                self._clients.broadcast(
+                    ThreadGoalUpdatedNotification(
+                        thread_id=self._thread.id, turn_id=turn_id, goal=record.goal
+                    )
+                )
+            if isinstance(record, ReadStateChanged):
+                read_state = ThreadReadState(
+                    first_unread=record.first_unread, revision=record.revision
+                )
+                self._clients.emit(
+                    self._thread.id,
+                    ThreadReadStateChangedNotification(
+                        thread_id=self._thread.id, read_state=read_state
+                    ),
+                )
+
+    # Going on.
+
+    def user_changed(self) -> None:
+        """Go on even if the user had stopped a turn: they have just spoken of the goal."""
+        self._held = False
+        self._turns_alone = 0
+
+    async def next_instruction(self) -> str | None:
+        """Say what the model is told in a turn that nobody asked for; None: there is none.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        goal = self.goal
+        if goal is None or not _is_active(goal) or self._held:
+            return None
+        if self._turns_alone >= MAX_TURNS_ALONE:
+            await self._set_status(None, "blocked")
+            return None
+        self._turns_alone += 1
+        self._began_alone = True
+        return continue_text(goal)
+
+
+def within_budget(goal: ThreadGoal) -> ThreadGoal:
+    """Hold a goal up when its budget is spent."""
+    budget = goal.token_budget
+    spent = budget is not None and goal.tokens_used >= budget
+    if spent and goal.status in ("active", "paused"):
+        return goal.model_copy(update={"status": "budgetLimited"})
+    return goal
+
+
+def _is_active(goal: ThreadGoal | None) -> bool:
+    return goal is not None and goal.status == "active"
+
+
+def _after(goal: ThreadGoal, cost: _Cost, at_ms: int) -> ThreadGoal:
+    return within_budget(
+        goal.model_copy(
+            update={
+                "tokens_used": goal.tokens_used + cost.tokens,
+                "time_used_seconds": goal.time_used_seconds + cost.seconds,
+                "updated_at": at_ms // 1000,
+            }
+        )
+    )
+
+
+def _ended(goal: ThreadGoal, end: str, error: TurnError | None) -> ThreadGoal:
+    if end != "failed" or not _is_active(goal):
+        return goal
+    limited = error is not None and error.codex_error_info == "usageLimitExceeded"
+    return goal.model_copy(update={"status": "usageLimited" if limited else "blocked"})

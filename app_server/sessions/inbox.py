@@ -1,0 +1,170 @@
+"""Messages from outside: what a thread is given, and what it could take.
+
+Knows: the log of a thread, and the lock that orders everything a thread accepts.
+Does not know: the ledger, how a turn runs; it asks its host to begin one.
+Source: docs/signals.md, "Order".
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from app_server.runtime.clock import Clock
+from app_server.threads.log.live import LiveThread
+from app_server.turns.model.user_input import TurnInput
+from app_server.turns.run import TurnOptions
+from protocol.model import JsonObject
+from protocol.rollout import (
+    HistoryAppended,
+    InputQueued,
+    Settings,
+    SignalMark,
+    SignalRecalled,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideMessage:
+    """One message, as the model will see it."""
+
+    mark: SignalMark
+    item: JsonObject
+    sender: str
+    """Messages of one source and sender keep their order."""
+    wakes: bool = False
+    steers: bool = False
+    """Whether a turn that runs takes it, although it wakes."""
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """What was taken; `begin` lets the turn run that it woke."""
+
+    taken: Sequence[OutsideMessage]
+    turn_id: str | None = None
+    begin: Callable[[], None] = _nothing
+
+
+def without_own_turn(messages: Sequence[OutsideMessage]) -> list[OutsideMessage]:
+    """Choose what a running turn can take; a sender's messages stay behind the first that waits."""
+    waiting: set[tuple[str, str]] = set()
+    taken = []
+    for message in messages:
+        sender = message.mark.source, message.sender
+        if sender in waiting or (message.wakes and not message.steers):
+            waiting.add(sender)
+        else:
+            taken.append(message)
+    return taken
+
+
+class OutsideHost(Protocol):
+    """The thread that messages are for."""
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """The running turn, if there is one."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a model is being asked at this moment."""
+
+    def changing(self) -> AbstractAsyncContextManager[None]:
+        """Let nothing else be accepted, and no turn end, while the context lasts.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+        """
+
+    def beginning(self) -> AbstractAsyncContextManager[None]:
+        """Let no turn begin or end elsewhere while the context lasts.
+
+        Raises:
+            SessionClosed: no turn begins any more.
+        """
+
+    async def accept(
+        self, user_input: TurnInput, settings: Settings, options: TurnOptions
+    ) -> tuple[str, Callable[[], None]]:
+        """Begin a turn in the log.
+
+        Raises:
+            OSError: the disk refused; nothing was accepted.
+        """
+
+
+class OutsideInput:
+    """The way in for messages from outside, of one loaded thread."""
+
+    def __init__(self, host: OutsideHost, thread: LiveThread, clock: Clock) -> None:
+        self._host = host
+        self._thread = thread
+        self._clock = clock
+
+    async def receive(self, messages: Sequence[OutsideMessage]) -> Reception:
+        """Take in messages, as far as that is possible now.
+
+        An idle thread takes all, and begins one turn if any of them wakes. A running turn takes
+        those that need no turn of their own, but never one ahead of another of its sender. When
+        this returns, what was taken is on disk.
+
+        Raises:
+            SessionClosed: nothing was taken.
+            OSError: the disk refused; nothing was taken.
+        """
+        async with self._host.beginning():
+            if self._host.active_turn_id is not None:
+                return await self._into_turn(messages)
+            items = [message.item for message in messages]
+            if any(message.wakes for message in messages):
+                marks = [
+                    message.mark.model_copy(update={"woke": message.wakes}) for message in messages
+                ]
+                settings = self._thread.state.settings
+                woken = await self._host.accept(
+                    TurnInput((), items, signals=marks), settings, TurnOptions()
+                )
+                return Reception(messages, *woken)
+            marks = [message.mark for message in messages]
+            at_ms = self._clock.now_ms()
+            await self._thread.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
+            return Reception(messages)
+
+    async def _into_turn(self, messages: Sequence[OutsideMessage]) -> Reception:
+        taken = without_own_turn(messages)
+        at_ms = self._clock.now_ms()
+        await self._thread.append(
+            *(
+                InputQueued(
+                    at_ms=at_ms,
+                    input_id=message.mark.item_id,
+                    items=[message.item],
+                    signal=message.mark,
+                    steers=message.steers or None,
+                )
+                for message in taken
+            )
+        )
+        return Reception(taken)
+
+    async def withdraw(self, source: str, signal_id: str) -> bool:
+        """Take a signal back; False when a model has seen it, or is being asked with it.
+
+        Raises:
+            SessionClosed
+            OSError: the disk refused; the signal is still there.
+        """
+        async with self._host.changing():
+            place = self._thread.state.signals.find((source, signal_id))
+            if place is None or place.stage not in ("queued", "visible"):
+                return False
+            if place.stage == "visible" and self._host.is_asking:
+                return False
+            at_ms = self._clock.now_ms()
+            await self._thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
+            return True

@@ -1,0 +1,168 @@
+"""The MCP servers of one loaded thread: which they are, from the start of the thread to its end.
+
+Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
+"""
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from app_server.config.values import Config, ConfigError
+from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extension.registration import ContributionContext
+from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.bounds import MAX_DECLARED_BYTES
+from app_server.mcp.catalog.catalog import ServerCatalog
+from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
+from app_server.mcp.connections import SMALL_TABLE, ServerSet
+from app_server.mcp.elicitation import ElicitationPort
+from app_server.mcp.processes import Processes
+from app_server.mcp.server import StartupStep
+from app_server.mcp.tools.declare import declare, is_declared
+from app_server.sessions.publisher import Announcer
+from app_server.threads.log.live import LiveThread
+
+MAX_NAMED = 8
+"""Servers in one warning."""
+
+DISCOVERY_S = 30.0
+"""For extensions to find what a thread has; what is found later counts at a later boundary."""
+
+
+class ThreadServers:
+    """The servers that the settings and the extensions give a thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        config: Config,
+        mcp: McpSettings,
+        announcer: Announcer,
+        extensions: ExtensionRegistry,
+        processes: Processes,
+        asks: ElicitationPort,
+    ) -> None:
+        """`mcp` was read from `config`; nothing starts before `start`."""
+        self.config = config
+        """The settings in force, as of the start of the thread or the last reload."""
+        self._thread = thread
+        self._mcp = mcp
+        self._announcer = announcer
+        self._left_out: frozenset[str] = frozenset()
+        self._catalog = ServerCatalog(extensions, thread.id)
+        cwd = thread.state.settings.cwd
+        self._discovered = anyio.Event()
+        """Set once extensions know what the thread has at its start, or take too long for that."""
+        self._has_asked = False
+        """Whether there was a model request, which is the boundary for changes since then."""
+        self.set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
+
+    async def start(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Start the servers in `tasks`; returns when those that are required have started.
+
+        Raises:
+            RequiredServersFailed: some did not.
+        """
+        tasks.start_soon(self._run)
+        await self.set.wait_for_required()
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._discover)
+            await self.set.run()
+            tasks.cancel_scope.cancel()
+
+    async def _discover(self) -> None:
+        """Start what extensions find for the thread without waiting for its first turn."""
+        await self._look()
+        self._discovered.set()
+        if self._has_asked or self._catalog.is_current:
+            return
+        await self._catalog.prepare(self.config)
+        if not self._has_asked:
+            self.set.update(self._resolved())
+
+    async def _look(self) -> None:
+        with anyio.move_on_after(DISCOVERY_S):
+            await self._catalog.discovered(self.config)
+
+    async def _declare(self) -> None:
+        table = await self.set.prepare_tools()
+        is_small = len(table.tools) <= SMALL_TABLE
+        if self.set.surface == "direct" and not is_small and not is_declared(table):
+            await anyio.to_thread.run_sync(declare, table)
+
+    async def prepare_reload(self) -> None:
+        """Have `reload` find what extensions register now already read."""
+        await self._catalog.prepare(self.config)
+
+    def reload(self, base: Config) -> None:
+        """Make the servers what the configuration asks for now; never waits.
+
+        What the thread was loaded with lies on top of `base` as it lay on the one before. If both
+        together make no sense, the servers stay as they are and the listeners are told.
+        """
+        config = base.with_layers(self.config.layers)
+        try:
+            mcp = read_mcp_settings(config)
+        except ConfigError as exc:
+            self._announcer.warning(f"failed to refresh MCP servers: {exc}")
+        else:
+            self.config, self._mcp = config, mcp
+            self.set.reconcile(self._resolved())
+
+    async def before_request(self) -> None:
+        """Bring the servers up to date before a model request.
+
+        What extensions register now is taken over, and what has died is started again; servers that
+        start get their grace, and so do extensions that look for theirs for the first time.
+        """
+        ends_at = self.set.grace_ends_at()
+        with anyio.CancelScope(deadline=ends_at):
+            await self._discovered.wait()
+            if not self._catalog.is_current:
+                await self._look()
+        self._has_asked = True
+        if not self._catalog.is_current:
+            await self._catalog.prepare(self.config)
+            self.set.update(self._resolved())
+        self.set.revive()
+        await self.set.wait_for_grace(ends_at)
+        await self.set.refresh_lists()
+        await self._declare()
+        self._warn_of_left_out()
+
+    def context(self) -> ContributionContext:
+        """Describe the thread to extensions."""
+        return ContributionContext("current", self.config.document, self._thread.id)
+
+    def metadata_of(self, name: str) -> RuntimeMetadata:
+        """Return what whoever registered a server says of it."""
+        server = self.set.servers.get(name)
+        return NO_METADATA if server is None else server.config.metadata
+
+    def environment_changed(self, environment_id: str, connected: bool) -> None:
+        """Tell the listeners, if one of the servers belongs there."""
+        if any(
+            server.config.environment_id == environment_id and server.config.enabled
+            for server in self.set.servers.values()
+        ):
+            self._announcer.environment(environment_id, connected=connected)
+
+    def _warn_of_left_out(self) -> None:
+        before, self._left_out = self._left_out, self.set.tools().left_out
+        if news := sorted(self._left_out - before):
+            names = ", ".join(f"`{name}`" for name in news[:MAX_NAMED])
+            more = f" and {len(news) - MAX_NAMED} more" if len(news) > MAX_NAMED else ""
+            self._announcer.warning(
+                f"the tools of MCP servers are not shown to the model: {names}{more}; with them "
+                f"tools would take more than {MAX_DECLARED_BYTES} bytes of a model request"
+            )
+
+    def _resolved(self) -> McpSettings:
+        return self._catalog.resolve(self._mcp, self.config, "discover")
+
+    def _step(self, name: str, step: StartupStep, error: str | None) -> None:
+        server = self.set.servers.get(name)
+        again = step == "failed" and server is not None and server.reauthentication_required
+        self._announcer.server_step(name, step, error, sign_in_again=again)

@@ -1,0 +1,193 @@
+"""The settings a thread's turns run with: from the configuration, then from what clients override.
+
+Source: docs/config.md, "Threads".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.turns.model.providers import (
+    ProviderNotFound,
+    default_model,
+    default_provider_id,
+    read_providers,
+)
+from protocol.policy import (
+    ApprovalsReviewer,
+    AskForApproval,
+    DangerFullAccessSandboxPolicy,
+    GranularApprovals,
+    GranularAskForApproval,
+    ReadOnlySandboxPolicy,
+    SandboxMode,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from protocol.rollout import Settings
+from protocol.values import CollaborationMode, Personality, ReasoningSummary
+
+SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
+PERMISSION_PROFILES: Mapping[str, SandboxMode] = {
+    ":read-only": "read-only",
+    ":workspace": "workspace-write",
+    ":danger-full-access": "danger-full-access",
+}
+"""The built-in profiles, and the sandbox that each stands for."""
+SUMMARIES = ("auto", "concise", "detailed", "none")
+REVIEWERS = ("user", "auto_review", "guardian_subagent")
+APPROVAL_POLICIES = ("untrusted", "on-failure", "on-request", "granular", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a client chose; None leaves things as they are."""
+
+    model: str | None = None
+    model_provider: str | None = None
+    cwd: str | None = None
+    approval_policy: AskForApproval | None = None
+    approvals_reviewer: ApprovalsReviewer | None = None
+    sandbox_mode: SandboxMode | None = None
+    sandbox_policy: SandboxPolicy | None = None
+    effort: str | None = None
+    summary: ReasoningSummary | None = None
+    service_tier: str | None = None
+    personality: Personality | None = None
+    mode: CollaborationMode | None = None
+    """Wins over `model` and `effort`; its nulls count too."""
+    workspace_roots: Sequence[str] | None = None
+    without_environment: bool | None = None
+    disabled_plugin_ids: Sequence[str] | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+
+
+def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings:
+    """Choose the settings of a new thread.
+
+    Raises:
+        ConfigError: a value in the configuration does not fit.
+        ProviderNotFound: the chosen provider does not exist.
+    """
+    view = config.view()
+    provider_id = overrides.model_provider or default_provider_id(config)
+    if provider_id not in read_providers(config):
+        raise ProviderNotFound(provider_id)
+    mode = cast(SandboxMode | None, view.choice("sandbox_mode", SANDBOX_MODES)) or "read-only"
+    profile = view.string("default_permissions")
+    if profile is not None:
+        mode = sandbox_mode_of(profile)
+    settings = Settings(
+        model=default_model(config, provider_id),
+        model_provider=provider_id,
+        cwd=cwd,
+        approval_policy=configured_approval_policy(view),
+        approvals_reviewer=configured_reviewer(view),
+        sandbox_policy=sandbox_policy(mode, view),
+        effort=view.string("model_reasoning_effort"),
+        summary=cast(ReasoningSummary | None, view.choice("model_reasoning_summary", SUMMARIES)),
+        service_tier=view.string("service_tier"),
+    )
+    return with_overrides(settings, overrides, view)
+
+
+def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -> Settings:
+    """Put a client's choices over settings."""
+    policy = overrides.sandbox_policy
+    if policy is None and overrides.sandbox_mode is not None:
+        policy = sandbox_policy(overrides.sandbox_mode, view)
+    chosen = {
+        "model": overrides.model,
+        "model_provider": overrides.model_provider,
+        "cwd": overrides.cwd,
+        "approval_policy": overrides.approval_policy,
+        "approvals_reviewer": _todays_name(overrides.approvals_reviewer),
+        "sandbox_policy": policy,
+        "effort": overrides.effort,
+        "summary": overrides.summary,
+        "service_tier": overrides.service_tier,
+        "personality": overrides.personality,
+        "workspace_roots": overrides.workspace_roots,
+        "without_environment": overrides.without_environment,
+        "disabled_plugin_ids": overrides.disabled_plugin_ids,
+        "base_instructions": overrides.base_instructions,
+        "developer_instructions": overrides.developer_instructions,
+    }
+    changed: dict[str, object] = {
+        name: value for name, value in chosen.items() if value is not None
+    }
+    if overrides.mode is not None:
+        changed["model"] = overrides.mode.settings.model
+        changed["effort"] = overrides.mode.settings.reasoning_effort
+        changed["mode_instructions"] = overrides.mode.settings.developer_instructions
+    if overrides.cwd is not None:
+        # The folders of another place, or of none, are not those of this one.
+        changed.setdefault("without_environment", None)
+        if overrides.cwd != settings.cwd:
+            changed.setdefault("workspace_roots", None)
+    return settings.model_copy(update=changed)
+
+
+def sandbox_mode_of(profile: str) -> SandboxMode:
+    """Return the sandbox that a permission profile stands for.
+
+    Raises:
+        ConfigError: there is no such profile.
+    """
+    if profile not in PERMISSION_PROFILES:
+        kind = "built-in" if profile.startswith(":") else "configured"
+        raise ConfigError(f"default_permissions refers to unknown {kind} profile `{profile}`")
+    return PERMISSION_PROFILES[profile]
+
+
+def sandbox_policy(mode: SandboxMode, view: ConfigView) -> SandboxPolicy:
+    """Spell a sandbox mode out, with `[sandbox_workspace_write]` of the configuration."""
+    if mode == "danger-full-access":
+        return DangerFullAccessSandboxPolicy()
+    if mode == "read-only":
+        return ReadOnlySandboxPolicy()
+    table = view.at("sandbox_workspace_write")
+    return WorkspaceWriteSandboxPolicy(
+        writable_roots=table.strings("writable_roots") or [],
+        network_access=table.boolean("network_access", default=False),
+        exclude_tmpdir_env_var=table.boolean("exclude_tmpdir_env_var", default=False),
+        exclude_slash_tmp=table.boolean("exclude_slash_tmp", default=False),
+    )
+
+
+def configured_reviewer(view: ConfigView) -> ApprovalsReviewer:
+    """Read `approvals_reviewer`: who decides on approvals.
+
+    Raises:
+        ConfigError: it is none of the reviewers.
+    """
+    chosen = cast(ApprovalsReviewer | None, view.choice("approvals_reviewer", REVIEWERS))
+    return _todays_name(chosen) or "user"
+
+
+def _todays_name(reviewer: ApprovalsReviewer | None) -> ApprovalsReviewer | None:
+    return "auto_review" if reviewer == "guardian_subagent" else reviewer
+
+
+def configured_approval_policy(view: ConfigView) -> AskForApproval:
+    """Read `approval_policy`; what older versions knew is read as the nearest of today.
+
+    Raises:
+        ConfigError: it is none of the policies.
+    """
+    if isinstance(view.table.get("approval_policy"), dict):
+        granular = view.at("approval_policy").at("granular")
+        return GranularAskForApproval(
+            granular=GranularApprovals(
+                mcp_elicitations=granular.boolean("mcp_elicitations", default=True),
+                rules=granular.boolean("rules", default=True),
+                sandbox_approval=granular.boolean("sandbox_approval", default=True),
+            )
+        )
+    chosen = view.choice("approval_policy", APPROVAL_POLICIES) or "on-request"
+    if chosen in ("on-failure", "granular"):
+        # An older policy, and one that needs a table: both ask before anything risky.
+        chosen = "on-request"
+    return cast(Literal["untrusted", "on-request", "never"], chosen)

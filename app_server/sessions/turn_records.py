@@ -1,0 +1,113 @@
+"""What the log gets when a turn begins and when it ends. No I/O.
+
+Source: docs/wire.md, "Rollout lines".
+"""
+
+from collections.abc import Sequence
+
+from app_server.sessions.publisher import TurnEnd
+from app_server.threads.log.state import ThreadState
+from app_server.turns.model.prompt import message, outputs_for_open_calls
+from protocol.items import UserMessageThreadItem
+from protocol.model import JsonObject
+from protocol.rollout import (
+    HistoryAppended,
+    InputQueued,
+    InputTaken,
+    ItemCompleted,
+    QueuePaused,
+    Record,
+    Settings,
+    SettingsChanged,
+    SignalMark,
+    SubmissionQueued,
+    SubmissionTaken,
+    TurnCompleted,
+    TurnStarted,
+)
+from protocol.turns import TurnError
+
+
+def start_of_turn(
+    state: ThreadState,
+    started: TurnStarted,
+    settings: Settings,
+    user_message: UserMessageThreadItem | None,
+    items: Sequence[JsonObject],
+    submission: SubmissionQueued | None,
+    signals: Sequence[SignalMark] = (),
+    names: Sequence[Record] = (),
+) -> list[Record]:
+    """Write down a turn that was accepted, with what the user said and what the model is to see.
+
+    Queued input leaves the queue with the one line that makes it a message: a write that is cut off
+    by a crash neither loses nor doubles it.
+    """
+    at_ms, turn_id = started.at_ms, started.turn_id
+    records: list[Record] = []
+    if settings != state.settings:
+        records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+    records.extend((started, *names))
+    if state.queue.paused and user_message is None and submission is None:
+        # Nobody said anything: a pause of the queue outlives such a turn.
+        records.append(QueuePaused(at_ms=at_ms))
+    if submission is not None:
+        submission_id = submission.submission_id
+        records.append(
+            InputQueued(
+                at_ms=at_ms,
+                input_id=submission_id,
+                items=list(items),
+                message=user_message,
+                submission_id=submission_id,
+            )
+        )
+        # The second is for those who drop the turn later: its input does not wait again.
+        return [
+            *records,
+            InputTaken(at_ms=at_ms),
+            SubmissionTaken(at_ms=at_ms, submission_id=submission_id),
+        ]
+    if user_message is not None:
+        records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
+    if items:
+        marks = list(signals) or None
+        records.append(HistoryAppended(at_ms=at_ms, items=list(items), signals=marks))
+    return records
+
+
+def start_of_compaction(state: ThreadState, started: TurnStarted) -> list[Record]:
+    """Write down a turn that nobody said anything in: a pause of the queue outlives it."""
+    return [started, QueuePaused(at_ms=started.at_ms)] if state.queue.paused else [started]
+
+
+def end_of_turn(
+    state: ThreadState,
+    turn_id: str,
+    at_ms: int,
+    started_at_ms: int,
+    end: TurnEnd,
+    error: TurnError | None,
+    interruption: str,
+    *,
+    pauses_queue: bool,
+) -> list[Record]:
+    """Write down how a turn ended, and what the model is to know of that."""
+    records: list[Record] = []
+    remembered = outputs_for_open_calls(state.history) if end != "completed" else []
+    if end == "interrupted":
+        remembered.append(message("developer", interruption))
+    if remembered:
+        records.append(HistoryAppended(at_ms=at_ms, items=remembered))
+    records.append(
+        TurnCompleted(
+            at_ms=at_ms,
+            turn_id=turn_id,
+            status=end,
+            error=error,
+            duration_ms=at_ms - started_at_ms,
+        )
+    )
+    if end == "interrupted" and pauses_queue:
+        records.append(QueuePaused(at_ms=at_ms))
+    return records

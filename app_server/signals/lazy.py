@@ -1,0 +1,80 @@
+"""Signals, opened with the first call, or after a start when there is a ledger."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from app_server.runtime.loader import Lazy, load
+from app_server.threads.log.state import ThreadState
+
+if TYPE_CHECKING:
+    from app_server.signals.ledger import Ledger
+    from app_server.signals.service import SignalPorts, Signals
+
+
+class LateSignals:
+    """The signals of a home that may never have one."""
+
+    def __init__(self, home: Path, tasks: anyio.abc.TaskGroup, *ports: Any) -> None:
+        """`ports` are those of `SignalPorts` behind the ledger; `tasks` owns the work."""
+        self._path = home / "signals" / "ledger.sqlite3"
+        self._tasks = tasks
+        self._ports = ports
+        self._ledger = Lazy("the ledger of signals", self._open)
+        self._signals = Lazy("signals", self._begin)
+
+    async def resume(self) -> None:
+        """Go on with what was accepted before this start, if anything ever was.
+
+        Raises:
+            OSError, LoadFailed: as `get`.
+        """
+        if await anyio.Path(self._path).exists():
+            await self.get()
+
+    async def get(self) -> "Signals":
+        """Return the signals, opened.
+
+        Raises:
+            OSError: the ledger cannot be used.
+            LoadFailed: what serves signals cannot be imported now.
+        """
+        return self._signals.value or await self._signals.get()
+
+    async def _open(self) -> "Ledger":
+        ledger = await load(_ledger)
+        return await anyio.to_thread.run_sync(ledger, self._path)
+
+    async def _begin(self) -> "Signals":
+        service, ports = await load(_service)
+        signals = service(ports(await self._ledger.get(), *self._ports))
+        await signals.load()
+        self._tasks.start_soon(signals.run)
+        return signals
+
+    def log_grew(self, state: ThreadState) -> None:
+        """Hear that a thread's log has more lines; never waits."""
+        if self._signals.value is not None:
+            self._signals.value.log_grew(state)
+
+    async def aclose(self) -> None:
+        """Close the ledger, once nothing works on it any more."""
+        await self._signals.close()
+        ledger = await self._ledger.close()
+        if ledger is not None:
+            await anyio.to_thread.run_sync(ledger.close)
+
+
+def _ledger() -> "type[Ledger]":
+    from app_server.signals.ledger import Ledger
+
+    return Ledger
+
+
+def _service() -> "tuple[type[Signals], type[SignalPorts]]":
+    from app_server.signals.service import SignalPorts, Signals
+
+    return Signals, SignalPorts

@@ -1,0 +1,50 @@
+"""What signals need of the rooms around them: a voice, and settings for threads to load."""
+
+from app_server.config.effective import Configuration
+from app_server.config.requirements import requirements_of
+from app_server.config.values import Config
+from app_server.rpc.context import ConnectionId
+from app_server.rpc.hub import Hub
+from app_server.sessions.managed_policy import with_required
+from app_server.threads.log.state import ThreadState
+from protocol.rollout import Settings
+from protocol.signals import SignalReceipt, SignalUpdatedNotification
+
+OPEN_STAGES = ("accepted", "inHistory", "seen")
+
+
+class SignalNews:
+    """Tells the listeners of a thread of its signals, and whoever delivered them."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._origins: dict[tuple[str, str], ConnectionId] = {}
+
+    def came_from(self, receipt: SignalReceipt, connection_id: ConnectionId) -> None:
+        """Note which connection wants to hear of a signal; the last one that said it does."""
+        if receipt.stage in OPEN_STAGES:
+            self._origins[receipt.source, receipt.signal_id] = connection_id
+
+    def announce(self, receipt: SignalReceipt) -> None:
+        """Tell how far a signal has come; never waits."""
+        event = SignalUpdatedNotification(receipt=receipt)
+        self._hub.emit(receipt.thread_id, event)
+        key = receipt.source, receipt.signal_id
+        origin = self._origins.get(key)
+        if origin is not None and not self._hub.listens(origin, receipt.thread_id):
+            self._hub.tell(origin, event)
+        if receipt.stage not in OPEN_STAGES:
+            self._origins.pop(key, None)
+
+
+async def settings_as_stored(
+    configuration: Configuration, state: ThreadState
+) -> tuple[Config, Settings]:
+    """Return the configuration, and a thread's own settings as far as an administrator allows.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+    config = await configuration.read()
+    settings, _ = with_required(state.settings, requirements_of(config))
+    return config, settings

@@ -1,0 +1,76 @@
+"""Threads of Codex as logs of ours, for those who page and search them. Everything here blocks.
+
+A copy is what an import would write, beside the index, and can be made again at any time. It is
+named after size and time of its rollout, so that one that changed has a new copy.
+Source: docs/storage.md, "Threads of Codex".
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from app_server.threads.codex.importing import import_thread
+from app_server.threads.codex.threads import CodexThreads, Seen
+from app_server.threads.log.faults import LogFaults
+
+logger = logging.getLogger(__name__)
+
+MAX_COPIES = 64
+"""Copies that are kept, those that were used last."""
+
+
+class CodexCopies:
+    """A folder of copies; safe to use from any worker thread, and beside other processes."""
+
+    def __init__(self, folder: Path, codex: CodexThreads) -> None:
+        self._folder = folder
+        self._codex = codex
+        self._lock = threading.Lock()
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """Walk the threads of Codex that lists show, each with what names its content."""
+        return ((seen.thread_id, _version(seen)) for seen in self._codex.listed())
+
+    def path_of(self, thread_id: str) -> Path:
+        """Return the copy of a thread as it is now, which is made if need be.
+
+        It stays there until MAX_COPIES others were used.
+
+        Raises:
+            NoCodexThread: Codex has no such thread.
+            OSError: the rollout cannot be read, or the copy not be written.
+        """
+        with self._lock:
+            source = self._codex.find(thread_id)
+            version = _version(Seen.of(source.file, source.name))
+            path = self._folder / f"{thread_id}.{version}.jsonl"
+            try:
+                os.utime(path)
+            except FileNotFoundError:
+                # A name of its own: another process may make the same copy.
+                making = self._folder / f"{thread_id}.{version}.{os.getpid()}.jsonl"
+                import_thread(source, making, LogFaults())
+                making.rename(path)
+                self._forget_old(path)
+            return path
+
+    def _forget_old(self, newest: Path) -> None:
+        kept: list[tuple[int, Path]] = []
+        for path in self._folder.iterdir():
+            if path.name.startswith(newest.name.split(".")[0]):
+                if path != newest and path.suffix == newest.suffix:
+                    path.unlink(missing_ok=True)
+                continue
+            try:
+                kept.append((path.stat().st_mtime_ns, path))
+            except FileNotFoundError:
+                continue
+        kept.sort(reverse=True)
+        for _, path in kept[MAX_COPIES - 1 :]:
+            path.unlink(missing_ok=True)
+
+
+def _version(seen: Seen) -> str:
+    return f"{seen.size:x}-{seen.mtime_ns:x}"

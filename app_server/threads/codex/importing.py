@@ -1,0 +1,37 @@
+"""A thread of Codex becomes a log of ours. Everything here blocks.
+
+The log is written beside its place and renamed into it, so that it is there as a whole or not at
+all. The rollout of Codex is only read.
+"""
+
+import os
+from pathlib import Path
+
+from app_server.threads.codex.threads import CodexSource, records_to_import
+from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.folders import make_folder, sync_folder
+from protocol.rollout import render_record
+
+
+def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
+    """Write a thread of Codex to `path`; when this returns it is on disk.
+
+    The caller holds the thread's lock. `faults` counts what could not be read.
+
+    Raises:
+        OSError: the source cannot be read, or the disk refused; then nothing is left behind.
+    """
+    make_folder(path.parent)
+    beside = path.with_suffix(".importing")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
+            for record in records_to_import(source, faults):
+                file.write(render_record(record))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)

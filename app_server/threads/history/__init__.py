@@ -1,0 +1,1 @@
+"""The history of threads in pages, and searching it."""

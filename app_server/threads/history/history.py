@@ -1,0 +1,173 @@
+"""The history of all threads, for those who page and search it.
+
+The index behind it follows the logs: threads that changed are taken in, in groups, at the latest
+before the next search; a page of one thread looks at its log itself. All disk work runs in worker
+threads.
+Source: docs/architecture.md, "Threads on disk".
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from app_server.threads.codex.copies import CodexCopies
+from app_server.threads.codex.threads import NoCodexThread
+from app_server.threads.history.index import HistoryIndex
+from app_server.threads.history.pages import HistoryReader
+from app_server.threads.history.search import SearchPage, SearchQuery, ThreadSearch
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_STEP = 50
+"""Threads a transaction of the index."""
+
+Answer = TypeVar("Answer")
+
+
+class ThreadHistory:
+    """One history index, and the threads that it does not know all of yet."""
+
+    def __init__(self, folder: Path, threads: Path, path_of: Callable[[str], Path]) -> None:
+        """`folder` holds the index, `threads` is the index of threads, which searches read too."""
+        self._path = folder / "history.sqlite3"
+        self._threads = threads
+        self._path_of = path_of
+        self._index: HistoryIndex | None = None
+        self._search: ThreadSearch | None = None
+        self._searchable = anyio.Event()
+        self._behind: dict[str, None] = {}
+        self._following = anyio.Lock()
+
+    async def open(self, behind: Iterable[str], *, logs_exist: bool) -> None:
+        """Open the index; `behind` are the threads that a crash may have cut off.
+
+        Raises:
+            OSError: the index cannot be made.
+        """
+        index = self._index = await anyio.to_thread.run_sync(HistoryIndex, self._path)
+        if not index.is_new:
+            self._behind = dict.fromkeys(behind)
+            self._searchable.set()
+        elif not logs_exist:
+            await anyio.to_thread.run_sync(index.mark_complete)
+            self._searchable.set()
+
+    async def make(self, logs: Path) -> None:
+        """Make the index from all logs below a folder, if it was missing."""
+        if self._searchable.is_set():
+            return
+        await self._take_in(await anyio.to_thread.run_sync(_logs_below, logs))
+        await anyio.to_thread.run_sync(self._require_index().mark_complete)
+        self._searchable.set()
+
+    def note_change(self, thread_id: str) -> None:
+        """Note that a log has grown."""
+        self._behind[thread_id] = None
+
+    async def catch_up(self) -> None:
+        """Take in all threads that changed; at once after a start, as soon as the index is made.
+
+        Raises:
+            OSError: the index cannot be written; the threads are taken in the next time.
+        """
+        if not self._searchable.is_set():
+            return
+        async with self._following:
+            changed, self._behind = list(self._behind), {}
+            try:
+                await self._take_in([(thread, self._path_of(thread)) for thread in changed])
+            except OSError:
+                self._behind = {**dict.fromkeys(changed), **self._behind}
+                raise
+
+    async def take_in_copies(self, copies: CodexCopies) -> None:
+        """Take in the threads of Codex that lists show, as far as they changed.
+
+        Raises:
+            OSError: the index cannot be written.
+        """
+        await self._searchable.wait()
+        async with self._following:
+            await anyio.to_thread.run_sync(self._take_in_copies, copies)
+
+    def _take_in_copies(self, copies: CodexCopies) -> None:
+        index = self._require_index()
+        known = index.copied()
+        for thread_id, version in copies.listed():
+            if known.get(thread_id) == version or self._path_of(thread_id).exists():
+                continue
+            try:
+                path = copies.path_of(thread_id)
+            except (NoCodexThread, OSError) as exc:
+                logger.warning("the thread %s of Codex cannot be searched: %s", thread_id, exc)
+                continue
+            index.catch_up([(thread_id, path)])
+            index.note_copied(thread_id, version)
+
+    async def _take_in(self, logs: list[tuple[str, Path]]) -> None:
+        for first in range(0, len(logs), FOLLOW_STEP):
+            group = logs[first : first + FOLLOW_STEP]
+            await anyio.to_thread.run_sync(self._require_index().catch_up, group)
+
+    async def ask(
+        self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
+    ) -> Answer:
+        """Have a question about one thread answered, of what is in its log by now.
+
+        Raises:
+            FileNotFoundError: there is no such log.
+            OSError: it cannot be read; and what `question` raises.
+        """
+        return await anyio.to_thread.run_sync(self._ask, thread_id, path, question)
+
+    def _ask(
+        self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
+    ) -> Answer:
+        with HistoryReader(self._require_index(), thread_id, path) as reader:
+            return question(reader)
+
+    async def search(self, query: SearchQuery) -> SearchPage:
+        """Return one page of threads by what was said in them up to the call.
+
+        Waits for an index that is being made.
+
+        Raises:
+            InvalidCursor: see ThreadSearch.page.
+        """
+        await self._searchable.wait()
+        await self.catch_up()
+        return await anyio.to_thread.run_sync(self._find, query)
+
+    def _find(self, query: SearchQuery) -> SearchPage:
+        if self._search is None:
+            self._search = ThreadSearch(self._path, self._threads)
+        return self._search.page(query)
+
+    async def forget(self, thread_id: str) -> None:
+        """Remove all that is known of a thread."""
+        self._behind.pop(thread_id, None)
+        await anyio.to_thread.run_sync(partial(self._require_index().forget, thread_id))
+
+    async def aclose(self) -> None:
+        """Take in what is behind and close the files; closing what was never open is harmless."""
+        if self._index is not None:
+            try:
+                await self.catch_up()
+            except OSError as exc:
+                logger.warning("the history is behind until the next start: %s", exc)
+            await anyio.to_thread.run_sync(self._index.close)
+        if self._search is not None:
+            await anyio.to_thread.run_sync(self._search.close)
+
+    def _require_index(self) -> HistoryIndex:
+        assert self._index is not None, "open() comes first"
+        return self._index
+
+
+def _logs_below(folder: Path) -> list[tuple[str, Path]]:
+    return [(path.stem, path) for path in folder.rglob("*.jsonl")]

@@ -1,0 +1,294 @@
+"""Pages of one thread's history: outlines from the index, items from the log. Blocks.
+
+Nothing is loaded: the log is what there is, of a running thread too. A page ends early rather than
+become longer than a message may be.
+Source: docs/wire.md, "History and search".
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from app_server.threads.history.cursors import HistoryPlace, parse_place
+from app_server.threads.history.index import HistoryIndex, LogFacts
+from app_server.threads.history.messages import item_in
+from app_server.threads.log.outline import ItemKind, ItemPlace, TurnOutline
+from protocol.items import ThreadItem
+
+MAX_PAGE_BYTES = 900_000
+"""Bytes of the lines of all items of a page; a message to a client stays below 1 MiB."""
+_BATCH = 32
+
+View: TypeAlias = Literal["notLoaded", "summary", "full"]
+
+
+class AnchorNotFound(Exception):
+    """The item to start beside is not in the turn that was named."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Which page of a thread; `limit` is at least 1."""
+
+    thread_id: str
+    limit: int
+    cursor: str | None = None
+    ascending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PagedTurn:
+    """A turn with as much of its items as was asked for and fits."""
+
+    outline: TurnOutline
+    view: View
+    items: Sequence[ThreadItem]
+
+
+@dataclass(frozen=True, slots=True)
+class PagedItem:
+    """An item, and where it stands."""
+
+    turn: TurnOutline
+    index: int
+    item: ThreadItem
+    size: int
+    """Bytes of the line that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsPage:
+    """Turns in the order that was asked for; the cursors continue it in both directions."""
+
+    turns: Sequence[PagedTurn]
+    next_cursor: str | None
+    backwards_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsPage:
+    """Items in the order that was asked for; the cursors continue it in both directions."""
+
+    items: Sequence[PagedItem]
+    next_cursor: str | None
+    backwards_cursor: str | None
+
+
+class HistoryReader:
+    """One thread's log and what the index knows of it; for the length of one request."""
+
+    def __init__(self, index: HistoryIndex, thread_id: str, path: Path) -> None:
+        """Let the index catch up.
+
+        Raises:
+            FileNotFoundError: there is no such log.
+            OSError: it cannot be read.
+        """
+        self._index = index
+        self.thread_id = thread_id
+        self.facts: LogFacts = index.facts(thread_id, path)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> "HistoryReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def item(self, place: ItemPlace) -> ThreadItem | None:
+        """Read an item; None if its line is damaged."""
+        return item_in(os.pread(self._file, place.length, place.offset))
+
+    def turn(self, turn_id: str) -> TurnOutline | None:
+        """Find a turn."""
+        return self._index.turn(self.facts.key, turn_id)
+
+    def walk(self, number: int | None, *, ascending: bool) -> Iterator[TurnOutline]:
+        """Walk turns from a number on, itself included; None begins at the end or the beginning."""
+        bound = number
+        while True:
+            batch = self._index.turns(
+                self.facts.key,
+                below=None if ascending or bound is None else bound + 1,
+                above=None if not ascending else (0 if bound is None else bound) - 1,
+                limit=_BATCH,
+            )
+            yield from batch
+            if len(batch) < _BATCH:
+                return
+            bound = batch[-1].number + (1 if ascending else -1)
+
+
+def turns_page(reader: HistoryReader, query: HistoryQuery, view: View) -> TurnsPage:
+    """Return a page of turns.
+
+    Raises:
+        InvalidCursor: the cursor was not given out by a page of turns of this thread.
+    """
+    thread_id, start = query.thread_id, None
+    if query.cursor is not None:
+        place = parse_place("turns", thread_id, query.cursor)
+        start = place.number if place.included else _next(place.number, query.ascending)
+    found = list(islice(reader.walk(start, ascending=query.ascending), query.limit + 1))
+    turns: list[PagedTurn] = []
+    left = MAX_PAGE_BYTES
+    for outline in found[: query.limit]:
+        shown, places = view, _places(outline, view)
+        size = sum(place.length for place in places)
+        if size > MAX_PAGE_BYTES:
+            # No page could ever hold it: its items are read one by one.
+            shown, places, size = "notLoaded", [], 0
+        if size > left:
+            break
+        left -= size
+        turns.append(PagedTurn(outline, shown, _read(reader, places)))
+    return TurnsPage(
+        turns,
+        next_cursor=_turn_cursor(thread_id, turns[-1].outline, included=False)
+        if len(found) > len(turns)
+        else None,
+        backwards_cursor=_turn_cursor(thread_id, turns[0].outline, included=True)
+        if turns
+        else None,
+    )
+
+
+def newest_turn_cursor(reader: HistoryReader) -> str | None:
+    """Return the cursor that begins with the newest turn, downwards."""
+    newest = next(reader.walk(None, ascending=False), None)
+    return None if newest is None else _turn_cursor(reader.thread_id, newest, included=True)
+
+
+def items_page(reader: HistoryReader, query: HistoryQuery, turn_id: str | None) -> ItemsPage:
+    """Return a page of items, of one turn or of all.
+
+    Raises:
+        InvalidCursor: the cursor was not given out by a page of items of this thread.
+    """
+    start = None
+    if query.cursor is not None:
+        start = parse_place("items", query.thread_id, query.cursor)
+    places = _walk_items(reader, start, turn_id, ascending=query.ascending)
+    return _items_page(reader, query, places)
+
+
+def items_beside(
+    reader: HistoryReader, query: HistoryQuery, turn_id: str, item_id: str
+) -> ItemsPage:
+    """Return the items of a turn that come after one of them, or before it if descending.
+
+    Raises:
+        AnchorNotFound: the turn has no such item.
+    """
+    turn = reader.turn(turn_id)
+    for index, place in enumerate(() if turn is None else turn.places()):
+        item = reader.item(place)
+        if turn is not None and _id(item) == item_id:
+            start = HistoryPlace("items", query.thread_id, turn.number, index)
+            places = _walk_items(reader, start, turn_id, ascending=query.ascending)
+            return _items_page(reader, query, places)
+    raise AnchorNotFound(item_id)
+
+
+def items_by_id(reader: HistoryReader, turn_id: str, ids: Sequence[str]) -> list[PagedItem]:
+    """Return the items of a turn that have one of these ids, in their order in the log."""
+    turn = reader.turn(turn_id)
+    if turn is None:
+        return []
+    found = []
+    for index, place in enumerate(turn.places()):
+        item = reader.item(place)
+        if item is not None and _id(item) in ids:
+            found.append(PagedItem(turn, index, item, place.length))
+    return found
+
+
+def newest_item_cursor(reader: HistoryReader) -> str | None:
+    """Return the cursor that begins with the newest item, downwards."""
+    for turn, index in _walk_items(reader, None, None, ascending=False):
+        return _item_cursor(reader.thread_id, turn, index, included=True)
+    return None
+
+
+def _items_page(
+    reader: HistoryReader, query: HistoryQuery, places: Iterator[tuple[TurnOutline, int]]
+) -> ItemsPage:
+    items: list[PagedItem] = []
+    left, more = MAX_PAGE_BYTES, False
+    for turn, index in places:
+        place = turn.place(index)
+        more = len(items) == query.limit or (bool(items) and place.length > left)
+        if more:
+            break
+        item = reader.item(place)
+        if item is not None:
+            left -= place.length
+            items.append(PagedItem(turn, index, item, place.length))
+    cursors = (
+        [
+            _item_cursor(query.thread_id, entry.turn, entry.index, included=included)
+            for entry, included in ((items[-1], False), (items[0], True))
+        ]
+        if items
+        else [None, None]
+    )
+    return ItemsPage(items, cursors[0] if more else None, cursors[1])
+
+
+def _walk_items(
+    reader: HistoryReader, start: HistoryPlace | None, turn_id: str | None, *, ascending: bool
+) -> Iterator[tuple[TurnOutline, int]]:
+    for turn in _turns_of(reader, start, turn_id, ascending=ascending):
+        order = range(len(turn)) if ascending else range(len(turn) - 1, -1, -1)
+        for index in order:
+            if start is None or _is_due(start, turn.number, index, ascending=ascending):
+                yield turn, index
+
+
+def _turns_of(
+    reader: HistoryReader, start: HistoryPlace | None, turn_id: str | None, *, ascending: bool
+) -> Iterator[TurnOutline]:
+    if turn_id is None:
+        number = None if start is None else start.number
+        return reader.walk(number, ascending=ascending)
+    turn = reader.turn(turn_id)
+    return iter([] if turn is None else [turn])
+
+
+def _is_due(start: HistoryPlace, number: int, index: int, *, ascending: bool) -> bool:
+    here, there = (number, index), (start.number, start.index)
+    return (start.included and here == there) or (here > there if ascending else here < there)
+
+
+def _places(turn: TurnOutline, view: View) -> list[ItemPlace]:
+    if view == "notLoaded":
+        return []
+    places = list(turn.places())
+    if view == "full":
+        return places
+    asked = [place for place in places if place.kind in (ItemKind.USER, ItemKind.QUEUED_USER)]
+    answered = [place for place in places if place.kind is ItemKind.AGENT]
+    return [*asked[:1], *answered[-1:]]
+
+
+def _read(reader: HistoryReader, places: Sequence[ItemPlace]) -> list[ThreadItem]:
+    return [item for item in map(reader.item, places) if item is not None]
+
+
+def _id(item: ThreadItem | None) -> str | None:
+    return getattr(item, "id", None)
+
+
+def _next(number: int, ascending: bool) -> int:
+    return number + (1 if ascending else -1)
+
+
+def _turn_cursor(thread_id: str, turn: TurnOutline, *, included: bool) -> str:
+    return HistoryPlace("turns", thread_id, turn.number, included=included).render()
+
+
+def _item_cursor(thread_id: str, turn: TurnOutline, index: int, *, included: bool) -> str:
+    return HistoryPlace("items", thread_id, turn.number, index, included).render()

@@ -1,0 +1,1 @@
+"""The SQLite index over all threads: lists, rebuilding it, snapshots."""

@@ -1,0 +1,127 @@
+"""The index, or a part of it, is made again from the logs. Everything here blocks.
+
+Beside other processes: rows of threads that one of them holds are its own business.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from app_server.threads.index.index import ThreadIndex, ThreadRow
+from app_server.threads.log.locks import LockBusy, WriterLock
+from app_server.threads.repair.checking import check_log
+
+logger = logging.getLogger(__name__)
+
+REBUILD_STEP = 200
+"""Rows a transaction while the index is made anew."""
+
+
+def _ignore(count: int) -> None:
+    pass
+
+
+def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None] = _ignore) -> int:
+    """Fill an index that is not complete; returns how many threads it found.
+
+    Threads that are in it stay as they are. `progress` hears of every REBUILD_STEP threads.
+
+    Raises:
+        OSError: the index cannot be written. Logs that cannot be read are left out.
+    """
+    rows: dict[Path, ThreadRow] = {}
+    count = 0
+    for path in (home / "threads").rglob("*.jsonl"):
+        check = check_log(path)
+        if check.row is None:
+            logger.warning("%s is not listed: it %s", path, check.problem)
+            continue
+        rows[path] = check.row
+        count += 1
+        if len(rows) == REBUILD_STEP:
+            _add(index, rows)
+            logger.info("index: %d threads", count)
+            progress(count)
+            rows.clear()
+    _add(index, rows)
+    index.mark_complete()
+    return count
+
+
+def _add(index: ThreadIndex, rows: Mapping[Path, ThreadRow]) -> None:
+    index.add(rows.values())
+    # A thread that was removed since it was read had no row yet to remove.
+    index.forget_unheld(row.id for path, row in rows.items() if not path.exists())
+
+
+def refresh(
+    index: ThreadIndex, home: Path, progress: Callable[[int], None] = _ignore
+) -> tuple[int, int]:
+    """Make the rows of a complete index again, without a moment in which there are none.
+
+    Returns how many rows it made, and how many it left to the processes that hold their threads.
+
+    Raises:
+        OSError: the index or a lock cannot be written.
+    """
+    count = left_alone = 0
+    gone = set(index.own_ids())
+    for path in (home / "threads").rglob("*.jsonl"):
+        thread_id = path.stem
+        gone.discard(thread_id)
+        try:
+            lock = WriterLock(home / "locks" / f"{thread_id}.lock")
+        except LockBusy:
+            left_alone += 1
+            continue
+        try:
+            _make_row(index, path)
+        finally:
+            lock.release()
+        count += 1
+        if count % REBUILD_STEP == 0:
+            progress(count)
+    for thread_id in gone:
+        index.forget(thread_id)
+    return count, left_alone
+
+
+def mend(
+    index: ThreadIndex, locks: Path, path_of: Callable[[str], Path], ours: Collection[str]
+) -> list[str]:
+    """Make the rows again whose process has died without telling how its threads ended.
+
+    Returns the threads whose rows it made.
+
+    `path_of` says where a thread's log is; `ours` are threads that this process holds.
+
+    Raises:
+        OSError: the index cannot be written. A row whose lock cannot be had stays for later.
+    """
+    mended: list[str] = []
+    for thread_id in index.open_ids():
+        if thread_id in ours:
+            continue
+        try:
+            lock = WriterLock(locks / f"{thread_id}.lock")
+        except LockBusy:
+            continue
+        except OSError as exc:
+            logger.info("the row of %s is not mended: %s", thread_id, exc)
+            continue
+        try:
+            _make_row(index, path_of(thread_id))
+            mended.append(thread_id)
+        finally:
+            lock.release()
+    return mended
+
+
+def _make_row(index: ThreadIndex, path: Path) -> None:
+    check = check_log(path)
+    if check.row is not None:
+        index.put([check.row], is_open=False)
+    elif check.is_readable:
+        index.forget(path.stem)
+    else:
+        logger.warning("%s %s; its row stays as it is", path, check.problem)

@@ -1,0 +1,67 @@
+"""The index as another program may look at it: read-only, at one moment. Everything here blocks."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app_server.threads.codex.threads import Seen
+from app_server.threads.index.index import COLUMNS, SCHEMA_VERSION, ThreadRow, row_of
+
+
+class NoIndex(Exception):
+    """There is no index that could be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSnapshot:
+    """Every row of the index."""
+
+    rows: dict[str, ThreadRow] = field(default_factory=dict)
+    """By thread id; those of Codex too."""
+    open_ids: frozenset[str] = frozenset()
+    """Threads that a process held when it last wrote here."""
+    codex: dict[str, Seen] = field(default_factory=dict)
+    is_complete: bool = True
+    """Not while a process fills it."""
+
+
+def read_index(path: Path) -> IndexSnapshot:
+    """Read the index without writing to it.
+
+    Raises:
+        NoIndex: it is missing, of another version, or damaged.
+    """
+    if not path.exists():
+        raise NoIndex("it is missing")
+    try:
+        with closing(_open(path)) as database:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if abs(version) != SCHEMA_VERSION:
+                raise NoIndex(f"it is of version {abs(version)}, not {SCHEMA_VERSION}")
+            (problem,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            if problem != "ok":
+                raise NoIndex(f"it is damaged: {problem}")
+            found = database.execute(f"SELECT {', '.join(COLUMNS)}, open FROM threads").fetchall()
+            seen = database.execute(f"SELECT {', '.join(Seen._fields)} FROM seen").fetchall()
+    except sqlite3.Error as exc:
+        raise NoIndex(f"it cannot be read: {exc}") from exc
+    rows = [row_of(values[:-1]) for values in found]
+    return IndexSnapshot(
+        {row.id: row for row in rows},
+        frozenset(values[0] for values in found if values[-1]),
+        {values[0]: Seen(*values) for values in seen},
+        is_complete=version > 0,
+    )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    name = path.absolute().as_uri()
+    database = sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=10.0)
+    try:
+        database.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError:
+        # On a disk that takes no writes there may be nobody else who changes it either.
+        database.close()
+        return sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True)
+    return database

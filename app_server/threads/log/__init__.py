@@ -1,0 +1,1 @@
+"""The log of one thread: records appended, read back, locked, repaired."""

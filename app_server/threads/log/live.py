@@ -1,0 +1,189 @@
+"""A thread in memory, with the only pen that writes its log."""
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import anyio
+import anyio.to_thread
+
+from app_server.threads.log.loading import load_state
+from app_server.threads.log.open_items import OpenItems
+from app_server.threads.log.rollout import RolloutWriter
+from app_server.threads.log.state import ThreadState
+from protocol.rollout import Record, TurnsReverted, render_record
+
+logger = logging.getLogger(__name__)
+
+
+class LogClosed(OSError):
+    """The thread was put away, and its log is perhaps somebody else's by now."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(errno.EBADF, "the thread was put away", thread_id)
+
+
+def _nothing(state: ThreadState) -> None:
+    pass
+
+
+class LiveThread:
+    """State that changes only by records that are in the log first."""
+
+    def __init__(
+        self,
+        state: ThreadState,
+        writer: RolloutWriter | None,
+        changed: Callable[[ThreadState], None],
+        warnings: Sequence[str] = (),
+    ) -> None:
+        """`writer` None keeps the thread in memory alone; `changed` hears of every append.
+
+        `warnings` say what could not be read when it was loaded.
+        """
+        self.state = state
+        self.open_items = OpenItems()
+        """What the running turn has begun, and the log does not have yet."""
+        self._writer = writer
+        self._changed = changed
+        self._warnings = list(warnings)
+        self._owed: list[Record] = []
+        self._closed = False
+        self._watch: Callable[[ThreadState], None] = _nothing
+        self._pen = anyio.Lock()
+
+    @property
+    def id(self) -> str:
+        """The thread's id."""
+        return self.state.id
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether the thread is in memory alone."""
+        return self.state.created.ephemeral
+
+    def take_warnings(self) -> list[str]:
+        """Return what nobody was told yet of how the thread was loaded."""
+        taken, self._warnings = self._warnings, []
+        return taken
+
+    def watch(self, changed: Callable[[ThreadState], None]) -> None:
+        """Let somebody else hear of every append; never waits."""
+        self._watch = changed
+
+    async def append(self, *records: Record, sync: bool = True) -> None:
+        """Add records to the log, then to the state; in the order of the calls.
+
+        With `sync` they are on disk afterwards. Cancelling waits for a write that has begun, and
+        what was written is applied.
+
+        Raises:
+            LogClosed: the thread was put away; nothing was added.
+            OSError: the disk refused; nothing was added.
+        """
+        await self.change(lambda _: records, sync=sync)
+
+    async def change(
+        self, decide: Callable[[ThreadState], Sequence[Record]], *, sync: bool = True
+    ) -> Sequence[Record]:
+        """Add what `decide` makes of the state; nothing else changes it in between.
+
+        Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
+        """
+        async with self._pen:
+            self._require_open()
+            # What is owed comes first, and `decide` sees it.
+            await self._settle()
+            records = decide(self.state)
+            if not records:
+                return records
+            await self._write(records, sync=sync)
+        self._tell()
+        return records
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(self.id)
+
+    def owe(self, *records: Record) -> None:
+        """Put records that the disk refused before those of the next append."""
+        self._owed.extend(records)
+
+    async def _settle(self) -> None:
+        if self._owed:
+            await self._write(tuple(self._owed), sync=True)
+            self._owed.clear()
+            self._tell()
+
+    async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._writer is not None:
+                write = partial(self._writer.append, records, sync=sync)
+                sizes = await anyio.to_thread.run_sync(write)
+            else:
+                sizes = [len(render_record(record)) for record in records]
+            for record, size in zip(records, sizes, strict=True):
+                self.state.apply(record, size)
+
+    def _tell(self) -> None:
+        self._changed(self.state)
+        self._watch(self.state)
+
+    async def revert(self, record: TurnsReverted) -> None:
+        """Drop a turn and all after it: in the log, then in the state, which is read anew.
+
+        Cancelling waits for what has begun.
+
+        Raises:
+            LogClosed: the thread was put away; nothing was dropped.
+            OSError: the disk refused; nothing was dropped.
+        """
+        async with self._pen:
+            self._require_open()
+            writer = self._writer
+            assert writer is not None, "only stored threads have a log to read again"
+            await self._settle()
+            with anyio.CancelScope(shield=True):
+                self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
+        self._tell()
+
+    async def log_length(self) -> int | None:
+        """Return the length of the log in bytes; None when nobody here writes it any more."""
+        async with self._pen:
+            return None if self._writer is None else self._writer.length
+
+    async def aclose(self, last: Callable[[ThreadState], None] = _nothing) -> None:
+        """Close the log, after what is owed; closing twice is harmless.
+
+        `last` is called in a worker thread while nobody else can have the log yet.
+        """
+        async with self._pen:
+            if self._closed:
+                return
+            try:
+                await self._settle()
+            except OSError as exc:
+                logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
+            self._closed = True
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(_close, writer, last, self.state)
+
+
+def _close(writer: RolloutWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
+    try:
+        last(state)
+    finally:
+        writer.close()
+
+
+def _revert(state: ThreadState, writer: RolloutWriter, record: TurnsReverted) -> ThreadState:
+    """Write a revert, and return the state as it will be read back from now on."""
+    # Read before it is written: a log that cannot be read is not changed.
+    left = load_state(writer.path, before_turn_id=record.before_turn_id)
+    record.signals = state.signals.missing_in(left.signals) or None
+    writer.append([record], sync=True)
+    left.apply(record)
+    return left

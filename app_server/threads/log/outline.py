@@ -1,0 +1,155 @@
+"""Where the turns and items of a thread stand in its log. No I/O.
+
+The same lines that add up to a ThreadState add up to outlines, one a turn; both go by the order of
+the records, so that the n-th item here is the n-th item there.
+"""
+
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from app_server.threads.log.lines import LogLine
+from protocol.rollout import (
+    InputQueued,
+    ItemCompleted,
+    TurnCompleted,
+    TurnStarted,
+    parse_record,
+)
+from protocol.turns import TurnError
+
+_ITEM = re.compile(rb'"item":\{"startedAtMs":[^,]*,"completedAtMs":[^,]*,"type":"(\w+)"')
+_HEAD_BYTES = 512
+
+
+class ItemKind(IntEnum):
+    """What can be said of an item without reading it."""
+
+    OTHER = 0
+    USER = 1
+    AGENT = 2
+    QUEUED_USER = 3
+    """A user's message that stands in an `inputQueued` line."""
+
+
+class ItemPlace(NamedTuple):
+    """The line that holds an item."""
+
+    offset: int
+    length: int
+    kind: ItemKind
+
+
+@dataclass(slots=True)
+class TurnOutline:
+    """One turn: its header, and the places of its items."""
+
+    number: int
+    """Turns ever started before it, also those that were reverted: never given twice."""
+    id: str
+    started_at_ms: int
+    status: str = "inProgress"
+    error: TurnError | None = None
+    completed_at_ms: int | None = None
+    duration_ms: int | None = None
+    packed: "array[int]" = field(default_factory=lambda: array("Q"))
+    """Two numbers an item: offset, and length with the kind in its two lowest bits."""
+
+    def add(self, place: ItemPlace) -> None:
+        """Note one more item."""
+        self.packed.extend((place.offset, place.length << 2 | place.kind))
+
+    def __len__(self) -> int:
+        return len(self.packed) // 2
+
+    def place(self, index: int) -> ItemPlace:
+        """Return where an item is; 0 is the first one."""
+        word = self.packed[2 * index + 1]
+        return ItemPlace(self.packed[2 * index], word >> 2, ItemKind(word & 3))
+
+    def places(self) -> Iterator[ItemPlace]:
+        """Walk all items, oldest first."""
+        return map(self.place, range(len(self)))
+
+
+@dataclass(slots=True)
+class Outliner:
+    """Adds lines up; `last` and `waiting` are all that it needs to go on later."""
+
+    last: TurnOutline | None = None
+    started: int = 0
+    """Turns so far, dropped ones included."""
+    waiting: list[ItemPlace] = field(default_factory=list)
+    """Messages that are queued and not yet items."""
+    changed: list[TurnOutline] = field(default_factory=list)
+    """Turns that are new or different since the caller last took them away."""
+    added: list[ItemPlace] = field(default_factory=list)
+    """Items since the caller last took them away."""
+
+    def feed(self, line: LogLine) -> None:
+        """Take one more line into account."""
+        match line.type:
+            case "itemCompleted":
+                self._complete(ItemPlace(line.offset, len(line.content), item_kind(line.content)))
+            case "turnStarted" | "turnCompleted" | "inputQueued":
+                self._apply(line)
+            case "inputTaken":
+                self._take_input()
+
+    def skip(self, line: LogLine) -> None:
+        """Pass over a line that was dropped; numbers of turns are not given again."""
+        self.started += line.type == "turnStarted"
+
+    def _apply(self, line: LogLine) -> None:
+        match parse_record(line.content):
+            case TurnStarted() as record:
+                if self.last is not None and self.last.status == "inProgress":
+                    self._take_input()
+                    self.last.status, self.last.completed_at_ms = "interrupted", record.at_ms
+                    self._note(self.last)
+                self.last = TurnOutline(self.started, record.turn_id, record.at_ms)
+                self.started += 1
+                self._note(self.last)
+            case TurnCompleted() as record:
+                self._take_input()
+                self._close(record)
+            case InputQueued() as record if record.message is not None:
+                place = ItemPlace(line.offset, len(line.content), ItemKind.QUEUED_USER)
+                self.waiting.append(place)
+
+    def _close(self, record: TurnCompleted) -> None:
+        turn = self.last
+        if turn is None or turn.status != "inProgress" or turn.id != record.turn_id:
+            return
+        turn.status, turn.error = record.status, record.error
+        turn.completed_at_ms, turn.duration_ms = record.at_ms, record.duration_ms
+        self._note(turn)
+
+    def _take_input(self) -> None:
+        for place in self.waiting:
+            self._complete(place)
+        self.waiting.clear()
+
+    def _complete(self, place: ItemPlace) -> None:
+        if self.last is not None:
+            self.last.add(place)
+            self.added.append(place)
+            self._note(self.last)
+
+    def _note(self, turn: TurnOutline) -> None:
+        if not self.changed or self.changed[-1] is not turn:
+            self.changed.append(turn)
+
+
+def item_kind(line: bytes) -> ItemKind:
+    """Tell the kind of the item in an `itemCompleted` line, by its head if that is ours."""
+    head = _ITEM.search(line, 0, _HEAD_BYTES)
+    if head is not None:
+        name = head[1].decode()
+    else:
+        record = parse_record(line)
+        name = getattr(record.item, "type", "") if isinstance(record, ItemCompleted) else ""
+    return {"userMessage": ItemKind.USER, "agentMessage": ItemKind.AGENT}.get(name, ItemKind.OTHER)

@@ -1,0 +1,1 @@
+"""Projects and sections: how users file their threads."""

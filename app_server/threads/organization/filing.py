@@ -1,0 +1,130 @@
+"""The projects and sections of one home.
+
+The state is replaced as a whole, never changed, so that whoever holds one sees one moment. Changes
+of other servers on the same home are seen at the next `refresh`.
+Source: docs/threads.md, "Projects and sections".
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+import anyio.to_thread
+
+from app_server.threads.organization.shared_log import SharedLog
+from protocol.filing_records import (
+    FiledProject,
+    FilingRecord,
+    ProjectDeleted,
+    ProjectMoved,
+    ProjectPut,
+    SectionDeleted,
+    SectionPut,
+    parse_filing_record,
+)
+from protocol.rollout import render_record
+from protocol.threads import ThreadSection
+
+PINNED = ThreadSection(id="01984de2-8f74-7c91-a3b2-5c5e937cf318", name="Pinned")
+"""The section that is always there; clients know its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilingState:
+    """What there is at one moment."""
+
+    sections: Mapping[str, ThreadSection] = field(
+        default_factory=lambda: MappingProxyType({PINNED.id: PINNED})
+    )
+    projects: Mapping[str, FiledProject] = field(default_factory=lambda: MappingProxyType({}))
+    """In their manual order."""
+    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What creations were named, to the project that came of each; it may be deleted."""
+
+    def after(self, records: Iterable[FilingRecord]) -> "FilingState":
+        """Return the state with some more records."""
+        sections, projects, keys = dict(self.sections), dict(self.projects), dict(self.keys)
+        for record in records:
+            match record:
+                case SectionPut():
+                    sections[record.section.id] = record.section
+                case SectionDeleted():
+                    sections.pop(record.section_id, None)
+                case ProjectPut():
+                    projects[record.project.id] = record.project
+                    if record.key is not None:
+                        keys[record.key] = record.project.id
+                case ProjectMoved():
+                    projects = _moved(projects, record)
+                case ProjectDeleted():
+                    projects.pop(record.project_id, None)
+        return replace(self, sections=sections, projects=projects, keys=keys)
+
+
+def _moved(projects: dict[str, FiledProject], record: ProjectMoved) -> dict[str, FiledProject]:
+    moved = projects.get(record.project_id)
+    if moved is None:
+        return projects
+    order = [project_id for project_id in projects if project_id != moved.id]
+    place = order.index(record.before_id) if record.before_id in order else len(order)
+    order.insert(place, moved.id)
+    return {project_id: projects[project_id] for project_id in order}
+
+
+class Filing:
+    """The log of projects and sections, and what it adds up to."""
+
+    def __init__(self, path: Path) -> None:
+        self.state = FilingState()
+        self._log = SharedLog(path)
+        self._turn = anyio.Lock()
+
+    async def refresh(self) -> FilingState:
+        """Take over what other servers have added.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        async with self._turn:
+            with anyio.CancelScope(shield=True):
+                lines = await anyio.to_thread.run_sync(self._log.read_new)
+            if lines:
+                self.state = self.state.after(_parse(lines))
+        return self.state
+
+    async def change(
+        self, decide: Callable[[FilingState], Sequence[FilingRecord]]
+    ) -> Sequence[FilingRecord]:
+        """Add what `decide` makes of the state; it is on disk when this returns.
+
+        `decide` runs in a worker thread; what it raises comes out, and nothing was added. Returns
+        what was added. Cancelling waits for a write that has begun.
+
+        Raises:
+            OSError: the disk refused, or other processes held the log for 5 s; nothing was added.
+        """
+        added: Sequence[FilingRecord] = ()
+        state = self.state
+
+        def append(lines: Sequence[bytes]) -> Sequence[bytes]:
+            nonlocal added, state
+            state = state.after(_parse(lines))
+            added = decide(state)
+            return [render_record(record) for record in added]
+
+        async with self._turn:
+            state = self.state
+            try:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._log.append, append)
+            finally:
+                # What others had added counts also when ours was refused.
+                self.state = state
+            self.state = state.after(added)
+        return added
+
+
+def _parse(lines: Iterable[bytes]) -> Iterable[FilingRecord]:
+    return (record for record in map(parse_filing_record, lines) if record is not None)

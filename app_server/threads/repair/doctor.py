@@ -1,0 +1,216 @@
+"""What is wrong with a home and what to do about it, check by check. Everything here blocks."""
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from app_server.threads.codex.files import find_files
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.rebuild import rebuild, refresh
+from app_server.threads.index.snapshot import NoIndex, read_index
+from app_server.threads.repair.checking import LogCheck, check_logs
+from app_server.threads.repair.verify import check_locks, differences
+
+LITTLE_SPACE_BYTES = 256 * 1024 * 1024
+NO_SPACE_BYTES = 16 * 1024 * 1024
+MAX_DETAILS = 50
+"""Details of one check that are told; the others are counted."""
+
+Status: TypeAlias = Literal["ok", "warning", "error"]
+_RANK: dict[Status, int] = {"ok": 0, "warning": 1, "error": 2}
+
+
+@dataclass(slots=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    status: Status = "ok"
+    message: str = ""
+    todo: str | None = None
+    """What a person can do about it; None when there is nothing to do."""
+    details: list[str] = field(default_factory=list)
+    more: int = 0
+    """Details that were left out."""
+
+    def add(self, status: Status, text: str) -> None:
+        """Note one thing that was found; the worst status counts."""
+        self.status = max(self.status, status, key=_RANK.__getitem__)
+        if len(self.details) < MAX_DETAILS:
+            self.details.append(text)
+        else:
+            self.more += 1
+
+
+Progress: TypeAlias = Callable[[str], None]
+
+
+def examine(home: Path, progress: Progress) -> list[Check]:
+    """Check a home without changing anything in it; `progress` hears what is going on."""
+    folder = check_home(home)
+    if folder.status == "error" and not home.is_dir():
+        return [folder]
+    logs, checks = _check_logs(home, progress)
+    return [folder, logs, _check_locks(home), _check_index(home, checks), _check_codex(home)]
+
+
+def check_home(home: Path) -> Check:
+    """Check folders, rights and space."""
+    check = Check("home", message=str(home))
+    if not home.is_dir():
+        check.add("error", "it is no folder" if home.exists() else "it does not exist")
+        check.todo = "start the server once, or choose another home with --home"
+        return check
+    for folder in (home, *(home / name for name in ("threads", "locks", "index"))):
+        if folder.exists():
+            _check_folder(folder, check)
+    free = shutil.disk_usage(home).free
+    if free < LITTLE_SPACE_BYTES:
+        check.add("error" if free < NO_SPACE_BYTES else "warning", f"{_size(free)} are free")
+        check.todo = "make room on this disk: what cannot be stored is refused"
+    return check
+
+
+def _check_folder(folder: Path, check: Check) -> None:
+    status = folder.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        check.add("error", f"{folder} is no folder")
+        check.todo = "move it away: the server needs a folder there"
+    elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK) or _is_read_only(folder):
+        check.add("error", f"{folder} cannot be written")
+        check.todo = "give this user the right to write there"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        check.add("warning", f"others can write to {folder}")
+        check.todo = f"chmod go-w {folder}"
+
+
+def _is_read_only(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogCheck]]:
+    check = Check("logs")
+    checks: dict[str, LogCheck] = {}
+    began = told = time.monotonic()
+    read_bytes = 0
+
+    def note(size: int) -> None:
+        nonlocal told, read_bytes
+        read_bytes += size
+        if time.monotonic() - told > 1.0:
+            told = time.monotonic()
+            progress(f"{len(checks)} logs, {_size(read_bytes)} read")
+
+    for log in check_logs(home, note):
+        checks[log.thread_id] = log
+        if log.problem is not None:
+            check.add("warning", f"{log.path} {log.problem}")
+        for text in log.faults.texts(log.path):
+            check.add("warning", text)
+    for left in sorted((home / "threads").rglob("*.importing")):
+        check.add("warning", f"{left} is left of an import that was cut off")
+    for left in sorted((home / "threads").rglob("*.part")):
+        check.add("warning", f"{left} is left of a fork that was cut off")
+    seconds = max(time.monotonic() - began, 1e-9)
+    check.message = (
+        f"{len(checks)} logs, {_size(read_bytes)}, read at {_size(round(read_bytes / seconds))}/s"
+    )
+    if check.details:
+        check.todo = (
+            "nothing is lost that was acknowledged, and nothing must be done; keep a copy of a "
+            "damaged file if you want to look into it"
+        )
+    return check, checks
+
+
+def _check_locks(home: Path) -> Check:
+    check = Check("locks")
+    locks = check_locks(home)
+    alive = [lock for lock in locks if lock.holder is not None]
+    check.message = f"{len(alive)} threads are held, {len(locks) - len(alive)} locks are left over"
+    for lock in alive:
+        check.add("ok", f"{lock.thread_id} is held by {lock.holder}")
+    for lock in locks:
+        if lock.holder is None:
+            check.add("ok", f"{lock.thread_id}: its process has died; whoever comes next takes it")
+    return check
+
+
+def _check_index(home: Path, logs: dict[str, LogCheck]) -> Check:
+    check, path = Check("index"), index_path(home)
+    if not path.exists() and not logs:
+        check.message = "there are no threads yet"
+        return check
+    try:
+        snapshot = read_index(path)
+        found = differences(home, path, snapshot, logs) if snapshot.is_complete else []
+    except NoIndex as exc:
+        check.status, check.message = "warning", str(exc)
+        check.todo = "nothing: the next start makes it from the logs; or run doctor --rebuild"
+        return check
+    if not snapshot.is_complete:
+        check.status, check.message = "warning", "it is being made, or that was cut off"
+        check.todo = "wait for the running server, or run doctor --rebuild"
+        return check
+    check.message = f"{len(snapshot.rows)} rows, {len(found)} of them differ from the logs"
+    for difference in found:
+        was_open = difference.thread_id in snapshot.open_ids
+        text = f"{difference.thread_id} {difference.text}"
+        check.add("ok" if was_open else "error", text + (" (mended at the next start)" * was_open))
+    if check.status != "ok":
+        check.todo = "run doctor --rebuild"
+    return check
+
+
+def _check_codex(home: Path) -> Check:
+    folder = find_files(home)
+    check = Check("codex", message=f"{len(folder.files)} threads of Codex")
+    if folder.compressed:
+        check.add("warning", f"{folder.compressed} rollouts are compressed and cannot be read here")
+    return check
+
+
+def index_path(home: Path) -> Path:
+    """Return where the index of a home is."""
+    return home / "index" / "threads.sqlite3"
+
+
+def rebuild_index(home: Path, progress: Progress) -> Check:
+    """Make the index from the logs; safe beside a running server, whose threads it leaves alone.
+
+    Raises:
+        OSError: the index cannot be written, or another process is making it.
+    """
+    began = time.monotonic()
+    index = ThreadIndex(index_path(home))
+    try:
+        if index.is_made_elsewhere:
+            return Check("rebuild", "warning", "another process is making the index")
+
+        def note(count: int) -> None:
+            progress(f"{count} threads, {count / (time.monotonic() - began):.0f}/s")
+
+        if index.is_new:
+            count, left_alone = rebuild(index, home, note), 0
+        else:
+            count, left_alone = refresh(index, home, note)
+    finally:
+        index.close()
+    seconds = time.monotonic() - began
+    check = Check("rebuild", message=f"{count} threads in {seconds:.1f} s, {count / seconds:.0f}/s")
+    if left_alone:
+        check.add("ok", f"{left_alone} threads are held by running processes, and left to them")
+    return check
+
+
+def _size(count: int) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"

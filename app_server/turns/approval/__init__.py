@@ -1,0 +1,1 @@
+"""Whether a tool may run, and what MCP servers ask the user."""

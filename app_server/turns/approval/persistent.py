@@ -1,0 +1,39 @@
+"""Where approvals that outlive their thread are written: config.toml, or as an extension says.
+
+Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
+"""
+
+import logging
+
+from app_server.config.file import ConfigFile
+from app_server.extension.metadata import ApprovalPersistence
+from app_server.extension.registry import ExtensionRegistry, UnknownTarget
+from app_server.mcp.tools.naming import RawName
+from app_server.turns.ports import NotRecorded
+
+logger = logging.getLogger(__name__)
+
+
+class LastingApprovals:
+    """The ApprovalRecords of turns."""
+
+    def __init__(self, file: ConfigFile, extensions: ExtensionRegistry) -> None:
+        self._file = file
+        self._extensions = extensions
+
+    async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
+        """Let a tool run without asking, in threads to come; see ApprovalRecords."""
+        if where is None:
+            await self._file.approve(tool)
+            return
+        try:
+            await self._extensions.persist_approval(where)
+        except NotRecorded:
+            raise
+        except UnknownTarget as exc:
+            raise NotRecorded(f"nobody writes down approvals for {where.target}") from exc
+        except OSError as exc:
+            raise NotRecorded(exc.strerror or "it cannot be written") from exc
+        except Exception as exc:
+            logger.exception("the approval of %s/%s was not written", tool.server, tool.tool)
+            raise NotRecorded("it cannot be written") from exc

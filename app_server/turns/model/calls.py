@@ -1,0 +1,160 @@
+"""Calls of one turn to its model: tried again as often as the provider allows, and accounted for.
+
+Source: docs/config.md, "Models"; docs/wire.md, "Turns".
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import anyio
+
+from app_server.turns.model.interface import Model, ModelFailure
+from app_server.turns.model.prompt import outputs_for_open_calls
+from app_server.turns.model.providers import Provider
+from app_server.turns.recorder import TurnRecorder
+from protocol.rollout import TokensUsed
+from protocol.turns import (
+    ErrorNotification,
+    ThreadTokenUsage,
+    ThreadTokenUsageUpdatedNotification,
+    TokenUsageBreakdown,
+    TurnError,
+)
+
+RETRY_BASE_S = 0.2
+MAX_RETRY_S = 30.0
+
+Answer = TypeVar("Answer")
+
+
+class ModelCalls:
+    """How a turn speaks to its model."""
+
+    def __init__(
+        self,
+        recorder: TurnRecorder,
+        model: Model,
+        providers: Mapping[str, Provider],
+        context_window: int | None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self.model = model
+        self._recorder = recorder
+        self._providers = providers
+        self._context_window = context_window
+        self._sleep = sleep
+
+    async def call(
+        self,
+        once: Callable[[Provider], Awaitable[Answer]],
+        handled: Callable[[ModelFailure], bool] | None = None,
+    ) -> Answer:
+        """Get one whole answer, trying again as often as the provider allows.
+
+        Raises:
+            ModelFailure: for good; it was announced, unless the caller has `handled` it.
+            OSError: the disk refused.
+        """
+        provider = self._provider()
+        limit = provider.stream_max_retries
+        attempt = 0
+        while True:
+            try:
+                return await once(provider)
+            except ModelFailure as failure:
+                if handled is not None and handled(failure):
+                    raise
+                if failure.retry_after_s is None or attempt >= limit:
+                    self.announce(failure)
+                    raise
+                attempt += 1
+                await self._recorder.remember(
+                    *outputs_for_open_calls(self._recorder.thread.state.history)
+                )
+                self._announce_retry(failure, attempt, limit)
+                wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (attempt - 1))
+                await self._sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
+
+    def _provider(self) -> Provider:
+        provider_id = self._recorder.thread.state.in_force.model_provider
+        provider = self._providers.get(provider_id)
+        if provider is None:
+            failure = ModelFailure(f"Model provider `{provider_id}` not found")
+            self.announce(failure)
+            raise failure
+        return provider
+
+    async def account(self, usage: TokenUsageBreakdown | None) -> None:
+        """Add what a call used to the thread's account, and tell."""
+        if usage is None:
+            return
+        before = self._recorder.thread.state.usage
+        account = ThreadTokenUsage(
+            total=usage if before is None else _sum(before.total, usage),
+            last=usage,
+            model_context_window=self._context_window,
+        )
+        record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
+        await self._recorder.thread.append(record, sync=False)
+        self.tell_usage(account)
+
+    def measured(self, tokens: int) -> ThreadTokenUsage:
+        """Return the account of a context that was not counted by the model, but estimated."""
+        before = self._recorder.thread.state.usage
+        return ThreadTokenUsage(
+            total=_tokens(0) if before is None else before.total,
+            last=_tokens(tokens),
+            model_context_window=self._context_window,
+        )
+
+    def tell_usage(self, account: ThreadTokenUsage) -> None:
+        """Tell the account, which is in the log."""
+        self._recorder.emit(
+            ThreadTokenUsageUpdatedNotification(
+                thread_id=self._recorder.thread.id,
+                turn_id=self._recorder.turn_id,
+                token_usage=account,
+            )
+        )
+
+    def announce(self, failure: ModelFailure) -> None:
+        """Tell of a failure that ends the turn."""
+        error = TurnError(message=failure.message, codex_error_info=failure.info)
+        self._emit_error(error, will_retry=False)
+
+    def _announce_retry(self, failure: ModelFailure, attempt: int, limit: int) -> None:
+        error = TurnError(
+            message=f"Reconnecting... {attempt}/{limit}",
+            codex_error_info={
+                "responseStreamDisconnected": {"httpStatusCode": failure.http_status}
+            },
+            additional_details=failure.message,
+        )
+        self._emit_error(error, will_retry=True)
+
+    def _emit_error(self, error: TurnError, *, will_retry: bool) -> None:
+        self._recorder.emit(
+            ErrorNotification(
+                error=error,
+                will_retry=will_retry,
+                thread_id=self._recorder.thread.id,
+                turn_id=self._recorder.turn_id,
+            )
+        )
+
+
+def _tokens(total: int) -> TokenUsageBreakdown:
+    return TokenUsageBreakdown(
+        total_tokens=total,
+        input_tokens=0,
+        cached_input_tokens=0,
+        output_tokens=0,
+        reasoning_output_tokens=0,
+    )
+
+
+def _sum(a: TokenUsageBreakdown, b: TokenUsageBreakdown) -> TokenUsageBreakdown:
+    return TokenUsageBreakdown(
+        **{name: getattr(a, name) + getattr(b, name) for name in TokenUsageBreakdown.model_fields}
+    )

@@ -1,0 +1,124 @@
+"""What a turn asks of a model and what comes back; who answers is somebody else's matter."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from app_server.turns.model.providers import Provider
+from protocol.model import Json, JsonObject
+from protocol.turns import TokenUsageBreakdown
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of the Responses API."""
+
+    provider: Provider
+    body: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """The model begins an output item."""
+
+    item: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of a message."""
+
+    item_id: str | None
+    """None: the item that began last."""
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPartAdded:
+    """A new paragraph of a reasoning summary."""
+
+    item_id: str | None
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryDelta:
+    """More text of a reasoning summary."""
+
+    item_id: str | None
+    index: int
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More raw reasoning."""
+
+    item_id: str | None
+    index: int
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDone:
+    """An output item is complete."""
+
+    item: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCompleted:
+    """The response is complete."""
+
+    usage: TokenUsageBreakdown | None
+
+
+ModelEvent: TypeAlias = (
+    ItemAdded
+    | TextDelta
+    | SummaryPartAdded
+    | SummaryDelta
+    | ReasoningDelta
+    | ItemDone
+    | ResponseCompleted
+)
+
+
+class ModelFailure(Exception):
+    """A model call failed.
+
+    `info` is the wire's `codexErrorInfo`. `retry_after_s` is the shortest sensible wait, None when
+    trying again makes no sense.
+    """
+
+    def __init__(
+        self, message: str, info: Json = "other", *, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.info = info
+        self.retry_after_s = retry_after_s
+
+    @property
+    def http_status(self) -> int | None:
+        """The HTTP status in `info`, if there is one."""
+        if isinstance(self.info, dict):
+            for facts in self.info.values():
+                status = facts.get("httpStatusCode")
+                return status if isinstance(status, int) else None
+        return None
+
+
+EventBatches: TypeAlias = AsyncIterator[Sequence[ModelEvent]]
+
+
+class Model(Protocol):
+    """Who answers model calls."""
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[EventBatches]:
+        """Make one call and give its events, in batches as they arrive; the last is completion.
+
+        Raises:
+            ModelFailure: on entering or while iterating.
+        """

@@ -1,0 +1,55 @@
+"""The one place that imports httpx late: it costs 70 ms that a start should not wait for."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from app_server.accounts.accounts import Accounts
+from app_server.runtime.loader import Lazy, LoadFailed, load
+from app_server.turns.model.interface import EventBatches, ModelFailure, ModelRequest
+
+if TYPE_CHECKING:
+    from app_server.turns.model.client import ModelClient
+
+
+class LazyModel:
+    """A Model that makes its HTTP client when it is first asked."""
+
+    def __init__(self, offline_url: Callable[[], Awaitable[str]], accounts: Accounts) -> None:
+        """See app_server.turns.model.client.ModelClient."""
+        self._offline_url = offline_url
+        self._accounts = accounts
+        self._client = Lazy("the client of models", self._make)
+
+    async def prepare(self) -> None:
+        """Import and make the client now.
+
+        Raises:
+            LoadFailed: it cannot be imported now.
+        """
+        await self._client.get()
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[EventBatches]:
+        """Make one call; see Model."""
+        try:
+            client = self._client.value or await self._client.get()
+        except LoadFailed as exc:
+            raise ModelFailure(f"the model cannot be asked: {exc}", retry_after_s=0.0) from exc
+        async with client.stream(request) as batches:
+            yield batches
+
+    async def aclose(self) -> None:
+        """Close the client, if there is one."""
+        client = await self._client.close()
+        if client is not None:
+            await client.aclose()
+
+    async def _make(self) -> "ModelClient":
+        return (await load(_client))(self._offline_url, self._accounts)
+
+
+def _client() -> "type[ModelClient]":
+    from app_server.turns.model.client import ModelClient
+
+    return ModelClient

@@ -1,0 +1,134 @@
+"""Model providers: `[model_providers.<id>]` of config.toml, and the ones that are built in.
+
+Source: docs/config.md, "Models".
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from app_server.accounts.settings import chatgpt_base_url
+from app_server.config.values import Config, ConfigView
+
+OPENAI = "openai"
+OFFLINE = "offline"
+
+OPENAI_KEY = "OPENAI_API_KEY"
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+
+OFFLINE_MODEL = "offline"
+DEFAULT_MODEL = "gpt-5"
+
+MAX_RETRIES = 100
+
+
+class ProviderNotFound(Exception):
+    """No provider has this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """How to reach one Responses API."""
+
+    id: str
+    name: str
+    base_url: str | None
+    """None for the offline model, whose address is known when it runs."""
+    env_key: str | None = None
+    """Environment variable that holds the bearer token."""
+    bearer_token: str | None = field(default=None, repr=False)
+    http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env_http_headers: Mapping[str, str] = field(default_factory=dict)
+    query_params: Mapping[str, str] = field(default_factory=dict, repr=False)
+    request_max_retries: int = 4
+    """Tries after the first for a request that got no stream."""
+    stream_max_retries: int = 5
+    """Tries after the first for a stream that broke; each is announced."""
+    stream_idle_timeout_s: float = 300.0
+    requires_openai_auth: bool = False
+    """Requests are made as the account that is signed in."""
+    chatgpt_url: str | None = None
+    """Where requests of ChatGPT accounts go; None: where all go."""
+    spare_env_key: str | None = None
+    """Environment variable with the bearer token for when nobody is signed in."""
+
+
+def read_providers(config: Config) -> dict[str, Provider]:
+    """Read the providers by id, the built-in ones included.
+
+    Raises:
+        ConfigError: a value has the wrong type.
+    """
+    openai_url = os.environ.get("OPENAI_BASE_URL")
+    chatgpt_url = f"{chatgpt_base_url(config)}/codex"
+    providers = {
+        OPENAI: Provider(
+            OPENAI,
+            "OpenAI",
+            openai_url or OPENAI_BASE_URL,
+            requires_openai_auth=True,
+            chatgpt_url=None if openai_url else chatgpt_url,
+            spare_env_key=OPENAI_KEY,
+        ),
+    }
+    for provider_id, view in config.view().at("model_providers").tables():
+        providers[provider_id] = _read_provider(provider_id, view, chatgpt_url)
+    providers[OFFLINE] = Provider(OFFLINE, "Offline stand-in", None)
+    return providers
+
+
+def default_provider_id(config: Config) -> str:
+    """Choose the provider of threads that name none.
+
+    That is `model_provider`, else OpenAI if there is a key for it, else the offline stand-in; who
+    reads the configuration of a server with an account finds `model_provider` set.
+    """
+    chosen = config.view().string("model_provider")
+    return chosen or (OPENAI if os.environ.get(OPENAI_KEY) else OFFLINE)
+
+
+def chooses_no_provider(config: Config) -> bool:
+    """Whether nothing but a sign-in could make OpenAI the default."""
+    return config.document.get("model_provider") is None and not os.environ.get(OPENAI_KEY)
+
+
+def with_openai(config: Config) -> Config:
+    """Make OpenAI the default of a configuration that chooses none."""
+    return replace(config, document={**config.document, "model_provider": OPENAI})
+
+
+def spare_key_is_set(provider: Provider) -> bool:
+    """Whether a provider can be used though nobody is signed in."""
+    return provider.spare_env_key is not None and bool(os.environ.get(provider.spare_env_key))
+
+
+def default_model(config: Config, provider_id: str) -> str:
+    """Choose the model of threads that name none."""
+    chosen = config.view().string("model")
+    return chosen or (OFFLINE_MODEL if provider_id == OFFLINE else DEFAULT_MODEL)
+
+
+def _read_provider(provider_id: str, view: ConfigView, chatgpt_url: str) -> Provider:
+    view.choice("wire_api", ["responses"])
+    idle_ms = view.integer("stream_idle_timeout_ms")
+    base_url = view.string("base_url")
+    return Provider(
+        id=provider_id,
+        name=view.string("name") or provider_id,
+        base_url=base_url or OPENAI_BASE_URL,
+        env_key=view.string("env_key"),
+        bearer_token=view.string("experimental_bearer_token"),
+        http_headers=view.string_map("http_headers") or {},
+        env_http_headers=view.string_map("env_http_headers") or {},
+        query_params=view.string_map("query_params") or {},
+        request_max_retries=_retries(view, "request_max_retries", 4),
+        stream_max_retries=_retries(view, "stream_max_retries", 5),
+        stream_idle_timeout_s=300.0 if idle_ms is None else idle_ms / 1000,
+        requires_openai_auth=view.boolean("requires_openai_auth", default=False),
+        chatgpt_url=None if base_url else chatgpt_url,
+    )
+
+
+def _retries(view: ConfigView, key: str, default: int) -> int:
+    value = view.integer(key)
+    return default if value is None else min(value, MAX_RETRIES)

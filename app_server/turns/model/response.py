@@ -1,0 +1,182 @@
+"""One response of a model, event by event: deltas out, finished items into the log."""
+
+from typing import TypeVar, cast
+
+from app_server.turns.model.interface import (
+    ItemAdded,
+    ItemDone,
+    ModelEvent,
+    ReasoningDelta,
+    ResponseCompleted,
+    SummaryDelta,
+    SummaryPartAdded,
+    TextDelta,
+)
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import (
+    AgentMessageDeltaNotification,
+    AgentMessageThreadItem,
+    ReasoningSummaryPartAddedNotification,
+    ReasoningSummaryTextDeltaNotification,
+    ReasoningTextDeltaNotification,
+    ReasoningThreadItem,
+)
+from protocol.model import Json, JsonObject
+from protocol.responses import MessagePhase
+from protocol.turns import TokenUsageBreakdown
+
+OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem)
+
+PHASES = ("commentary", "partial_answer", "final_answer")
+
+
+class ResponseReader:
+    """Reads one response; afterwards `calls` holds what the model wants to have called."""
+
+    def __init__(self, recorder: TurnRecorder) -> None:
+        self.calls: list[JsonObject] = []
+        self.usage: TokenUsageBreakdown | None = None
+        self.last_message: AgentMessageThreadItem | None = None
+        self._recorder = recorder
+        self._open: dict[str, AgentMessageThreadItem | ReasoningThreadItem] = {}
+        self._unnamed: str | None = None
+        """The id of an open item that the model gave none."""
+
+    async def take(self, event: ModelEvent) -> None:
+        """Take one event.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        match event:
+            case TextDelta():
+                self._recorder.emit(
+                    AgentMessageDeltaNotification(
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._message(event.item_id).id,
+                        delta=event.delta,
+                    )
+                )
+            case ItemAdded():
+                self._begin(event.item)
+            case ItemDone():
+                await self._finish(event.item)
+            case SummaryPartAdded():
+                self._recorder.emit(
+                    ReasoningSummaryPartAddedNotification(
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._reasoning(event.item_id).id,
+                        summary_index=event.index,
+                    )
+                )
+            case SummaryDelta():
+                self._recorder.emit(
+                    ReasoningSummaryTextDeltaNotification(
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._reasoning(event.item_id).id,
+                        delta=event.delta,
+                        summary_index=event.index,
+                    )
+                )
+            case ReasoningDelta():
+                self._recorder.emit(
+                    ReasoningTextDeltaNotification(
+                        thread_id=self._recorder.thread.id,
+                        turn_id=self._recorder.turn_id,
+                        item_id=self._reasoning(event.item_id).id,
+                        delta=event.delta,
+                        content_index=event.index,
+                    )
+                )
+            case ResponseCompleted():
+                self.usage = event.usage
+
+    def close(self) -> None:
+        """Let go of items that the model has begun and will not finish."""
+        for item_id in self._open:
+            self._recorder.abandoned(item_id)
+        self._open.clear()
+
+    def _begin(self, item: JsonObject) -> None:
+        item_id = _id_of(item)
+        match item["type"]:
+            case "message":
+                self._message(item_id, new=True)
+            case "reasoning":
+                self._reasoning(item_id, new=True)
+
+    async def _finish(self, item: JsonObject) -> None:
+        item_id = _id_of(item)
+        match item["type"]:
+            case "message":
+                message = self._message(item_id, done=True)
+                message.text = "".join(texts_of(item.get("content")))
+                phase = item.get("phase")
+                message.phase = cast(MessagePhase, phase) if phase in PHASES else None
+                await self._recorder.completed(message, [item])
+                self.last_message = message
+                del self._open[message.id]
+            case "reasoning":
+                reasoning = self._reasoning(item_id, done=True)
+                reasoning.summary = texts_of(item.get("summary"))
+                reasoning.content = texts_of(item.get("content"))
+                await self._recorder.completed(reasoning, [item])
+                del self._open[reasoning.id]
+            case "function_call" | "tool_search_call":
+                await self._recorder.remember(item)
+                self.calls.append(item)
+            case _:
+                await self._recorder.remember(item)
+
+    def _message(
+        self, item_id: str | None, *, new: bool = False, done: bool = False
+    ) -> AgentMessageThreadItem:
+        known = self._find(AgentMessageThreadItem, item_id, new=new, done=done)
+        return known or self._announce(AgentMessageThreadItem(id=self._name(item_id), text=""))
+
+    def _reasoning(
+        self, item_id: str | None, *, new: bool = False, done: bool = False
+    ) -> ReasoningThreadItem:
+        known = self._find(ReasoningThreadItem, item_id, new=new, done=done)
+        return known or self._announce(ReasoningThreadItem(id=self._name(item_id)))
+
+    def _find(
+        self, kind: type[OpenItem], item_id: str | None, *, new: bool, done: bool
+    ) -> OpenItem | None:
+        """Find the open item that an event is about.
+
+        What has no id is about the item that began last; an item that began without an id may end
+        with one.
+        """
+        known = self._open.get(item_id or "")
+        if known is None and item_id is None and not new:
+            known = next(reversed(self._open.values()), None)
+        if known is None and done:
+            known = self._open.get(self._unnamed or "")
+        return known if isinstance(known, kind) else None
+
+    def _name(self, item_id: str | None) -> str:
+        if item_id is None:
+            item_id = self._unnamed = self._recorder.new_id()
+        return item_id
+
+    def _announce(self, item: OpenItem) -> OpenItem:
+        self._open[item.id] = item
+        self._recorder.started(item)
+        return item
+
+
+def _id_of(item: JsonObject) -> str | None:
+    item_id = item.get("id")
+    return item_id if isinstance(item_id, str) and item_id else None
+
+
+def texts_of(parts: Json) -> list[str]:
+    """Return the texts of a content, in order; parts of other kinds are left out."""
+    if not isinstance(parts, list):
+        return []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]

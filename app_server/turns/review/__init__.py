@@ -1,0 +1,1 @@
+"""The automatic reviewer, which answers approvals instead of the user."""

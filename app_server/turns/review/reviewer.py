@@ -1,0 +1,247 @@
+"""The automatic reviewer: an agent with one question and no tools decides instead of the user.
+
+A review is one model call of its own. It fails closed: without a valid verdict nothing is allowed.
+Source: docs/mcp.md, "Reviewer".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import anyio
+
+from app_server.extension.metadata import RuntimeMetadata
+from app_server.runtime.clock import Clock
+from app_server.threads.log.live import LiveThread
+from app_server.turns.model.interface import ItemDone, Model, ModelFailure, ModelRequest
+from app_server.turns.model.providers import Provider
+from app_server.turns.model.response import texts_of
+from app_server.turns.ports import ClientPort
+from app_server.turns.review.evidence import excerpt
+from app_server.turns.review.limits import MAX_REVIEWS, RECENT_REVIEWS, TurnReviews
+from app_server.turns.review.verdict import (
+    MAX_ANSWER_BYTES,
+    Assessment,
+    NoVerdict,
+    for_the_public,
+    parse_assessment,
+    review_body,
+)
+from protocol.items import (
+    GuardianApprovalReview,
+    ItemGuardianApprovalReviewCompletedNotification,
+    ItemGuardianApprovalReviewStartedNotification,
+    McpToolCallGuardianApprovalReviewAction,
+)
+from protocol.lifecycle import GuardianWarningNotification
+from protocol.model import JsonObject
+from protocol.rollout import Settings
+
+REVIEW_S = 90.0
+"""For one review, with whatever its model call needs."""
+
+TIMED_OUT = "Automatic approval review timed out while evaluating the requested approval."
+
+ADVICE = (
+    "Do not try to reach the same end in another way. Do something clearly safer, or stop and ask "
+    "the user, who may approve it knowing the risk."
+)
+ADVICE_UNDECIDED = (
+    "Nothing was done, as nobody could say whether it is safe; that does not make it unsafe. Do "
+    "not go around the review: try once more at most, or ask the user."
+)
+
+End: TypeAlias = Literal["approved", "denied", "timedOut", "aborted"]
+
+
+class Refused(Exception):
+    """The action must not be done; the text goes to the item and to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAction:
+    """What somebody wants to do, as clients see it and as the reviewer sees it."""
+
+    turn_id: str
+    target_item_id: str | None
+    """None if clients see no item."""
+    action: McpToolCallGuardianApprovalReviewAction
+    evidence: JsonObject
+    private: str | None = None
+    """A text of the evidence that must not come out again."""
+
+
+def is_reviewed(metadata: RuntimeMetadata, settings: Settings) -> bool:
+    """Whether the reviewer decides instead of the user; what a registration says comes first."""
+    return (metadata.approvals_reviewer or settings.approvals_reviewer) != "user"
+
+
+class ReviewHost(Protocol):
+    """The thread whose actions are reviewed."""
+
+    def stop_denied_turn(self, turn_id: str) -> None:
+        """Interrupt a turn that was denied too much; another one is left alone."""
+
+
+class Reviewer:
+    """The reviews of one thread."""
+
+    def __init__(
+        self,
+        host: ReviewHost,
+        thread: LiveThread,
+        model: Model,
+        providers: Mapping[str, Provider],
+        clients: ClientPort,
+        clock: Clock,
+    ) -> None:
+        self._host = host
+        self._thread = thread
+        self._model = model
+        self._providers = providers
+        self._clients = clients
+        self._clock = clock
+        self._turn = TurnReviews("")
+
+    async def review(self, planned: PlannedAction) -> None:
+        """Have an action reviewed; returns when it may be done, this once.
+
+        Takes at most `REVIEW_S`. Cancelling aborts the review, and clients are told.
+
+        Raises:
+            Refused: it was denied, or there was no verdict. When a turn was denied too much, it is
+                interrupted as well.
+        """
+        if self._turn.turn_id != planned.turn_id:
+            self._turn = TurnReviews(planned.turn_id)
+        telling = _Telling(self._thread.id, planned, self._clients, self._clock)
+        telling.started()
+        try:
+            with anyio.fail_after(REVIEW_S):
+                assessment = await self._assess(planned)
+        except TimeoutError as exc:
+            self._turn.end(denied=False)
+            telling.ended("timedOut", TIMED_OUT)
+            raise Refused(f"{TIMED_OUT}\n{ADVICE_UNDECIDED}") from exc
+        except NoVerdict as exc:
+            self._turn.end(denied=False)
+            failure = f"Automatic approval review failed: {exc}"
+            telling.ended("denied", failure)
+            raise Refused(f"{failure}\n{ADVICE_UNDECIDED}") from exc
+        except BaseException:
+            telling.ended("aborted")
+            raise
+        telling.decided(assessment)
+        denied = assessment.outcome == "deny"
+        if self._turn.end(denied=denied):
+            self._stop_turn()
+        if denied:
+            reason = f"Reason: {assessment.rationale}"
+            raise Refused(f"This action was rejected due to unacceptable risk.\n{reason}\n{ADVICE}")
+
+    async def _assess(self, planned: PlannedAction) -> Assessment:
+        if not self._turn.begin():
+            raise NoVerdict(f"this turn has had {MAX_REVIEWS} reviews")
+        try:
+            answer = await self._ask(planned)
+        except ModelFailure as exc:
+            # A server that refuses a request may repeat it.
+            told = planned.private is None
+            raise NoVerdict(exc.message if told else "the model call failed") from exc
+        return for_the_public(parse_assessment(answer), planned.private)
+
+    async def _ask(self, planned: PlannedAction) -> str:
+        state = self._thread.state
+        # The turn has asked it already.
+        provider = self._providers[state.in_force.model_provider]
+        evidence = {**excerpt(state.history), "action": planned.evidence}
+        answer = ""
+        request = ModelRequest(provider, review_body(state, evidence))
+        async with self._model.stream(request) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if isinstance(event, ItemDone) and event.item["type"] == "message":
+                        answer += "".join(texts_of(event.item.get("content")))
+                if len(answer) > MAX_ANSWER_BYTES:
+                    break
+        return answer
+
+    def _stop_turn(self) -> None:
+        turn = self._turn
+        message = (
+            "Automatic approval review rejected too many approval requests for this turn "
+            f"({turn.in_a_row} consecutive, {turn.recent_denials} in the last {RECENT_REVIEWS} "
+            "reviews); interrupting the turn."
+        )
+        warning = GuardianWarningNotification(thread_id=self._thread.id, message=message)
+        self._clients.emit(self._thread.id, warning)
+        self._host.stop_denied_turn(turn.turn_id)
+
+
+class _Telling:
+    """What a thread's clients hear of one review."""
+
+    def __init__(
+        self, thread_id: str, planned: PlannedAction, clients: ClientPort, clock: Clock
+    ) -> None:
+        self._thread_id = thread_id
+        self._planned = planned
+        self._clients = clients
+        self._clock = clock
+        self._review_id = clock.new_id()
+        self._started_at_ms = clock.now_ms()
+
+    def started(self) -> None:
+        self._clients.emit(
+            self._thread_id,
+            ItemGuardianApprovalReviewStartedNotification(
+                thread_id=self._thread_id,
+                turn_id=self._planned.turn_id,
+                started_at_ms=self._started_at_ms,
+                review_id=self._review_id,
+                target_item_id=self._planned.target_item_id,
+                review=GuardianApprovalReview(status="inProgress"),
+                action=self._planned.action,
+            ),
+        )
+
+    def decided(self, assessment: Assessment) -> None:
+        status: End = "approved" if assessment.outcome == "allow" else "denied"
+        self._warn(
+            f"Automatic approval review {status} (risk: {assessment.risk_level}, "
+            f"authorization: {assessment.user_authorization}): {assessment.rationale}"
+        )
+        self._completed(
+            GuardianApprovalReview(
+                status=status,
+                risk_level=assessment.risk_level,
+                user_authorization=assessment.user_authorization,
+                rationale=assessment.rationale,
+            )
+        )
+
+    def ended(self, status: End, reason: str | None = None) -> None:
+        """Tell of an end without a verdict."""
+        if reason is not None:
+            self._warn(reason)
+        self._completed(GuardianApprovalReview(status=status, rationale=reason))
+
+    def _warn(self, message: str) -> None:
+        warning = GuardianWarningNotification(thread_id=self._thread_id, message=message)
+        self._clients.emit(self._thread_id, warning)
+
+    def _completed(self, review: GuardianApprovalReview) -> None:
+        self._clients.emit(
+            self._thread_id,
+            ItemGuardianApprovalReviewCompletedNotification(
+                thread_id=self._thread_id,
+                turn_id=self._planned.turn_id,
+                started_at_ms=self._started_at_ms,
+                completed_at_ms=self._clock.now_ms(),
+                review_id=self._review_id,
+                target_item_id=self._planned.target_item_id,
+                decision_source="agent",
+                review=review,
+                action=self._planned.action,
+            ),
+        )

@@ -1,0 +1,231 @@
+"""One turn, from accepted input to exactly one completion.
+
+The loop: take what was queued, make room, ask the model, make the calls it wants, until it wants
+none and nothing is queued. A turn is owned by its thread; clients come and go.
+Source: docs/wire.md, "Turns".
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+
+from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
+from app_server.turns.model.calls import ModelCalls
+from app_server.turns.model.context import tokens_in_context
+from app_server.turns.model.interface import Model, ModelFailure, ModelRequest
+from app_server.turns.model.prompt import INTERRUPTED, request_body
+from app_server.turns.model.providers import Provider
+from app_server.turns.model.response import ResponseReader
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.tools.router import FunctionCall, ToolRouter
+from app_server.turns.tools.scheduling import run_calls
+from protocol.items import AgentMessageThreadItem
+from protocol.model import Json
+from protocol.turns import McpMetaByServer, TokenUsageBreakdown
+
+MAX_REQUESTS = 500
+"""Model calls of one turn; a model that never stops calling tools is stopped here."""
+
+
+@dataclass(slots=True)
+class TurnOptions:
+    """What holds for one turn alone."""
+
+    output_schema: Json = None
+    client_metadata: dict[str, str] | None = None
+    """Changes when the turn is steered."""
+    mcp_meta: McpMetaByServer = field(default_factory=dict)
+    """Changes when the turn is steered."""
+    service_tier: str | None = None
+    """Takes the place of the thread's; `default` means none."""
+    trigger: str | None = None
+    """What made the client start the turn."""
+    parent_turn_id: str | None = None
+    """The turn that caused this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What does not change while a thread is loaded."""
+
+    providers: Mapping[str, Provider]
+    context_window: int | None = None
+    compact_at: int | None = None
+    """Tokens from which on a request is made only after a compaction."""
+    compact_prompt: str | None = None
+    """What the model is told to sum up; None means our own words."""
+    output_limit_bytes: int = 12_000
+
+
+class TurnHost(Protocol):
+    """The thread that a turn belongs to."""
+
+    async def take_queued(self) -> None:
+        """Make queued input visible to the model and announce it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+
+    async def finish_if_idle(self, run: "TurnRun") -> bool:
+        """Complete the turn unless input is queued; True if it was completed.
+
+        Raises:
+            OSError: the disk refused.
+        """
+
+    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
+        """Count what a response has cost towards the thread's goal.
+
+        Raises:
+            OSError: the disk refused.
+        """
+
+    async def wait_for_servers(self) -> None:
+        """Start MCP servers that have died again, and give those that start their grace."""
+
+
+class TurnRun:
+    """One run of the model loop."""
+
+    def __init__(
+        self,
+        host: TurnHost,
+        recorder: TurnRecorder,
+        model: Model,
+        router: ToolRouter,
+        options: TurnOptions,
+        settings: SessionSettings,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        *,
+        compacts: bool = False,
+    ) -> None:
+        """`compacts` makes it a turn that begins with a compaction."""
+        self.options = options
+        self.scope = anyio.CancelScope()
+        """Cancelled by an interrupt."""
+        self.interruption = INTERRUPTED
+        """What the model is told of an interrupt."""
+        self.pauses_queue = False
+        """Whether queued input waits for somebody to start it when this turn is interrupted."""
+        self.last_message: AgentMessageThreadItem | None = None
+        self.user_was_asked = False
+        """Whether a question was put to the user in this turn."""
+        self.is_asking = False
+        """Whether a model is being asked at this moment."""
+        self.is_compaction = compacts
+        """Whether the turn does nothing but compact, so far."""
+        self._host = host
+        self._recorder = recorder
+        self._router = router
+        self._settings = settings
+        self._calls = ModelCalls(
+            recorder, model, settings.providers, settings.context_window, sleep
+        )
+        self._compactor = Compactor(
+            recorder,
+            self._calls,
+            settings.compact_at,
+            settings.compact_prompt,
+            lambda: (router.declarations(), router.notes()),
+        )
+        self._compactions_in_a_row = 0
+        self._was_too_long = False
+
+    @property
+    def id(self) -> str:
+        """The turn's id."""
+        return self._recorder.turn_id
+
+    @property
+    def started_at_ms(self) -> int:
+        """When the turn was accepted."""
+        turn = self._recorder.thread.state.turns[-1]
+        return turn.started_at_ms
+
+    async def loop(self) -> None:
+        """Run until the turn is complete.
+
+        Raises:
+            ModelFailure: the model failed for good; it was announced.
+            OSError: the disk refused.
+        """
+        if self.is_compaction:
+            await self._compactor.compact_all()
+            self.is_compaction = False
+            if await self._host.finish_if_idle(self):
+                return
+        for _ in range(MAX_REQUESTS):
+            await self._host.wait_for_servers()
+            await self._host.take_queued()
+            self.is_asking = True
+            try:
+                await self._make_room()
+                reader = await self._respond()
+            finally:
+                self.is_asking = False
+            self.last_message = reader.last_message or self.last_message
+            await self._calls.account(reader.usage)
+            await self._host.spend(self.id, reader.usage)
+            calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
+            router = self._router
+            await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
+            if not reader.calls and await self._host.finish_if_idle(self):
+                return
+        raise self._given_up(ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn"))
+
+    async def _make_room(self) -> None:
+        """Compact before a request that would come too near to the model's limit."""
+        limit = self._settings.compact_at
+        if limit is None or tokens_in_context(self._recorder.thread.state) < limit:
+            self._compactions_in_a_row = 0
+            return
+        if not self._compactor.may_help:
+            # What is new is too long by itself: whether it fits is for the model to say.
+            return
+        if self._compactions_in_a_row == MAX_IN_A_ROW:
+            text = f"the context stays above {limit} tokens, also after {MAX_IN_A_ROW} compactions"
+            raise self._given_up(ModelFailure(text, "contextWindowExceeded"))
+        self._compactions_in_a_row += 1
+        await self._compactor.compact_for_request()
+
+    async def _respond(self) -> ResponseReader:
+        """Get one whole response; once a turn, a request that is too long is made shorter."""
+        try:
+            return await self._calls.call(self._respond_once, self._may_be_shortened)
+        except ModelFailure as failure:
+            if not self._may_be_shortened(failure):
+                raise
+        self._was_too_long = True
+        await self._compactor.compact_for_request()
+        return await self._calls.call(self._respond_once)
+
+    def _may_be_shortened(self, failure: ModelFailure) -> bool:
+        return is_too_long(failure) and not self._was_too_long and self._compactor.may_help
+
+    async def _respond_once(self, provider: Provider) -> ResponseReader:
+        state = self._recorder.thread.state
+        body = request_body(
+            state,
+            self._router.declarations(),
+            self.options.output_schema,
+            self.options.client_metadata,
+            self._router.notes(),
+        )
+        reader = ResponseReader(self._recorder)
+        try:
+            async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        await reader.take(event)
+                        if self._recorder.is_crowded:
+                            await self._recorder.breathe()
+        finally:
+            reader.close()
+        return reader
+
+    def _given_up(self, failure: ModelFailure) -> ModelFailure:
+        self._calls.announce(failure)
+        return failure

@@ -1,0 +1,1 @@
+"""Calls that a model makes: routing, scheduling, metadata."""

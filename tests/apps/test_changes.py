@@ -1,0 +1,143 @@
+"""The Apps service while things change under it: the sign-in during a fetch, and its own end."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.routes.running import ENDED
+from app_server.apps.service import MAX_SIGN_INS
+from tests.apps.test_renewal import published
+from tests.apps.test_service import LIST, Apps, Who, open_apps, runs
+from tests.support.apps_peer import connect
+from tests.support.harness import WAIT_S, claim
+from tests.support.hosted import connector
+
+CALL = "tools/call"
+
+
+@claim("apps:shutdown")
+async def test_a_shutdown_ends_calls_on_generations_that_were_replaced_with_an_answer(
+    tmp_path: Path,
+) -> None:
+    async with open_apps(tmp_path) as apps, anyio.create_task_group() as tasks:
+        place = await published(apps)
+        shown = apps.service.shown_to("thread")
+        assert shown is not None
+        lease = shown.generation.lease()
+        apps.hosted.script.holds[CALL] = anyio.Event()
+        refusals: list[Any] = []
+        async with connect(*place) as client:
+
+            async def call() -> None:
+                refusals.append((await client.refusal(CALL, {"name": "_look"}))[:2])
+
+            tasks.start_soon(call)
+            with anyio.fail_after(WAIT_S):
+                await apps.hosted.script.when(CALL).wait()
+            apps.hosted.endpoint.connectors[:] = [connector(*runs("read"), id_="mail")]
+            newer = await apps.service.refresh_snapshot(apps.config, {})
+            assert newer is not None
+            newer.release()
+            assert not shown.generation.is_closing
+            apps.service.begin_shutdown()
+            with anyio.fail_after(WAIT_S):
+                await shown.generation.ended()
+                while not refusals:
+                    await anyio.sleep(0.001)
+        assert refusals == [(-32603, ENDED)]
+        lease.release()
+
+
+async def prepared(apps: Apps) -> None:
+    await apps.service.prepare_mcp_servers(apps.config)
+
+
+async def refreshed(apps: Apps) -> None:
+    snapshot = await apps.service.refresh_snapshot(apps.config, {})
+    assert snapshot is not None
+    snapshot.release()
+
+
+@claim("apps:restarted")
+@pytest.mark.parametrize("ask", [prepared, refreshed])
+async def test_who_waits_while_somebody_else_signs_in_gets_the_apps_of_the_new_account(
+    tmp_path: Path, ask: Callable[[Apps], Coroutine[Any, Any, None]]
+) -> None:
+    async with open_apps(tmp_path) as apps, anyio.create_task_group() as tasks:
+        script = apps.hosted.script
+        held = script.holds[LIST] = anyio.Event()
+        tasks.start_soon(ask, apps)
+        with anyio.fail_after(WAIT_S):
+            await script.when(LIST).wait()
+            del script.holds[LIST]
+            token = apps.hosted.endpoint.token.get_secret_value()
+            apps.auth.change(Who(token, chatgpt_user_id="other"))
+            held.set()
+            while not apps.contribute("current"):
+                await anyio.sleep(0.001)
+
+
+@claim("apps:restarted")
+async def test_a_sign_in_that_changes_all_the_time_is_given_up(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps, anyio.create_task_group() as tasks:
+        script = apps.hosted.script
+        token = apps.hosted.endpoint.token.get_secret_value()
+        failures: list[str] = []
+
+        async def ask() -> None:
+            try:
+                await refreshed(apps)
+            except AppsUnavailable as exc:
+                failures.append(str(exc))
+
+        script.holds[LIST] = anyio.Event()
+        tasks.start_soon(ask)
+        with anyio.fail_after(WAIT_S):
+            for number in range(MAX_SIGN_INS):
+                while apps.fetches() <= number:
+                    await anyio.sleep(0.001)
+                apps.auth.change(Who(token, chatgpt_user_id=f"user-{number}"))
+            while not failures:
+                await anyio.sleep(0.001)
+        assert failures == ["the sign-in has changed"]
+        assert apps.fetches() == MAX_SIGN_INS
+
+
+@claim("apps:t-39")
+async def test_refreshes_that_wait_behind_a_fetch_share_the_next_one(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        held = apps.hosted.script.holds[LIST] = anyio.Event()
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(refreshed, apps)
+                await apps.hosted.script.when(LIST).wait()
+                for _ in range(5):
+                    tasks.start_soon(refreshed, apps)
+                await anyio.lowlevel.checkpoint()
+                held.set()
+        assert apps.fetches() == 2
+
+
+@claim("apps:t-38")
+async def test_a_port_that_cannot_be_opened_is_a_failed_attempt_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    async def no_port(*given: Any) -> None:
+        tries.append(len(given))
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("app_server.apps.connection.open_generation", no_port)
+    async with open_apps(tmp_path) as apps:
+        for wait_s in (1.0, 2.0, 4.0):
+            with pytest.raises(AppsUnavailable, match=r"^no port can be opened$"):
+                await apps.service.refresh_snapshot(apps.config, {})
+            await apps.clock.until_waiting()
+            assert apps.clock.waits[-1] == wait_s
+    assert len(tries) == 4

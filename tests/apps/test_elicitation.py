@@ -1,0 +1,550 @@
+"""What a local server asks its client: for the endpoint, and for a sign-in."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import httpx2
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from app_server.apps.routes import session, sign_in
+from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.session import DELIVERY_S, MAX_OPEN_QUESTIONS
+from protocol.model import JsonObject
+from tests.support.apps_peer import (
+    VERSION,
+    Asked,
+    Exchange,
+    FakePool,
+    listed,
+    returns,
+    serve_tools,
+)
+from tests.support.harness import WAIT_S, claim
+
+FORM: JsonObject = {"elicitation": {"form": {}}}
+URL: JsonObject = {"elicitation": {"url": {}}}
+OPENAI: JsonObject = {"extensions": {"openai/form": {}}}
+ALL: JsonObject = {"elicitation": {"form": {}, "url": {}}, "extensions": {"openai/form": {}}}
+CLIENT_INFO = {"name": "t", "version": "1"}
+CANCEL = {"action": "cancel"}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "x": None}}}
+
+
+def asks(params: JsonObject) -> Any:
+    """Ask the client, and answer with what it said."""
+
+    async def answer(exchange: Exchange) -> JsonObject:
+        return {"said": await exchange.peer.elicit(params)}
+
+    return answer
+
+
+class Asker:
+    """A client's user: answers, and keeps what was asked."""
+
+    def __init__(self, *answers: JsonObject) -> None:
+        self.asked: list[tuple[str, JsonObject]] = []
+        self._answers = list(answers)
+
+    async def __call__(self, method: str, params: JsonObject) -> JsonObject:
+        self.asked.append((method, params))
+        return self._answers.pop(0)
+
+
+QUESTIONS: list[tuple[JsonObject, str]] = [
+    ({"message": "?", "requestedSchema": SCHEMA, "_meta": {"a": None}}, "elicitation/create"),
+    ({"mode": "form", "message": "?", "requestedSchema": SCHEMA}, "elicitation/create"),
+    (
+        {"mode": "url", "message": "?", "url": "https://a.example", "elicitationId": "e", "x": 1},
+        "elicitation/create",
+    ),
+    ({"mode": "openai/form", "message": "?", "requestedSchema": {"x": 1}}, "openai/form"),
+]
+
+
+@claim("apps:t-31")
+@pytest.mark.parametrize("server", ["codex_apps__cal", "codex_apps"])
+async def test_questions_and_answers_pass_unchanged(server: str) -> None:
+    answer = {"action": "accept", "content": {"a": None, "b": [1]}, "_meta": {"c": 1}}
+    user = Asker(*[answer] * len(QUESTIONS))
+    async with (
+        serve_tools([listed("look")]) as served,
+        served.client(server, capabilities=ALL, asked=user) as client,
+    ):
+        for params, _ in QUESTIONS:
+            served.pool.answer = asks(params)
+            if server == "codex_apps":
+                said = await client.request("resources/read", {"uri": "a://b"})
+            else:
+                said = await client.call("look")
+            assert said == {"said": answer}
+    expected = [
+        (method, {k: v for k, v in params.items() if v != "openai/form"})
+        for params, method in QUESTIONS
+    ]
+    assert user.asked == expected
+
+
+@claim("apps:t-32")
+@pytest.mark.parametrize(
+    ("capabilities", "modes"),
+    [
+        ({}, []),
+        (FORM, ["form"]),
+        ({"elicitation": {}}, ["form"]),
+        (URL, ["url"]),
+        (OPENAI, ["openai/form"]),
+        (ALL, ["form", "url", "openai/form"]),
+    ],
+)
+async def test_a_client_is_asked_only_as_it_said_that_it_can_be(
+    capabilities: JsonObject, modes: list[str]
+) -> None:
+    user = Asker(*[{"action": "decline"}] * 3)
+    async with (
+        serve_tools([listed("look")]) as served,
+        served.client(capabilities=capabilities, asked=user) as client,
+    ):
+        said = {}
+        for mode in ("form", "url", "openai/form", "of tomorrow"):
+            served.pool.answer = asks({"mode": mode, "message": "?"})
+            said[mode] = (await client.call("look"))["said"]["action"]
+    assert [mode for mode, action in said.items() if action == "decline"] == modes
+    assert len(user.asked) == len(modes)
+
+
+@claim("apps:t-31")
+async def test_a_question_goes_to_the_session_whose_call_it_belongs_to() -> None:
+    users = [Asker({"action": "accept", "content": {"n": n}}) for n in range(3)]
+    async with serve_tools([listed("look"), listed("find", "drive")]) as served:
+        served.pool.answer = asks({"message": "?"})
+        async with (
+            served.client(capabilities=FORM, asked=users[0]) as first,
+            served.client(capabilities=FORM, asked=users[1]) as second,
+            served.client("codex_apps__drive", capabilities=FORM, asked=users[2]) as third,
+        ):
+            assert (await second.call("look"))["said"]["content"] == {"n": 1}
+            assert (await third.call("find"))["said"]["content"] == {"n": 2}
+            assert (await first.call("look"))["said"]["content"] == {"n": 0}
+    assert [len(user.asked) for user in users] == [1, 1, 1]
+
+
+@claim("apps:t-31")
+async def test_a_client_that_does_not_listen_cancels_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "DELIVERY_S", 0)
+    user = Asker()
+    async with (
+        serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served,
+        served.client(capabilities=FORM, asked=user) as client,
+    ):
+        await client.listens()
+        standing = StandingStreams.wait_for
+        never = asyncio.Event()
+
+        async def deaf(self: Any, session_id: str) -> None:
+            await never.wait()
+
+        monkeypatch.setattr(StandingStreams, "wait_for", deaf)
+        assert await client.call("look") == {"said": CANCEL}
+        monkeypatch.setattr(StandingStreams, "wait_for", standing)
+    assert (user.asked, DELIVERY_S) == ([], 10.0)
+
+
+async def test_a_question_waits_for_the_stream_of_its_own_session() -> None:
+    standing = StandingStreams()
+    heard = []
+
+    async def wait() -> None:
+        await standing.wait_for("mine")
+        heard.append("mine")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        standing.opened("another")
+        await anyio.wait_all_tasks_blocked()
+        assert heard == []
+        standing.opened("mine")
+        with anyio.fail_after(WAIT_S):
+            await anyio.wait_all_tasks_blocked()
+        assert heard == ["mine"]
+        await standing.wait_for("another")
+        standing.closed("another")
+        with anyio.move_on_after(0) as waiting:
+            await standing.wait_for("another")
+        assert waiting.cancelled_caught
+
+
+async def test_a_client_whose_stream_has_ended_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "DELIVERY_S", 0)
+    ended = asyncio.Event()
+    note = StandingStreams.closed
+
+    def closed(self: StandingStreams, session_id: str) -> None:
+        note(self, session_id)
+        ended.set()
+
+    monkeypatch.setattr(StandingStreams, "closed", closed)
+    hello = {"protocolVersion": VERSION, "capabilities": FORM, "clientInfo": CLIENT_INFO}
+    async with serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served:
+        url = served.generation.url("codex_apps__cal")
+        bearer = served.generation.bearer("codex_apps__cal").get_secret_value()
+        headers = {
+            "authorization": f"Bearer {bearer}",
+            "accept": "application/json, text/event-stream",
+        }
+        async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False, headers=headers) as http:
+
+            async def request(method: str, params: JsonObject) -> httpx2.Response:
+                message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                return await http.post(url, json=message)
+
+            opened = await request("initialize", hello)
+            http.headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+            async with http.stream("GET", url) as stream:
+                assert stream.status_code == 200
+            with anyio.fail_after(WAIT_S):
+                await ended.wait()
+                answer = await request("tools/call", {"name": "look"})
+    assert answer.json()["result"] == {"said": CANCEL}
+
+
+async def test_a_second_stream_of_a_session_is_refused_and_the_first_goes_on() -> None:
+    user = Asker({"action": "decline"})
+    async with (
+        serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served,
+        served.client(capabilities=FORM, asked=user) as client,
+        httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as http,
+    ):
+        await client.listens()
+        bearer = served.generation.bearer("codex_apps__cal").get_secret_value()
+        second = await http.get(
+            served.generation.url("codex_apps__cal"),
+            headers={
+                "authorization": f"Bearer {bearer}",
+                "accept": "text/event-stream",
+                "mcp-session-id": client.session_id,
+            },
+        )
+        assert second.status_code == 409
+        assert await client.call("look") == {"said": {"action": "decline"}}
+
+
+async def test_an_error_of_the_client_cancels() -> None:
+    async def breaks(method: str, params: JsonObject) -> JsonObject:
+        raise MCPError(-32000, "broken")
+
+    async with (
+        serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served,
+        served.client(capabilities=FORM, asked=breaks) as client,
+    ):
+        assert await client.call("look") == {"said": CANCEL}
+
+
+@claim("apps:t-31")
+async def test_without_a_call_nobody_is_asked() -> None:
+    user = Asker()
+    async with (
+        serve_tools([listed("look")]) as served,
+        served.client(capabilities=FORM, asked=user) as client,
+    ):
+        await client.call("look")
+        [exchange] = served.pool.exchanges
+        assert await exchange.peer.elicit({"message": "?"}) == CANCEL
+    assert user.asked == []
+
+
+@claim("apps:t-31")
+async def test_the_end_of_a_call_cancels_what_it_asked() -> None:
+    withdrawn = asyncio.Event()
+    reached = asyncio.Event()
+
+    async def thinks(method: str, params: JsonObject) -> JsonObject:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            withdrawn.set()
+            raise
+        raise AssertionError
+
+    async with anyio.create_task_group() as upstream:
+        said = []
+
+        async def ask(exchange: Exchange) -> None:
+            said.append(await exchange.peer.elicit({"message": "?"}))
+
+        async def answer(exchange: Exchange) -> JsonObject:
+            # As a real endpoint's question: outside of the request that it belongs to.
+            upstream.start_soon(ask, exchange)
+            await reached.wait()
+            return {"content": []}
+
+        async with (
+            serve_tools([listed("look")], FakePool(answer)) as served,
+            served.client(capabilities=FORM, asked=thinks) as client,
+        ):
+            assert await client.call("look") == {"content": []}
+            with anyio.fail_after(WAIT_S):
+                await withdrawn.wait()
+    assert said == [CANCEL]
+
+
+async def test_open_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_OPEN_QUESTIONS", 1)
+    reached, let_go = asyncio.Event(), asyncio.Event()
+
+    async def thinks(method: str, params: JsonObject) -> JsonObject:
+        reached.set()
+        await let_go.wait()
+        return {"action": "accept"}
+
+    async def answer(exchange: Exchange) -> JsonObject:
+        said = []
+
+        async def ask() -> None:
+            said.append((await exchange.peer.elicit({"message": "?"}))["action"])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await reached.wait()
+            await ask()
+            let_go.set()
+        return {"said": said}
+
+    async with (
+        serve_tools([listed("look")], FakePool(answer)) as served,
+        served.client(capabilities=FORM, asked=thinks) as client,
+    ):
+        assert await client.call("look") == {"said": ["cancel", "accept"]}
+    assert MAX_OPEN_QUESTIONS == 16
+
+
+def failed(**given: Any) -> JsonObject:
+    """Return a result that asks for a sign-in."""
+    failure = {"is_auth_failure": True, **given}
+    return {
+        "content": [{"type": "text", "text": "no"}],
+        "structuredContent": {"s": 1},
+        "isError": True,
+        "_meta": {"_codex_apps": {"connector_auth_failure": failure}, "kept": 1},
+    }
+
+
+GIVEN: JsonObject = {
+    "connector_id": "cal",
+    "auth_reason": "missing_link",
+    "link_id": "l",
+    "error_code": "E1",
+    "error_action": "reconnect",
+    "error_http_status_code": 401,
+    "install_url": "https://evil.example",
+    "more": 1,
+}
+PAGE = "https://chatgpt.com/apps/cal/cal"
+
+
+@claim("apps:t-33")
+async def test_a_sign_in_is_offered_and_once_accepted_the_inventory_is_fetched_anew() -> None:
+    user = Asker({"action": "accept"})
+    result = failed(**GIVEN)
+    async with (
+        serve_tools([listed("look")], FakePool(returns(result))) as served,
+        served.client(capabilities=URL, asked=user) as client,
+    ):
+        answer = await client.call("look", **{"codex/toolCallId": "call-1"})
+        assert served.refreshed == ["refreshed"]
+    kept = {key: GIVEN[key] for key in GIVEN if key not in ("connector_id", "install_url", "more")}
+    assert user.asked == [
+        (
+            "elicitation/create",
+            {
+                "mode": "url",
+                "message": "Sign in to Cal on ChatGPT before it can be used here.",
+                "url": PAGE,
+                "elicitationId": "codex_apps_auth_call-1",
+                "_meta": {
+                    "_codex_apps": {
+                        "connector_auth_failure": {
+                            "is_auth_failure": True,
+                            "connector_id": "cal",
+                            "connector_name": "Cal",
+                            "install_url": PAGE,
+                            **kept,
+                        }
+                    }
+                },
+            },
+        )
+    ]
+    text = "The sign-in to Cal was accepted. Call the tool again."
+    assert answer == {
+        "content": [{"type": "text", "text": text}],
+        "isError": True,
+        "structuredContent": {"s": 1},
+        "_meta": {**result["_meta"], "codex/errorCode": "E1"},
+    }
+
+
+@claim("apps:t-33")
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("oauth_upgrade_required", "Reconnect Cal on ChatGPT to grant it further permissions."),
+        ("reauthentication_required", "Reconnect Cal on ChatGPT to restore access to it."),
+        ("else", "Sign in to Cal on ChatGPT to go on."),
+        (None, "Sign in to Cal on ChatGPT to go on."),
+    ],
+)
+async def test_who_declines_to_sign_in_gets_the_result_as_it_was(
+    reason: str | None, message: str
+) -> None:
+    user = Asker({"action": "decline"}, {"action": "cancel"})
+    result = failed(auth_reason=reason)
+    async with (
+        serve_tools([listed("look")], FakePool(returns(result))) as served,
+        served.client(capabilities=URL, asked=user) as client,
+    ):
+        assert [await client.call("look"), await client.call("look")] == [result, result]
+        assert served.refreshed == []
+    assert [params["message"] for _, params in user.asked] == [message, message]
+
+
+@claim("apps:t-34")
+@pytest.mark.parametrize(
+    ("result", "capabilities", "code"),
+    [
+        (failed(error_code="E"), FORM, "E"),
+        (failed(error_code="E"), {}, "E"),
+        (failed(error_code="E", connector_id="drive"), URL, None),
+        ({**failed(error_code="E"), "isError": False}, URL, None),
+        (failed(error_code="E", is_auth_failure=1), URL, None),
+        ({"isError": True, "content": [], "_meta": {"_codex_apps": 1}}, URL, None),
+    ],
+)
+async def test_what_is_no_sign_in_of_this_app_passes_as_it_is(
+    result: JsonObject, capabilities: JsonObject, code: str | None
+) -> None:
+    user = Asker()
+    async with (
+        serve_tools([listed("look")], FakePool(returns(result))) as served,
+        served.client(capabilities=capabilities, asked=user) as client,
+    ):
+        answer = await client.call("look")
+    added = {} if code is None else {"codex/errorCode": code}
+    assert answer == {**result, "_meta": {**result["_meta"], **added}}
+    assert user.asked == []
+
+
+async def test_an_error_code_that_upstream_gave_itself_stays() -> None:
+    result = failed(error_code="E")
+    result["_meta"]["codex/errorCode"] = "mine"
+    async with (
+        serve_tools([listed("look")], FakePool(returns(result))) as served,
+        served.client() as client,
+    ):
+        assert await client.call("look") == result
+
+
+@claim("apps:t-33")
+async def test_a_sign_in_counts_though_no_new_inventory_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails() -> None:
+        raise OSError("no network")
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    for refresh in (fails, hangs):
+        monkeypatch.setattr(sign_in, "REFRESH_S", 45.0 if refresh is fails else 0)
+        user = Asker({"action": "accept"})
+        async with (
+            serve_tools([listed("look")], FakePool(returns(failed())), refresh=refresh) as served,
+            served.client(capabilities=URL, asked=user) as client,
+        ):
+            answer = await client.call("look")
+        assert answer["content"][0]["text"].endswith("Call the tool again.")
+    said = [record.getMessage() for record in caplog.records if record.name == sign_in.__name__]
+    assert said == [
+        "no new inventory after a sign-in",
+        "no new inventory after a sign-in within 0 s",
+    ]
+
+
+@claim("apps:t-37")
+async def test_shutting_down_ends_a_question_that_is_open() -> None:
+    reached = asyncio.Event()
+
+    async def thinks(method: str, params: JsonObject) -> JsonObject:
+        reached.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    asked: Asked = thinks
+    async with (
+        serve_tools([listed("look")], FakePool(returns(failed()))) as served,
+        served.client(capabilities=URL, asked=asked) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        refusals = []
+
+        async def call() -> None:
+            refusals.append(await client.refusal("tools/call", {"name": "look"}))
+
+        tasks.start_soon(call)
+        with anyio.fail_after(WAIT_S):
+            await reached.wait()
+            await served.generation.close()
+    assert refusals == [(-32603, "these app servers have been shut down", None)]
+    assert served.refreshed == []
+
+
+class Listener:
+    """A connection that notes what it is told, and whether its stream was open then."""
+
+    session_id = "mine"
+
+    def __init__(self, standing: StandingStreams) -> None:
+        self.told: list[int] = []
+        self._standing = standing
+
+    async def notify(self, method: str, params: Any) -> None:
+        self.told.append(params["progress"])
+
+
+def progress_to(listener: Listener, standing: StandingStreams) -> Any:
+    backing: Any = SimpleNamespace(generation_id="g", standing=standing)
+    return session.LocalSession(cast(Any, listener), "s", backing).progress_of("token")
+
+
+async def test_the_first_progress_waits_until_the_client_listens() -> None:
+    standing = StandingStreams()
+    listener = Listener(standing)
+    report = progress_to(listener, standing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(report, 1, None, None)
+        await anyio.wait_all_tasks_blocked()
+        assert listener.told == []
+        standing.opened("mine")
+    await report(2, None, None)
+    assert listener.told == [1, 2]
+
+
+async def test_progress_does_not_wait_for_ever_for_a_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "PROGRESS_S", 0)
+    standing = StandingStreams()
+    listener = Listener(standing)
+    report = progress_to(listener, standing)
+    with anyio.fail_after(WAIT_S):
+        await report(1, None, None)
+        monkeypatch.setattr(session, "PROGRESS_S", 1000)
+        await report(2, None, None)
+    assert listener.told == [1, 2]

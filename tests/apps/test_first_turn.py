@@ -1,0 +1,107 @@
+"""Apps in the first turn of a thread that was started right after the server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from tests.apps.test_service import LIST, runs
+from tests.support.harness import WAIT_S, Served, claim, serve
+from tests.support.hosted import Hosted, connector, serve_hosted
+from tests.support.issuer_peer import make_jwt
+
+NAMESPACE = "mcp__codex_apps__test"
+WAITS_FOR_ALL = "mcp_optional_startup_grace_ms = 0\n"
+A_YEAR_3000 = 32_500_000_000
+
+
+def sign_in(home: Path, hosted: Hosted) -> str:
+    """Store a sign-in that the endpoint takes; gives the settings that lead there."""
+    claims = {"chatgpt_account_id": "acct-1", "chatgpt_user_id": "user-1"}
+    token = make_jwt(exp=A_YEAR_3000, **{"https://api.openai.com/auth": claims})
+    hosted.endpoint.token, hosted.endpoint.account_id = SecretStr(token), "acct-1"
+    tokens = {"id_token": token, "access_token": token, "refresh_token": "r"}
+    stored = {"tokens": {**tokens, "account_id": "acct-1"}, "last_refresh": "2026-11-21T06:52:10Z"}
+    (home / "auth.json").write_text(json.dumps(stored))
+    return f'chatgpt_base_url = "{hosted.endpoint.base_url}"\n'
+
+
+def namespaces(served: Served) -> list[list[str]]:
+    """Return the namespaces that each model request declared."""
+    return [
+        [tool["name"] for tool in request.get("tools", []) if tool["type"] == "namespace"]
+        for request in served.model.requests
+    ]
+
+
+def apps() -> Any:
+    return serve_hosted([connector(*runs("look"))])
+
+
+@claim("apps:first-turn")
+@pytest.mark.parametrize("cached", [False, True])
+async def test_the_first_turn_after_a_start_has_the_apps(tmp_path: Path, cached: bool) -> None:
+    async with apps() as hosted:
+        config = sign_in(tmp_path, hosted) + WAITS_FOR_ALL
+        if cached:
+            async with (
+                serve(tmp_path, config=config, with_apps=True) as one,
+                one.client() as client,
+            ):
+                await client.call("app/list", {})
+                # It is written once the list is there.
+                with anyio.fail_after(WAIT_S):
+                    while not list(tmp_path.glob("cache/**/*.json")):
+                        await anyio.sleep(0.01)
+            hosted.script.holds["initialize"] = anyio.Event()
+        async with (
+            serve(tmp_path, config=config, with_apps=True) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            for _ in range(3):
+                await client.turn(thread_id, "hi")
+        assert namespaces(served) == [[NAMESPACE]] * 3
+
+
+@claim("apps:first-turn")
+async def test_a_thread_has_its_apps_started_without_a_turn(tmp_path: Path) -> None:
+    async with apps() as hosted:
+        config = sign_in(tmp_path, hosted)
+        async with (
+            serve(tmp_path, config=config, with_apps=True) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            await client.wait_for(
+                "mcpServer/startupStatus/updated",
+                lambda p: (p["name"], p["status"]) == ("codex_apps__test", "ready"),
+            )
+            await client.turn(thread_id, "hi")
+        assert namespaces(served) == [[NAMESPACE]]
+
+
+@claim("apps:first-turn")
+async def test_the_first_turn_waits_for_apps_no_longer_than_for_other_servers(
+    tmp_path: Path,
+) -> None:
+    async with apps() as hosted:
+        config = sign_in(tmp_path, hosted) + "mcp_optional_startup_grace_ms = 50\n"
+        held = hosted.script.holds[LIST] = anyio.Event()
+        async with (
+            serve(tmp_path, config=config, with_apps=True) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "hi")
+            held.set()
+            await client.call("app/list", {})
+            await client.turn(thread_id, "hi")
+            # A call waits for a server that starts.
+            call = {"threadId": thread_id, "server": "codex_apps__test", "tool": "_look"}
+            await client.call("mcpServer/tool/call", call)
+            await client.turn(thread_id, "hi")
+        assert [namespaces(served)[0], namespaces(served)[-1]] == [[], [NAMESPACE]]

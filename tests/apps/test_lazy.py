@@ -1,0 +1,204 @@
+"""The apps before there is a reason to have them, when one comes, and when they cannot be had."""
+
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from app_server.apps import lazy as late
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.lazy import LateApps
+from app_server.apps.presentation import ApprovalTemplates
+from app_server.extension.hooks import ToolCall
+from app_server.extension.registration import ContributionContext
+from app_server.runtime.loader import load
+from tests.apps.test_service import BOTH, Auth, State, Who, runs
+from tests.support.harness import WAIT_S, claim
+from tests.support.hosted import connector, serve_hosted
+
+T = TypeVar("T")
+
+CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
+
+
+@asynccontextmanager
+async def run_late(home: Path, auth: Auth, base_url: str | None = None) -> AsyncIterator[LateApps]:
+    apps = LateApps(home, lambda environment_id: "instance")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apps.run, auth, base_url)
+        await apps.settled()
+        try:
+            yield apps
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def context(config: dict[str, Any]) -> ContributionContext:
+    return ContributionContext("discover", config, "thread")
+
+
+async def answers(apps: LateApps) -> list[Any]:
+    """Ask everything that can be asked."""
+    apps.input_taken("thread", "turn", [])
+    apps.call_ended(CALL, "completed")
+    apps.turn_ended("thread", "turn")
+    await apps.prepare_mcp_servers({})
+    await apps.refresh(context({}))
+    return [
+        apps.account(),
+        apps.current_snapshot({}),
+        await apps.snapshot_allowing_cached({}),
+        await apps.snapshot({}),
+        await apps.refresh_snapshot({}),
+        list(await apps.known_connectors({})),
+        list(apps.contribute(context({}))),
+        apps.instructions(context({}), [("codex_apps__cal", "_look")]),
+        apps.present(CALL),
+        apps.revision(),
+    ]
+
+
+NOTHING: list[Any] = [None, None, None, None, None, [], [], None, None, 0]
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is asked of the importer."""
+    names: list[str] = []
+
+    async def note(work: Callable[[], T]) -> T:
+        names.append(work.__name__)
+        return await load(work)
+
+    monkeypatch.setattr(late, "load", note)
+    return names
+
+
+@claim("apps:t-55")
+@pytest.mark.parametrize("who", [None, Who("s3cr3t-key", is_chatgpt=False)])
+async def test_without_an_account_of_chatgpt_nothing_is_imported_or_asked(
+    tmp_path: Path, imported: list[str], who: Who | None
+) -> None:
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(who, 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            with anyio.fail_after(WAIT_S):
+                assert await answers(apps) == NOTHING
+            # Another key is no reason either.
+            auth.change(Who("s3cr3t-other-key", is_chatgpt=False))
+            with anyio.fail_after(WAIT_S):
+                assert await answers(apps) == NOTHING
+        assert (imported, hosted.script.arrivals) == ([], [])
+        assert auth.listeners == []
+
+
+@claim("apps:t-42")
+async def test_an_account_that_signs_in_later_has_its_apps(
+    tmp_path: Path, imported: list[str]
+) -> None:
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(None, 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            assert apps.contribute(context({})) == []
+            before = apps.revision()
+            auth.change(Who(hosted.endpoint.token.get_secret_value()))
+            with anyio.fail_after(WAIT_S):
+                await apps.prepare_mcp_servers({})
+            assert apps.revision() > before
+            assert [one.name for one in apps.contribute(context({}))] == BOTH
+            assert apps.present(CALL) is not None
+            auth.change(None)
+            assert apps.contribute(context({})) == []
+            with anyio.fail_after(WAIT_S):
+                assert await apps.snapshot({}) is None
+        assert imported == ["_import"]
+        assert auth.listeners == []
+
+
+async def test_apps_that_cannot_be_loaded_are_an_error_and_loaded_with_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Any:
+        raise ImportError("no such module")
+
+    real = late._import
+    monkeypatch.setattr(late, "_import", broken)
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            questions = (apps.snapshot, apps.refresh_snapshot, apps.known_connectors)
+            for ask in (apps.snapshot_allowing_cached, *questions):
+                with pytest.raises(AppsUnavailable, match="ImportError: no such module"):
+                    await ask({})
+            # A list of servers is not all apps.
+            await apps.prepare_mcp_servers({})
+            assert apps.contribute(context({})) == []
+            monkeypatch.setattr(late, "_import", real)
+            with anyio.fail_after(WAIT_S):
+                assert await apps.snapshot({}) is not None
+            assert [one.name for one in apps.contribute(context({}))] == BOTH
+    said = {record.getMessage() for record in caplog.records if record.levelno > logging.INFO}
+    assert {text.partition(":")[0] for text in said} == {
+        "the apps cannot be loaded",
+        "there are no MCP servers of apps",
+    }
+
+
+async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise OSError("no templates")
+
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
+        with monkeypatch.context() as patched:
+            patched.setattr(ApprovalTemplates, "load", broken)
+            async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+                for _ in range(2):
+                    with pytest.raises(AppsUnavailable, match="no templates"):
+                        await apps.snapshot({})
+                patched.undo()
+                with anyio.fail_after(WAIT_S):
+                    assert await apps.snapshot({}) is not None
+
+
+async def test_what_is_not_known_is_no_empty_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps = LateApps(tmp_path, lambda environment_id: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(late, "LOAD_S", 0.0)
+        with pytest.raises(AppsUnavailable, match="not known after 0 s whose apps they are"):
+            await apps.snapshot({})
+    apps.give_up(OSError("no port"))
+    with pytest.raises(AppsUnavailable, match="cannot be served now: no port"):
+        await apps.settled()
+
+
+async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) -> None:
+    apps = LateApps(tmp_path, lambda environment_id: None)
+    found: list[Any] = []
+
+    async def ask() -> None:
+        found.append(await apps.snapshot({}))
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.lowlevel.checkpoint()
+            assert found == []
+            apps.give_up()
+    assert found == [None]
+
+
+async def test_what_was_imported_is_no_business_of_garbage_collections_any_more() -> None:
+    imported = [late]
+    await late._load()
+    assert not any(found is imported for found in gc.get_objects())

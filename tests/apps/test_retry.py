@@ -1,0 +1,71 @@
+"""When what failed is tried again, and that one account's bad luck is not another's."""
+
+from pathlib import Path
+
+import pytest
+from starlette.responses import Response
+
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.upstream.retry import cooldown_s
+from app_server.extension.registration import ContributionContext
+from tests.apps.test_service import BOTH, LIST, open_apps, runs
+from tests.support.harness import claim
+from tests.support.hosted import connector, serve_hosted
+
+
+@claim("apps:t-38")
+@pytest.mark.parametrize(
+    ("failures", "wait_s"),
+    [
+        (0, None),
+        (1, None),
+        (2, 1.0),
+        (3, 2.0),
+        (4, 4.0),
+        (5, 8.0),
+        (6, 16.0),
+        (7, 30.0),
+        (8, 30.0),
+        (1_000_000, 30.0),
+    ],
+)
+def test_the_wait_grows_with_failures_in_a_row_to_half_a_minute(
+    failures: int, wait_s: float | None
+) -> None:
+    assert cooldown_s(failures) == wait_s
+
+
+@claim("apps:t-40")
+async def test_an_endpoint_that_fails_holds_up_no_other(tmp_path: Path) -> None:
+    async with (
+        serve_hosted([connector(*runs("look"), id_="mail")]) as other,
+        open_apps(tmp_path) as apps,
+    ):
+        # A token is of one endpoint: the other one takes the same, for this test.
+        other.endpoint.token = apps.hosted.endpoint.token
+        other.script.answers["initialize"] = [Response(status_code=500) for _ in range(20)]
+        broken = {"chatgpt_base_url": other.endpoint.base_url}
+
+        def contributed() -> list[str]:
+            context = ContributionContext("discover", broken, "other thread")
+            return [one.name for one in apps.service.contribute(context)]
+
+        with pytest.raises(AppsUnavailable):
+            await apps.service.snapshot(broken, {})
+        await apps.clock.until_waiting()
+        asked = len(other.script.arrivals)
+        await apps.service.prepare_mcp_servers(apps.config)
+        assert apps.contribute() == BOTH
+        # It waits still, and the other's success did not end that.
+        assert contributed() == []
+        assert apps.clock.waits == [1.0]
+        assert len(other.script.arrivals) == asked
+        other.script.answers.clear()
+        revision = apps.service.revision()
+        apps.clock.pass_by()
+        await apps.published(revision)
+        assert contributed() == []
+        await apps.published(revision + 1)
+        assert contributed() == ["codex_apps", "codex_apps__mail"]
+        assert apps.contribute() == BOTH
+        assert (apps.fetches(), other.script.names().count(LIST)) == (1, 1)

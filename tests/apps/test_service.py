@@ -1,0 +1,452 @@
+"""The Apps service: discovery, publication, what threads get of it."""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from starlette.responses import Response
+
+from app_server.apps.account import AuthState
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.plugins import PluginPort
+from app_server.apps.routes.generation import Generation, open_generation
+from app_server.apps.service import AppsService
+from app_server.apps.snapshot import Snapshot
+from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
+from app_server.clients.demo.hosted.tool import Call, Run
+from app_server.extension.registration import ContributionContext
+from app_server.extension.registry import ExtensionRegistry
+from tests.support.harness import WAIT_S, Gate, calls, claim, says, serve
+from tests.support.hosted import Hosted, connector, serve_hosted
+
+STARTED = "mcpServer/startupStatus/updated"
+LIST = "tools/list"
+
+
+@dataclass(frozen=True)
+class Who:
+    """Somebody's credentials."""
+
+    token: str
+    account_id: str | None = "demo-account"
+    chatgpt_user_id: str | None = "user"
+    is_workspace: bool = False
+    is_chatgpt: bool = True
+
+
+@dataclass(frozen=True)
+class State:
+    """Credentials and their revision."""
+
+    credentials: Who | None
+    revision: int
+
+
+@dataclass
+class Auth:
+    """An AuthPort that says what it is told."""
+
+    state: State
+    listeners: list[Callable[[AuthState], None]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Tokens for those that are refused."""
+    refused: list[str] = field(default_factory=list)
+    on_fresh: list[Callable[[], None]] = field(default_factory=list)
+
+    def current(self) -> State:
+        return self.state
+
+    def subscribe(self, listener: Callable[[AuthState], None]) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    async def look(self) -> State:
+        return self.state
+
+    async def fresh(self) -> State:
+        """Do what was put on the list for such an occasion."""
+        if self.on_fresh:
+            self.on_fresh.pop(0)()
+        return self.state
+
+    async def renewed(self, refused: str) -> State:
+        self.refused.append(refused)
+        if self.others and self.state.credentials is not None:
+            self.renew(self.others.pop(0))
+        return self.state
+
+    def renew(self, token: str) -> None:
+        """Have another token of the same account."""
+        assert self.state.credentials is not None
+        self.state = State(replace(self.state.credentials, token=token), self.state.revision)
+        for listener in self.listeners:
+            listener(self.state)
+
+    def change(self, credentials: Who | None) -> None:
+        """Sign in or out."""
+        self.state = State(credentials, self.state.revision + 1)
+        for listener in self.listeners:
+            listener(self.state)
+
+
+class Clock:
+    """Waits that end when the test lets them."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waits: list[float] = []
+        self.begun = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.begun.set()
+        await self._over.wait()
+
+    async def until_waiting(self) -> None:
+        """Return once somebody waits."""
+        with anyio.fail_after(WAIT_S):
+            await self.begun.wait()
+        self.begun.clear()
+
+    def pass_by(self) -> None:
+        """Let all waits end."""
+        self._over.set()
+        self._over = asyncio.Event()
+
+
+@dataclass
+class Apps:
+    """A service with its endpoint, its account and its clock."""
+
+    service: AppsService
+    hosted: Hosted
+    auth: Auth
+    clock: Clock
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"chatgpt_base_url": self.hosted.endpoint.base_url}
+
+    def contribute(self, mode: Any = "discover", **more: Any) -> list[str]:
+        context = ContributionContext(mode, {**self.config, **more}, "thread")
+        return [one.name for one in self.service.contribute(context)]
+
+    async def published(self, revision: int) -> None:
+        """Return once something newer than a revision is published."""
+        with anyio.fail_after(WAIT_S):
+            while self.service.revision() <= revision:
+                await anyio.sleep(0.001)
+
+    def fetches(self) -> int:
+        return self.hosted.script.names().count(LIST)
+
+
+async def nothing(call: Call) -> Any:
+    return {"content": [{"type": "text", "text": "did"}]}
+
+
+def runs(*names: str) -> list[tuple[str, Run]]:
+    return [(name, nothing) for name in names]
+
+
+@asynccontextmanager
+async def open_apps(
+    home: Path, served: Hosted | None = None, plugins: PluginPort | None = None
+) -> AsyncIterator[Apps]:
+    async with AsyncExitStack() as stack:
+        one = connector(*runs("look"), id_="cal")
+        if served is None:
+            served = await stack.enter_async_context(serve_hosted([one]))
+        hosted = served
+        auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
+        clock = Clock()
+        service = AppsService(
+            home,
+            auth,
+            plugins=plugins,
+            environ={},
+            now_s=lambda: clock.now_s,
+            sleep=clock.sleep,
+        )
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(service.run)
+            try:
+                yield Apps(service, hosted, auth, clock)
+            finally:
+                service.begin_shutdown()
+
+
+BOTH = ["codex_apps", "codex_apps__cal"]
+
+
+@claim("apps:t-43", "apps:t-44")
+async def test_discovery_is_in_the_background_and_current_starts_nothing(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        assert apps.contribute("current") == []
+        await anyio.lowlevel.checkpoint()
+        assert apps.fetches() == 0
+        before = apps.service.revision()
+        assert apps.contribute() == []
+        assert apps.contribute() == []
+        await apps.published(before)
+        assert apps.contribute("current") == BOTH
+        assert apps.fetches() == 1
+        assert apps.contribute() == BOTH
+        assert apps.fetches() == 1
+
+
+@claim("apps:measured")
+async def test_what_takes_time_is_measured_under_the_names_of_codex(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "app_server.apps.measured")
+
+    def measured() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return [re.sub(r"=\d+\.\d\d ", " ", text) for text in texts if "codex." in text]
+
+    fetch = "codex.mcp.tools.fetch_uncached.duration_ms outcome="
+    listed = "codex.mcp.tools.list.duration_ms outcome="
+    written = "codex.mcp.tools.cache_write.duration_ms outcome=done"
+    async with open_apps(tmp_path) as apps:
+        hosted = apps.hosted
+        (await served(apps)).release()
+        assert measured() == [f"{fetch}done", written, f"{listed}done cache=miss"]
+        hosted.script.answers[LIST] = [Response(status_code=500) for _ in range(2)]
+        with pytest.raises(AppsUnavailable):
+            await apps.service.refresh_snapshot(apps.config, {})
+        assert measured() == [f"{fetch}failed", f"{fetch}failed", f"{listed}failed cache=miss"]
+        again = AppsService(tmp_path, apps.auth, environ={})
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(again.run)
+            await again.prepare_mcp_servers(apps.config)
+            assert measured()[:1] == [f"{listed}done cache=hit"]
+            again.begin_shutdown()
+
+
+async def served(apps: Apps) -> Snapshot:
+    snapshot = await apps.service.refresh_snapshot(apps.config, {})
+    assert snapshot is not None
+    return snapshot
+
+
+@claim("apps:b2")
+async def test_an_equal_inventory_publishes_nothing_new(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        first = await apps.service.snapshot(apps.config, {})
+        assert first is not None
+        revision = apps.service.revision()
+        second = await apps.service.refresh_snapshot(apps.config, {})
+        assert second is not None
+        assert second.registrations() == first.registrations()
+        assert (apps.service.revision(), apps.fetches()) == (revision, 2)
+        apps.hosted.endpoint.connectors.append(connector(*runs("see"), id_="mail"))
+        third = await apps.service.refresh_snapshot(apps.config, {})
+        assert third is not None
+        assert [one.name for one in third.registrations()] == [*BOTH, "codex_apps__mail"]
+        assert apps.service.revision() == revision + 1
+        for snapshot in (first, second, third):
+            snapshot.release()
+
+
+@claim("apps:t-38")
+async def test_failures_are_repeated_after_longer_and_longer_waits(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        script = apps.hosted.script
+        script.answers["initialize"] = [Response(status_code=500) for _ in range(60)]
+        apps.contribute()
+        waits = [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+        for number, _ in enumerate(waits, start=1):
+            await apps.clock.until_waiting()
+            assert apps.clock.waits == waits[:number]
+            asked = script.names().count("initialize")
+            assert apps.contribute() == []
+            await anyio.lowlevel.checkpoint()
+            assert script.names().count("initialize") == asked
+            revision = apps.service.revision()
+            apps.clock.pass_by()
+            # When the wait is over nothing is asked before somebody resolves servers again.
+            await apps.published(revision)
+            assert script.names().count("initialize") == asked
+            if number < len(waits):
+                apps.contribute()
+        script.answers.clear()
+        revision = apps.service.revision()
+        apps.contribute()
+        await apps.published(revision)
+        assert apps.contribute() == BOTH
+
+
+@claim("apps:t-41")
+async def test_a_direct_question_need_not_wait_for_the_cooldown(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        apps.hosted.script.answers["initialize"] = [Response(status_code=500) for _ in range(20)]
+        with pytest.raises(AppsUnavailable):
+            await apps.service.snapshot(apps.config, {})
+        await apps.clock.until_waiting()
+        apps.hosted.script.answers.clear()
+        snapshot = await apps.service.snapshot(apps.config, {})
+        assert snapshot is not None
+        assert snapshot.is_live
+        snapshot.release()
+        assert apps.contribute("current") == BOTH
+
+
+@claim("apps:t-39")
+async def test_those_who_ask_at_the_same_time_share_one_fetch(tmp_path: Path) -> None:
+    async with open_apps(tmp_path) as apps:
+        snapshots: list[Any] = []
+
+        async def ask(question: Callable[..., Awaitable[Any]]) -> None:
+            snapshots.append(await question(apps.config, {}))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(ask, apps.service.snapshot)
+                tasks.start_soon(ask, apps.service.snapshot_allowing_cached)
+        assert apps.fetches() == 1
+        assert len({id(one.inventory) for one in snapshots}) == 1
+        for snapshot in snapshots:
+            snapshot.release()
+
+
+@claim("apps:t-45")
+async def test_what_is_on_disk_is_used_at_once_and_fetched_beside_it(tmp_path: Path) -> None:
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        async with open_apps(tmp_path, hosted) as apps:
+            await apps.service.prepare_mcp_servers(apps.config)
+        held = hosted.script.holds.setdefault(LIST, anyio.Event())
+        async with open_apps(tmp_path, hosted) as apps:
+            revision = apps.service.revision()
+            assert apps.contribute() == []
+            await apps.published(revision)
+            assert apps.contribute() == BOTH
+            kept = apps.service.current_snapshot(apps.config, {})
+            assert kept is not None
+            assert not kept.is_live
+            held.set()
+            live = await apps.service.snapshot(apps.config, {})
+            assert live is not None
+            assert live.is_live
+            # The same tools: the same servers.
+            assert live.registrations() == kept.registrations()
+            assert apps.fetches() == 2
+            for snapshot in (kept, live):
+                snapshot.release()
+
+
+@claim("apps:t-42")
+async def test_a_sign_out_takes_the_servers_away_and_a_sign_in_fetches_anew(
+    tmp_path: Path,
+) -> None:
+    async with open_apps(tmp_path) as apps:
+        await apps.service.prepare_mcp_servers(apps.config)
+        assert apps.contribute() == BOTH
+        snapshot = apps.service.current_snapshot(apps.config, {})
+        assert snapshot is not None
+        revision = apps.service.revision()
+        apps.auth.change(None)
+        assert apps.service.revision() > revision
+        assert apps.contribute() == []
+        assert apps.service.current_snapshot(apps.config, {}) is None
+        snapshot.release()
+        token = apps.hosted.endpoint.token.get_secret_value()
+        apps.auth.change(Who(token, chatgpt_user_id="other"))
+        revision = apps.service.revision()
+        assert apps.contribute() == []
+        await apps.published(revision)
+        assert apps.contribute() == BOTH
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"features": {"apps": False}},
+        {"mcp_servers": {"codex_apps": {"enabled": False}}},
+        {"orchestrator": {"mcp": {"enabled": False}}},
+        {"features": {"apps": "maybe"}},
+    ],
+)
+async def test_threads_get_no_servers_where_apps_are_off(tmp_path: Path, config: Any) -> None:
+    async with open_apps(tmp_path) as apps:
+        assert apps.contribute(**config) == []
+        await anyio.lowlevel.checkpoint()
+        assert apps.hosted.script.names() == []
+
+
+@claim("apps:b3", "apps:t-59")
+async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="app_server")
+    async with open_apps(tmp_path / "apps") as apps:
+        registry = ExtensionRegistry([apps.service], hooks=[AppsHooks(apps.service)])
+        held = apps.hosted.script.holds.setdefault(LIST, anyio.Event())
+        config = f'chatgpt_base_url = "{apps.hosted.endpoint.base_url}"'
+        async with (
+            serve(tmp_path / "home", config=config, extensions=registry) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            gate = Gate()
+            served.model.scripts += [
+                [gate, *calls({"name": "nothing"})],
+                calls({"namespace": "mcp__codex_apps__cal", "name": "_look"}),
+                says("done"),
+            ]
+            revision = apps.service.revision()
+            await client.call(
+                "turn/start", {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+            )
+            await gate.wait_until_reached()
+            held.set()
+            await apps.published(revision)
+            gate.opened.set()
+            messages = await client.until("turn/completed")
+            assert len(served.model.requests) == 3
+            assert served.model.requests[0].get("tools", []) == []
+            told = [role_text for role_text in served.model.inputs(0) if "apps" in role_text[1]]
+            assert told == []
+            assert ("developer", INSTRUCTIONS) in served.model.inputs(1)
+            names = [tool["name"] for tool in served.model.requests[1]["tools"]]
+            assert "mcp__codex_apps__cal" in names
+            [item] = [
+                m["params"]["item"]
+                for m in messages
+                if m.get("method") == "item/completed"
+                and m["params"]["item"]["type"] == "mcpToolCall"
+            ]
+            assert (item["server"], item["status"]) == ("codex_apps__cal", "completed")
+            assert item["appContext"]["connectorId"] == "cal"
+            assert item["result"]["content"] == [{"type": "text", "text": "did"}]
+            bearer = apps.hosted.endpoint.token.get_secret_value()
+            assert bearer not in "\n".join(client.transcript)
+            assert bearer not in "\n".join(record.getMessage() for record in caplog.records)
+
+
+async def test_a_sign_out_while_a_generation_opens_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Generation] = []
+
+    async def open_and_sign_out(*given: Any) -> Generation:
+        generation = await open_generation(*given)
+        opened.append(generation)
+        apps.auth.change(None)
+        return generation
+
+    monkeypatch.setattr("app_server.apps.connection.open_generation", open_and_sign_out)
+    async with open_apps(tmp_path) as apps:
+        assert await apps.service.snapshot(apps.config, {}) is None
+        with anyio.fail_after(WAIT_S):
+            await opened[0].ended()
+        assert opened[0].leases == 0

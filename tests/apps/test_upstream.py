@@ -1,0 +1,378 @@
+"""Apps: the hosted endpoint's address, what requests carry, bounds of its list, its questions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from app_server.apps.inventory.fetch import (
+    FETCH_S,
+    MAX_BYTES,
+    MAX_PAGES,
+    MAX_TOOLS,
+    FetchFailed,
+    FetchLimits,
+    Page,
+    collect_tools,
+)
+from app_server.apps.routes.ports import ElicitationMode
+from app_server.apps.upstream.elicitation import MAX_OPEN, BadQuestion, ElicitationBridge
+from app_server.apps.upstream.endpoint import (
+    BadDebugToken,
+    apps_endpoint,
+    debug_token,
+    upstream_target,
+)
+from protocol.model import JsonObject
+from tests.support.harness import WAIT_S, claim
+
+TOKEN = SecretStr("token-of-the-account")
+
+# The endpoint.
+
+
+@claim("apps:t-01")
+@pytest.mark.parametrize(
+    ("base_url", "endpoint"),
+    [
+        ("https://chatgpt.com", "https://chatgpt.com/backend-api/ps/mcp"),
+        ("https://chatgpt.com//", "https://chatgpt.com/backend-api/ps/mcp"),
+        ("https://chat.openai.com/backend-api/", "https://chat.openai.com/backend-api/ps/mcp"),
+        ("http://127.0.0.1:1234", "http://127.0.0.1:1234/api/codex/ps/mcp"),
+        ("https://example.com/api/codex", "https://example.com/api/codex/ps/mcp"),
+        ("https://example.com/backend-api", "https://example.com/backend-api/ps/mcp"),
+    ],
+)
+def test_the_endpoint_follows_from_the_address_of_chatgpt(base_url: str, endpoint: str) -> None:
+    assert apps_endpoint(base_url) == endpoint
+
+
+def revealed(headers: Any) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in headers.items()}
+
+
+@claim("apps:t-02")
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ({}, {}),
+        ({"account_id": "account-1"}, {"ChatGPT-Account-ID": "account-1"}),
+        ({"account_id": "", "sku": " "}, {}),
+        ({"sku": " codex "}, {"X-OpenAI-Product-Sku": "codex"}),
+    ],
+    ids=["token", "account", "blank", "sku"],
+)
+def test_requests_carry_the_account_and_the_product_if_they_are_known(
+    given: dict[str, str], more: dict[str, str]
+) -> None:
+    target = upstream_target("https://chatgpt.com", TOKEN, **given)  # type: ignore[arg-type]
+    assert target.url == "https://chatgpt.com/backend-api/ps/mcp"
+    assert revealed(target.headers) == {"Authorization": "Bearer token-of-the-account", **more}
+
+
+def test_a_target_does_not_show_its_token() -> None:
+    target = upstream_target("https://chatgpt.com", TOKEN)
+    assert TOKEN.get_secret_value() not in repr(target) + repr(target.headers)
+
+
+@claim("apps:t-05")
+def test_a_debug_token_that_is_set_is_read() -> None:
+    token = debug_token({"CODEX_CONNECTORS_TOKEN": " debug \n"})
+    assert token is not None
+    assert token.get_secret_value() == "debug"
+    assert debug_token({"CODEX_CONNECTORS_TOKEN": " "}) is None
+    assert debug_token({}) is None
+
+
+@claim("apps:t-05")
+def test_a_debug_token_that_is_no_unicode_is_an_error_that_does_not_repeat_it() -> None:
+    bad = b"secret\xff".decode(errors="surrogateescape")
+    with pytest.raises(BadDebugToken) as caught:
+        debug_token({"CODEX_CONNECTORS_TOKEN": bad})
+    assert str(caught.value) == "CODEX_CONNECTORS_TOKEN is not valid Unicode"
+
+
+# Bounds of the list.
+
+
+@dataclass
+class Pages:
+    """A list that is given page by page; cursors are the numbers of pages."""
+
+    pages: list[list[Any]]
+    cursors: list[str | None] = field(default_factory=list)
+    """What was asked for."""
+    deadlines: list[float] = field(default_factory=list)
+    """Until when each page could have come."""
+
+    async def __call__(self, cursor: str | None) -> JsonObject:
+        self.cursors.append(cursor)
+        self.deadlines.append(anyio.current_effective_deadline())
+        number = int(cursor or 0)
+        more = {"nextCursor": str(number + 1)} if number + 1 < len(self.pages) else {}
+        return {"tools": self.pages[number], **more}
+
+
+def tools(count: int) -> list[Any]:
+    return [{"name": f"tool {number}"} for number in range(count)]
+
+
+async def refusal_of(page: Page, limits: FetchLimits | None = None) -> str:
+    with pytest.raises(FetchFailed) as caught:
+        await collect_tools(page, limits)
+    return str(caught.value)
+
+
+async def test_all_pages_make_one_list_in_their_order() -> None:
+    listed = tools(5)
+    pages = Pages([listed[:2], [], listed[2:]])
+    assert await collect_tools(pages) == listed
+    assert pages.cursors == [None, "1", "2"]
+
+
+@claim("apps:t-06")
+async def test_a_list_of_128_pages_is_read_and_a_129th_is_not_asked_for() -> None:
+    assert MAX_PAGES == 128
+    at_the_limit, above = Pages([[]] * 128), Pages([[]] * 129)
+    assert await collect_tools(at_the_limit) == []
+    assert await refusal_of(above) == "the list of tools has more than 128 pages"
+    assert len(above.cursors) == 128
+
+
+@claim("apps:t-07")
+async def test_a_list_of_4096_tools_is_read_and_one_more_is_too_many() -> None:
+    assert MAX_TOOLS == 4096
+    assert len(await collect_tools(Pages([tools(4000), tools(96)]))) == 4096
+    above = Pages([tools(4000), tools(97), []])
+    assert await refusal_of(above) == "the list has more than 4096 tools"
+    assert len(above.cursors) == 2
+
+
+@claim("apps:t-07")
+async def test_elements_that_are_no_tools_count_and_are_left_out() -> None:
+    assert await collect_tools(Pages([[1, {"name": "tool"}, None]])) == [{"name": "tool"}]
+    limits = FetchLimits(tools=2)
+    assert await refusal_of(Pages([[1, 2, 3]]), limits) == "the list has more than 2 tools"
+
+
+@claim("apps:t-08")
+async def test_a_list_of_eight_mebibytes_is_read_and_one_byte_more_is_too_much() -> None:
+    assert MAX_BYTES == 8 * 1024 * 1024
+    # Brackets, a comma, and `{"name":"é"}` twice with what fills it up.
+    frame = len('[{"name":""},{"name":""}]')
+    filler = "é" * 1000 + "x" * (MAX_BYTES - frame - 2000 - 1)
+    at_the_limit = Pages([[{"name": filler}], [{"name": "x"}]])
+    above = Pages([[{"name": filler}], [{"name": "xx"}], []])
+    assert len(await collect_tools(at_the_limit)) == 2
+    assert await refusal_of(above) == f"the list of tools has more than {MAX_BYTES} bytes"
+    assert len(above.cursors) == 2
+
+
+@claim("apps:t-09")
+async def test_a_cursor_that_comes_twice_ends_the_fetch() -> None:
+    answers = {None: "a", "a": "b", "b": "a"}
+    asked: list[str | None] = []
+
+    async def page(cursor: str | None) -> JsonObject:
+        asked.append(cursor)
+        return {"tools": [], "nextCursor": answers[cursor]}
+
+    assert await refusal_of(page) == "the list of tools goes round in circles"
+    assert asked == [None, "a", "b"]
+
+
+@claim("apps:t-10")
+async def test_all_pages_have_one_deadline() -> None:
+    pages = Pages([[], [], []])
+    now = anyio.current_time()
+    await collect_tools(pages)
+    (deadline,) = set(pages.deadlines)
+    assert FETCH_S == 30
+    assert now + 30 <= deadline <= anyio.current_time() + 30
+
+
+@claim("apps:t-10")
+async def test_a_list_that_takes_too_long_is_given_up() -> None:
+    async def page(cursor: str | None) -> JsonObject:
+        if cursor is not None:
+            await anyio.sleep_forever()
+        return {"tools": [], "nextCursor": "more"}
+
+    limits = FetchLimits(time_s=0.05)
+    with anyio.fail_after(WAIT_S):
+        assert await refusal_of(page, limits) == "the list of tools took more than 0.05 s"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({}, "a page of the list of tools has no tools"),
+        ({"tools": {}}, "a page of the list of tools has no tools"),
+        (
+            {"tools": [], "nextCursor": 1},
+            "a page of the list of tools has a cursor that is no text",
+        ),
+    ],
+    ids=["none", "object", "cursor"],
+)
+async def test_a_page_that_makes_no_sense_ends_the_fetch(answer: JsonObject, text: str) -> None:
+    async def page(cursor: str | None) -> JsonObject:
+        return answer
+
+    assert await refusal_of(page) == text
+
+
+# Questions.
+
+FORM: JsonObject = {
+    "message": "Which?",
+    "requestedSchema": {"type": "object", "properties": {"day": {"enum": [1, None]}}},
+    "_meta": {"kept": {"as": [None]}},
+}
+LINK: JsonObject = {
+    "mode": "url",
+    "message": "Go there.",
+    "url": "https://example.com/?a=b",
+    "elicitationId": "e-1",
+}
+ANSWER: JsonObject = {"action": "accept", "content": {"day": None}, "_meta": {"by": "hand"}}
+
+
+@dataclass
+class Client:
+    """A client that answers, or waits until it is let go."""
+
+    modes: tuple[ElicitationMode, ...] = ("form", "url", "openai/form")
+    asked: list[JsonObject] = field(default_factory=list)
+    let_go: anyio.Event = field(default_factory=anyio.Event)
+
+    def supports(self, mode: ElicitationMode) -> bool:
+        return mode in self.modes
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        self.asked.append(params)
+        await self.let_go.wait()
+        return ANSWER
+
+
+def answering(*modes: ElicitationMode) -> Client:
+    client = Client(modes)
+    client.let_go.set()
+    return client
+
+
+@claim("apps:t-31")
+@pytest.mark.parametrize(
+    ("method", "mode", "params", "reaches"),
+    [
+        ("elicitation/create", "form", FORM, FORM),
+        ("elicitation/create", "form", {**FORM, "mode": "form"}, {**FORM, "mode": "form"}),
+        ("elicitation/create", "url", LINK, LINK),
+        ("openai/form", "openai/form", FORM, {**FORM, "mode": "openai/form"}),
+    ],
+    ids=["form", "named-form", "url", "openai"],
+)
+async def test_a_question_and_its_answer_pass_unchanged_if_the_client_can_be_asked_so(
+    method: str, mode: ElicitationMode, params: JsonObject, reaches: JsonObject
+) -> None:
+    bridge = ElicitationBridge()
+    client = answering(mode)
+    with bridge.held_by(client):
+        assert await bridge.ask(method, params) == ANSWER
+    assert client.asked == [reaches]
+
+
+@claim("apps:t-32")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("elicitation/create", FORM), ("elicitation/create", LINK), ("openai/form", FORM)],
+    ids=["form", "url", "openai"],
+)
+async def test_a_question_that_the_client_does_not_support_is_cancelled_and_not_sent(
+    method: str, params: JsonObject
+) -> None:
+    bridge = ElicitationBridge()
+    client = answering()
+    with bridge.held_by(client):
+        assert await bridge.ask(method, params) == {"action": "cancel"}
+    assert client.asked == []
+
+
+@claim("apps:t-31")
+async def test_without_a_call_nobody_is_asked() -> None:
+    bridge = ElicitationBridge()
+    client = answering("form")
+    assert await bridge.ask("elicitation/create", FORM) == {"action": "cancel"}
+    with bridge.held_by(client):
+        pass
+    assert await bridge.ask("elicitation/create", FORM) == {"action": "cancel"}
+    assert client.asked == []
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("openai/form", {**FORM, "_meta": []}),
+        ("elicitation/create", {**FORM, "_meta": None}),
+        ("elicitation/create", {**FORM, "mode": "openai/form"}),
+        ("elicitation/create", {**FORM, "mode": None}),
+    ],
+    ids=["meta", "null-meta", "mode", "null-mode"],
+)
+async def test_a_question_that_makes_no_sense_is_refused(method: str, params: JsonObject) -> None:
+    bridge = ElicitationBridge()
+    client = answering("form", "url", "openai/form")
+    with bridge.held_by(client), pytest.raises(BadQuestion):
+        await bridge.ask(method, params)
+    assert client.asked == []
+
+
+async def gather(*asks: Callable[[], Any]) -> list[Any]:
+    answers: list[Any] = []
+
+    async def note(ask: Callable[[], Any]) -> None:
+        answers.append(await ask())
+
+    async with anyio.create_task_group() as tasks:
+        for ask in asks:
+            tasks.start_soon(note, ask)
+    return answers
+
+
+@claim("apps:t-31")
+async def test_the_end_of_a_call_cancels_what_it_asked() -> None:
+    bridge = ElicitationBridge()
+    client = Client()
+
+    async def call() -> JsonObject:
+        with bridge.held_by(client):
+            await anyio.wait_all_tasks_blocked()
+        return {"call": "over"}
+
+    async def ask() -> JsonObject:
+        return await bridge.ask("elicitation/create", FORM)
+
+    with anyio.fail_after(WAIT_S):
+        answers = await gather(call, ask)
+    assert answers == [{"call": "over"}, {"action": "cancel"}]
+    assert client.asked == [FORM]
+
+
+@claim("apps:t-31")
+async def test_a_seventeenth_open_question_is_cancelled() -> None:
+    assert MAX_OPEN == 16
+    bridge = ElicitationBridge()
+    client = Client()
+
+    async def ask() -> JsonObject:
+        answer = await bridge.ask("elicitation/create", FORM)
+        client.let_go.set()
+        return answer
+
+    with anyio.fail_after(WAIT_S), bridge.held_by(client):
+        answers = await gather(*[ask] * 17)
+    assert answers == [{"action": "cancel"}, *[ANSWER] * 16]
+    assert len(client.asked) == 16

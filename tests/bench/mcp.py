@@ -1,0 +1,138 @@
+"""Figures of `mcpServer/tool/call`, of any number of app-servers side by side in one run.
+
+python -m tests.bench.mcp TARGET [TARGET…] [--rounds N] [--passes N]
+
+TARGETs are as in tests/bench/server.py; the first one is what the others are divided by. Each is given
+three MCP servers that answer at once: a process on pipes (tests/support/mcp_peer.py), and two behind a URL,
+one of which answers in JSON and one in event streams (tests/support/web_peer.py). Those run beside the
+bench in a process of their own. Targets take turns; a figure is the median of its passes.
+
+These are figures to look at, not tests: nothing passes or fails.
+"""
+
+import argparse
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.bench.server import Client, Target, p50_ms, print_table, started
+from tests.support.web_peer import WebPeer
+
+PEER = Path(__file__).parents[1] / "support" / "mcp_peer.py"
+WIDTH = 32
+READY_S = 30.0
+
+
+async def many(call: Callable[[], Awaitable[Any]], rounds: int) -> tuple[float, float]:
+    """Keep WIDTH calls in flight; returns calls per second, and their median duration in ms."""
+    durations: list[float] = []
+    left = iter(range(rounds))
+
+    async def work() -> None:
+        for _ in left:
+            began = time.perf_counter()
+            await call()
+            durations.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(WIDTH)))
+    return rounds / (time.perf_counter() - began), statistics.median(durations) * 1000
+
+
+async def until_connected(client: Client, thread_id: str) -> None:
+    """Wait until every server of a thread has started."""
+    params = {"threadId": thread_id, "detail": "toolsAndAuthOnly"}
+    async with asyncio.timeout(READY_S):
+        while True:
+            listed = await client.call("mcpServerStatus/list", params)
+            if all(entry["tools"] for entry in listed["data"]):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def measure(target: Target, rounds: int) -> dict[str, float]:
+    """Return a target's figures."""
+    figures: dict[str, float] = {}
+    async with target.client() as client:
+        thread_id = await target.thread(client)
+        await until_connected(client, thread_id)
+        for name, tool in (("stdio", "plain"), ("http", "look"), ("events", "look")):
+            params = {"threadId": thread_id, "server": name, "tool": tool, "arguments": {}}
+
+            async def call(params: dict[str, Any] = params) -> None:
+                result = await client.call("mcpServer/tool/call", params)
+                assert result["content"], result
+
+            figures[f"{name}, one at a time, p50 ms"] = alone = await p50_ms(call, rounds)
+            figures[f"{name}, one at a time, calls/s"] = 1000 / alone
+            per_second, p50 = await many(call, rounds * 4)
+            figures[f"{name}, {WIDTH} in flight, p50 ms"] = p50
+            figures[f"{name}, {WIDTH} in flight, calls/s"] = per_second
+    return figures
+
+
+async def serve_peer() -> None:
+    """Run the servers behind a URL until killed; prints their URLs."""
+    async with WebPeer().serve() as peer, WebPeer(in_events=True).serve() as in_events:
+        print(peer.url, in_events.url, flush=True)
+        await asyncio.get_running_loop().create_future()
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measure every target in turn."""
+    peer = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.mcp", "--peer"], stdout=subprocess.PIPE, text=True
+    )
+    assert peer.stdout is not None
+    try:
+        http, events = peer.stdout.readline().split()
+        config = {
+            "model": "bench",
+            "model_provider": "bench",
+            "model_providers.bench": {"name": "bench", "base_url": "http://127.0.0.1:1/v1"},
+            "mcp_servers.stdio": {"command": sys.executable, "args": [str(PEER)]},
+            "mcp_servers.http": {"url": http},
+            "mcp_servers.events": {"url": events},
+        }
+        with ExitStack() as stack:
+            targets = [
+                stack.enter_context(started(text, config, starts=1))
+                if "{port}" in text
+                else Target(text, text, config, None)
+                for text in options.targets
+            ]
+            passes: list[list[dict[str, float]]] = [[] for _ in targets]
+            for number in range(options.passes):
+                print(f"pass {number + 1} of {options.passes}", file=sys.stderr)
+                for target, measured in zip(targets, passes, strict=True):
+                    measured.append(await measure(target, options.rounds))
+            for target, measured in zip(targets, passes, strict=True):
+                for name in measured[0]:
+                    target.figures[name] = statistics.median(each[name] for each in measured)
+        print_table(targets)
+    finally:
+        peer.kill()
+        peer.wait()
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--rounds", type=int, default=1000, help="calls a figure (default: 1000)")
+    parser.add_argument("--passes", type=int, default=5, help="turns of a target (default: 5)")
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = read_arguments()
+    asyncio.run(serve_peer() if given.peer else main(given))

@@ -1,0 +1,106 @@
+"""A model that answers at once, as a process of its own so that it does not slow the bench down.
+
+Run by tests/bench/server.py; prints its port. It speaks just enough HTTP for the clients at hand. The last
+user message says what it answers: `deltas 2000` that many deltas in one HTTP chunk, `events 1000`
+the same with a chunk for each, `flood` deltas of half a megabyte without end, `huge` one delta of
+20 MB; else one delta.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+FLOOD_CHARS = 500_000
+"""Of each delta of a flood."""
+HUGE_CHARS = 20_000_000
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
+
+MESSAGE: dict[str, Any] = {"type": "message", "role": "assistant", "id": "msg_1"}
+BEGIN: list[dict[str, Any]] = [
+    {"type": "response.created", "response": {"id": "resp_1"}},
+    {"type": "response.output_item.added", "item": {**MESSAGE, "content": []}},
+]
+
+
+def delta(text: str) -> dict[str, Any]:
+    """Make the event of a piece of text."""
+    return {"type": "response.output_text.delta", "item_id": "msg_1", "delta": text}
+
+
+def events_of(deltas: Iterable[str]) -> list[bytes]:
+    """Render the events of one response."""
+    pieces = list(deltas)
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    content = [{"type": "output_text", "text": "".join(pieces)}]
+    events: list[dict[str, Any]] = [
+        *BEGIN,
+        *map(delta, pieces),
+        {"type": "response.output_item.done", "item": {**MESSAGE, "content": content}},
+        {"type": "response.completed", "response": {"id": "resp_1", "usage": usage}},
+    ]
+    return [rendered(event) for event in events]
+
+
+def rendered(event: dict[str, Any]) -> bytes:
+    """Render a server-sent event."""
+    return b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), json.dumps(event).encode())
+
+
+def chunk(content: bytes) -> bytes:
+    """Render a chunk of an HTTP body; an empty one is the last."""
+    return b"%x\r\n%b\r\n" % (len(content), content)
+
+
+@cache
+def answer(kind: str, number: int) -> bytes:
+    """Render a whole response."""
+    if kind == "huge":
+        return HEAD + chunk(b"".join(events_of(["x" * HUGE_CHARS]))) + chunk(b"")
+    events = events_of(["word "] * number)
+    chunks = [b"".join(events)] if kind == "deltas" else events
+    return HEAD + b"".join(map(chunk, chunks)) + chunk(b"")
+
+
+async def flood(writer: asyncio.StreamWriter) -> None:
+    """Write deltas until the client has gone."""
+    writer.write(HEAD + b"".join(chunk(rendered(event)) for event in BEGIN))
+    piece = chunk(rendered(delta("x" * FLOOD_CHARS)))
+    while True:
+        writer.write(piece)
+        await writer.drain()
+
+
+async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer one connection's requests."""
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+            body = await reader.readexactly(int(length[1])) if length else b""
+            if not head.startswith(b"POST"):
+                writer.write(NOT_FOUND)
+                continue
+            asked = re.findall(rb'"text":"(deltas|events|flood|huge)(?: (\d+))?"', body[-4000:])
+            kind, number = asked[-1] if asked else (b"deltas", b"1")
+            if kind == b"flood":
+                await flood(writer)
+            writer.write(answer(kind.decode(), int(number or 1)))
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def main() -> None:
+    """Serve on a free port until killed."""
+    server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=1 << 26)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,1 @@
+"""The executable as its users start it."""

@@ -1,0 +1,507 @@
+"""The launcher: plans, ports, and real processes with an agent that is not Codex."""
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import re
+import signal as signals
+import socket
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app_server.clients.coder.plan import Plan
+from app_server.clients.connection import NoAppServer, identify, open_client
+from app_server.clients.receiver.surface import URL_VARIABLE
+from tests.support.harness import WAIT_S, serve
+from tests.support.receiver_peer import FakeAppServer, signal
+from tests.support.receiver_processes import (
+    EXECUTABLE,
+    START_S,
+    clean_environment,
+    post,
+    router_process,
+    server_process,
+    states,
+    times_in_log,
+    until,
+)
+
+pytestmark = pytest.mark.process
+
+CODER = EXECUTABLE.with_name("coder")
+ROOT = Path(__file__).parents[2]
+
+
+def environment(tmp_path: Path, do: str = "exit 0", **more: str) -> dict[str, str]:
+    """Return the variables of a launcher with an agent that does something."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    codex = folder / "codex"
+    codex.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m tests.support.fake_codex \"$@\"\n")
+    codex.chmod(0o755)
+    told = tmp_path / "told.json"
+    return clean_environment(
+        APP_SERVER_HOME=str(tmp_path / "home"),
+        FAKE_CODEX=f"{told} {do}",
+        PATH=f"{folder}:{os.environ['PATH']}",
+        PYTHONPATH=str(ROOT),
+        **more,
+    )
+
+
+def run_coder(
+    variables: dict[str, str], *words: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the launcher to its end."""
+    return subprocess.run(
+        [str(CODER), *words],
+        env=variables,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=4 * START_S,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def told(tmp_path: Path) -> Any:
+    """Return what the agent was given."""
+    return json.loads((tmp_path / "told.json").read_text())
+
+
+@contextmanager
+def free_ports() -> Iterator[int]:
+    """Give a port that is free, with free ones behind it."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    yield port if port < 65000 else port - 5000
+
+
+@contextmanager
+def stranger() -> Iterator[int]:
+    """Occupy a port with somebody who hangs up on everybody."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as listener:
+        # Who only listens says nothing; a probe gives up on it.
+        yield listener.getsockname()[1]
+
+
+@dataclass
+class Running:
+    """A launcher and its agent."""
+
+    process: asyncio.subprocess.Process
+    told: Any
+
+    @property
+    def url(self) -> str:
+        return str(self.told["variables"]["PRISM_CODEX_APP_SERVER_URL"])
+
+    async def ended(self) -> int:
+        with anyio.fail_after(2 * START_S):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, variables: dict[str, str], *words: str) -> AsyncIterator[Running]:
+    """Run the launcher until its agent is there."""
+    (tmp_path / "told.json").unlink(missing_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        str(CODER),
+        *words,
+        env=variables,
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    made = Running(process, None)
+    try:
+        await until((tmp_path / "told.json").exists)
+        made.told = told(tmp_path)
+        yield made
+    finally:
+        pids = [process.pid] if process.returncode is None else []
+        pids += [made.told["pid"]] if made.told else []
+        for pid in pids:
+            try:
+                os.kill(pid, signals.SIGKILL)
+            except ProcessLookupError:
+                continue
+        with anyio.CancelScope(shield=True):
+            await process.wait()
+
+
+async def until_nobody_listens(url: str) -> None:
+    """Wait until connections to a URL are refused."""
+    with anyio.fail_after(START_S):
+        while True:
+            try:
+                await identify(url, "test", timeout_s=1.0)
+            except ConnectionRefusedError:
+                return
+            except NoAppServer:
+                continue
+
+
+# Plans.
+
+
+def test_off_shows_an_agent_without_a_server(tmp_path: Path) -> None:
+    variables = environment(tmp_path, PRISM_CODEX_APP_SERVER_URL="ws://127.0.0.1:1")
+
+    result = run_coder(
+        variables, "-agent", "codex", "-codex-app-server", "off", "-dry-run", cwd=tmp_path
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == (
+        f"mode: off\nserver: none\nagent:\n  codex --cd {tmp_path}\nexported:\n"
+        "  PRISM_AGENT_SURFACE=codex\n  PRISM_CODEX_APP_SERVER_MODE=off\n"
+    )
+    assert not (tmp_path / "home").exists()
+    assert not (tmp_path / "told.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "otherwise"),
+    [
+        (
+            "auto",
+            "without a server: the agent is started without --remote, and signals wait for tool "
+            "results (piggyback)",
+        ),
+        ("local", "without a server: exit status 2"),
+    ],
+)
+def test_a_dry_run_shows_the_search_the_fallback_and_every_command_line(
+    tmp_path: Path, mode: str, otherwise: str
+) -> None:
+    home = tmp_path / "home"
+
+    result = run_coder(
+        environment(tmp_path),
+        *("-codex-app-server", mode, "-dry-run", "-cd", "/work"),
+        *("-codex-app-server-port", "47150"),
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    shown = re.sub(r"python[0-9.]* -m", "python -m", result.stdout)
+    assert shown.splitlines() == [
+        f"mode: {mode}",
+        f"server: ports 47150 to 47199 in order; one that answers as an app-server of {home} is "
+        "reused,",
+        "  on the first free one is started:",
+        f"  {CODER.parent}/python -m app_server.cli.serve --listen ws://127.0.0.1:47150 --home {home}",
+        otherwise,
+        "agent:",
+        "  codex --remote ws://127.0.0.1:47150 --cd /work",
+        "exported:",
+        "  PRISM_AGENT_SURFACE=codex",
+        f"  PRISM_CODEX_APP_SERVER_MODE={mode}",
+        "  PRISM_CODEX_APP_SERVER_URL=ws://127.0.0.1:47150",
+    ]
+    assert not home.exists()
+
+
+FULL_AUTO = ("--sandbox", "workspace-write", "--ask-for-approval", "on-request")
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (("-sandbox", "read-only", "-ask-for-approval", "never"), None),
+        (("--sandbox", "read-only", "--ask-for-approval", "never"), None),
+        (("-full-auto",), FULL_AUTO),
+        (("--full-auto",), FULL_AUTO),
+        (
+            ("-full-auto", "-sandbox", "read-only"),
+            ("--sandbox", "read-only", "--ask-for-approval", "on-request"),
+        ),
+        (
+            ("-ask-for-approval", "never", "-full-auto"),
+            ("--sandbox", "workspace-write", "--ask-for-approval", "never"),
+        ),
+    ],
+)
+def test_options_become_those_of_the_agent(
+    tmp_path: Path, given: tuple[str, ...], passed_on: tuple[str, ...] | None
+) -> None:
+    passed_on = passed_on or ("--sandbox", "read-only", "--ask-for-approval", "never")
+    variables = environment(tmp_path, "exit 7")
+
+    result = run_coder(
+        variables,
+        *("-codex-app-server", "off", "-cd", "/work", *given),
+        *("--", "--model", "a b", "--"),
+    )
+
+    assert (result.returncode, result.stderr) == (7, "")
+    assert told(tmp_path)["words"] == ["--cd", "/work", *passed_on, "--model", "a b", "--"]
+
+
+def test_the_ports_are_the_range_or_a_hundred(tmp_path: Path) -> None:
+    def ports(first: int) -> tuple[int, int]:
+        tried = Plan("codex", "auto", tmp_path, tmp_path, [], first_port=first).ports
+        return tried[0], tried[-1]
+
+    assert [ports(first) for first in (47100, 47199, 47200, 5000, 65500)] == [
+        (47100, 47199),
+        (47199, 47199),
+        (47200, 47299),
+        (5000, 5099),
+        (65500, 65535),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("-codex-app-server", "maybe"), "invalid choice: 'maybe'"),
+        (("-codex-app-server-url", "ws://10.0.0.5:1"), "ws://127.0.0.1:PORT"),
+        (("-codex-app-server-url", "unix:///x"), "ws://127.0.0.1:PORT"),
+        (("-codex-app-server-port", "0"), "must be 1 to 65535"),
+        (("-x",), "unrecognized arguments: -x; what is for the agent follows --"),
+        (("fix", "it"), "unrecognized arguments: fix it; what is for the agent follows --"),
+        (("install", "-x"), "unrecognized arguments: -x"),
+        (("install", "-router-url", "ws://10.0.0.5"), "ws:// would send the key in the clear"),
+        (("install", "-session", ""), "-session must be a name"),
+    ],
+)
+def test_a_wrong_call_ends_with_2(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    result = run_coder(environment(tmp_path), *words)
+
+    assert result.returncode == 2
+    assert why in result.stderr
+    assert not (tmp_path / "told.json").exists()
+
+
+# Sessions.
+
+
+def test_the_agent_is_given_a_server_that_ends_with_it(tmp_path: Path) -> None:
+    with free_ports() as port:
+        result = run_coder(
+            environment(tmp_path, "exit 3"), "-codex-app-server-port", str(port), cwd=tmp_path
+        )
+
+    given = told(tmp_path)
+    url = given["variables"]["PRISM_CODEX_APP_SERVER_URL"]
+    assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
+    assert re.fullmatch(r"ws://127\.0\.0\.1:\d+", url)
+    assert given["words"] == ["--remote", url, "--cd", str(tmp_path)]
+    assert given["home"] == str(tmp_path / "home")
+    assert given["variables"]["PRISM_AGENT_SURFACE"] == "codex"
+    assert given["variables"]["PRISM_CODEX_APP_SERVER_MODE"] == "auto"
+    with pytest.raises(ConnectionRefusedError):
+        anyio.run(lambda: identify(url, "test", timeout_s=WAIT_S))
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signals.SIGTERM, 50 + signals.SIGTERM), (signals.SIGINT, 50 + signals.SIGINT)],
+)
+async def test_a_signal_goes_to_the_agent_and_its_status_comes_back(
+    tmp_path: Path, number: int, status: int
+) -> None:
+    with free_ports() as port:
+        variables = environment(tmp_path, "wait")
+        async with running(tmp_path, variables, "-codex-app-server-port", str(port)) as session:
+            os.kill(session.process.pid, number)
+
+            assert await session.ended() == status
+            await until_nobody_listens(session.url)
+
+
+async def test_ctrl_c_reaches_the_agent_once(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        str(CODER),
+        *("-codex-app-server", "off"),
+        env=environment(tmp_path, "count"),
+        stdin=inside,
+        start_new_session=True,
+        preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),
+    )
+    try:
+        await until(lambda: (tmp_path / "told.json").exists())
+        os.write(terminal, b"\x03")
+        await until(lambda: told(tmp_path)["count"] > 0)
+        os.kill(process.pid, signals.SIGTERM)
+        with anyio.fail_after(START_S):
+            assert await process.wait() == 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signals.SIGKILL)
+        await process.wait()
+        os.close(inside)
+        os.close(terminal)
+
+
+async def test_an_agent_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+    with free_ports() as port:
+        variables = environment(tmp_path, "wait")
+        async with running(tmp_path, variables, "-codex-app-server-port", str(port)) as session:
+            os.kill(session.told["pid"], signals.SIGKILL)
+
+            assert await session.ended() == 128 + signals.SIGKILL
+            await until_nobody_listens(session.url)
+
+
+async def test_a_launcher_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
+    with free_ports() as port:
+        variables = environment(tmp_path, "wait")
+        async with running(tmp_path, variables, "-codex-app-server-port", str(port)) as session:
+            os.kill(session.process.pid, signals.SIGKILL)
+
+            await until_nobody_listens(session.url)
+
+
+async def test_a_port_of_a_stranger_is_passed_over(tmp_path: Path) -> None:
+    with stranger() as port:
+        variables = environment(tmp_path, "wait")
+        async with running(tmp_path, variables, "-codex-app-server-port", str(port)) as session:
+            assert session.url != f"ws://127.0.0.1:{port}"
+            assert session.told["home"] == str(tmp_path / "home")
+
+
+async def test_a_server_of_another_home_or_another_make_is_a_stranger(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    async with (
+        FakeAppServer(tmp_path / "home").listen() as fake,
+        server_process(other) as (server, _),
+    ):
+        for url in (fake.url, server):
+            variables = environment(tmp_path, "wait")
+            port = url.rpartition(":")[2]
+            async with running(tmp_path, variables, "-codex-app-server-port", port) as session:
+                assert session.url != url
+
+
+async def test_our_server_with_the_same_home_is_reused_and_left_running(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    async with server_process(home) as (url, _):
+        result = await anyio.to_thread.run_sync(
+            run_coder, environment(tmp_path), "-codex-app-server-port", url.rpartition(":")[2]
+        )
+
+        assert (result.returncode, told(tmp_path)["variables"]["PRISM_CODEX_APP_SERVER_URL"]) == (
+            0,
+            url,
+        )
+        assert (await identify(url, "test", timeout_s=WAIT_S))["codexHome"] == str(home)
+
+
+async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
+    with free_ports() as port:
+        words = ("-codex-app-server-port", str(port))
+        async with running(tmp_path, environment(tmp_path, "wait"), *words) as first:
+            (tmp_path / "told.json").rename(tmp_path / "first.json")
+            async with running(tmp_path, environment(tmp_path, "wait"), *words) as second:
+                assert first.url != second.url
+                os.kill(first.process.pid, signals.SIGTERM)
+                await first.ended()
+                assert (await identify(second.url, "test", timeout_s=WAIT_S))["codexHome"]
+
+
+@pytest.mark.parametrize(("mode", "status"), [("auto", 0), ("local", 2)])
+def test_without_a_port_auto_goes_on_and_local_does_not(
+    tmp_path: Path, mode: str, status: int
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 65535))):
+        result = run_coder(
+            environment(tmp_path, PRISM_CODEX_APP_SERVER_URL="ws://127.0.0.1:1"),
+            *("-codex-app-server", mode, "-codex-app-server-port", "65535"),
+            cwd=tmp_path,
+        )
+
+    assert result.returncode == status
+    why = "no port from 65535 to 65535 can be used"
+    log = (tmp_path / "home" / "coder" / "coder.log").read_text()
+    if mode == "local":
+        assert result.stderr == f"coder: {why}\n"
+        assert not (tmp_path / "told.json").exists()
+        return
+    assert result.stderr == ""
+    assert f"no server, so signals wait for tool results: {why}" in log
+    given = told(tmp_path)
+    assert given["words"] == ["--cd", str(tmp_path)]
+    assert "PRISM_CODEX_APP_SERVER_URL" not in given["variables"]
+    assert given["variables"]["PRISM_CODEX_APP_SERVER_MODE"] == "auto"
+
+
+async def test_a_given_server_is_used_if_it_answers_as_one(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as fake:
+        words = ("-codex-app-server-url", fake.url, "-codex-app-server", "local")
+        good = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
+    bad = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
+
+    assert (good.returncode, told(tmp_path)["variables"][URL_VARIABLE]) == (0, fake.url)
+    assert (bad.returncode, bad.stderr) == (2, f"coder: no app-server answers at {fake.url}\n")
+
+
+def test_an_agent_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:
+    variables = environment(tmp_path) | {"PATH": "/nowhere"}
+
+    result = run_coder(variables)
+
+    assert (result.returncode, result.stderr) == (2, "coder: codex was not found on PATH\n")
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.slow
+async def test_a_signal_reaches_the_thread_of_an_agent_that_was_launched_with_a_bridge(
+    tmp_path: Path,
+) -> None:
+    home, folder = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    folder.mkdir()
+    async with router_process(tmp_path) as (router, _):
+        arguments = ["receiver", "--router-url", router, "--session", "Texi"]
+        (home / "config.toml").write_text(
+            f"[mcp_servers.prism]\ncommand = {json.dumps(str(EXECUTABLE))}\n"
+            f"args = {json.dumps(arguments)}\n"
+            'env_vars = ["PRISM_API_KEY", "PRISM_AGENT_SURFACE", "PRISM_CODEX_APP_SERVER_MODE",'
+            ' "PRISM_CODEX_APP_SERVER_URL", "APP_SERVER_HOME"]\n'
+        )
+        variables = environment(tmp_path, f"thread {folder}")
+        with free_ports() as port:
+            words = ("-cd", str(folder), "-codex-app-server-port", str(port))
+            async with running(tmp_path, variables, *words) as session:
+                await post(router, signal("s1"))
+                ledger = home / "receiver" / "Texi.sqlite3"
+                await until(lambda: states(ledger) == {"s1": "injected"})
+                log = session.told["thread"]["path"]
+
+                assert times_in_log(log, "s1") == 1
+                os.kill(session.process.pid, signals.SIGTERM)
+                await session.ended()
+
+
+async def test_who_hangs_up_or_speaks_otherwise_is_no_app_server(tmp_path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with pytest.raises(NoAppServer):
+        await identify(url, "test", timeout_s=WAIT_S)
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(ConnectionRefusedError):
+        await identify(url, "test", timeout_s=WAIT_S)
+    async with serve(tmp_path / "home") as served, open_client(served.urls[0], "test") as client:
+        assert client.server == await identify(served.urls[0], "test", timeout_s=WAIT_S)

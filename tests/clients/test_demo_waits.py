@@ -1,0 +1,54 @@
+"""The demos wait for the MCP servers that they use, and say so when one does not come."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from app_server.clients.connection import Client, open_client
+from app_server.clients.demo import signals_story, thread_servers
+from app_server.clients.demo.thread_servers import wait_for_servers
+from app_server.clients.demo.transcript import CheckFailed
+from tests.support.harness import PEER, serve
+
+SLOW = '#!/bin/sh\nsleep 2\nexec "{python}" "$@"\n'
+
+
+@pytest.mark.process
+@pytest.mark.slow
+async def test_the_demo_of_signals_waits_for_a_server_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text(SLOW.format(python=sys.executable))
+    slow.chmod(0o700)
+    monkeypatch.setattr(signals_story, "sys", SimpleNamespace(executable=str(slow)))
+    assert await signals_story.tell() == 0
+
+
+async def started(client: Client) -> str:
+    thread_id: str = (await client.call("thread/start", {}))["thread"]["id"]
+    return thread_id
+
+
+async def test_a_server_that_does_not_start_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = "".join(
+        f"[mcp_servers.{name}]\ncommand = '{sys.executable}'\nargs = ['{PEER}', '{name}']\n"
+        for name in ("hang", "die")
+    )
+    async with (
+        serve(tmp_path, config=servers) as served,
+        open_client(served.urls[0], "demo", experimentalApi=True) as client,
+    ):
+        thread_id = await started(client)
+        with pytest.raises(CheckFailed, match=r"^MCP server die did not start: .*exit status 7"):
+            await wait_for_servers(client, thread_id, {"die"})
+        monkeypatch.setattr(thread_servers, "SERVERS_S", 0.0)
+        text = f"^MCP servers of thread {thread_id} were not ready in 0 s: hang$"
+        with pytest.raises(CheckFailed, match=text):
+            await wait_for_servers(client, thread_id, {"hang"})
+        with pytest.raises(TimeoutError, match=r"^no event x that was waited for in 0 s$"):
+            await client.wait_for("x", lambda params: True, timeout_s=0.0)

@@ -1,0 +1,515 @@
+"""The bridge, the demo router and a server as processes: two agents, lost servers, crashes."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal as signals
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app_server.clients.connection import open_client
+from app_server.clients.receiver.failpoints import Step
+from tests.support.receiver_peer import KEY, signal
+from tests.support.receiver_processes import (
+    EXECUTABLE,
+    START_S,
+    bridge,
+    clean_environment,
+    left_with_router,
+    post,
+    router_process,
+    server_process,
+    states,
+    times_in_log,
+    until,
+)
+
+pytestmark = pytest.mark.process
+
+
+async def start_thread(url: str, cwd: Path) -> dict[str, Any]:
+    """Start a thread in a folder, with a turn, as a person does."""
+    async with open_client(url, "terminal") as client:
+        answer: Any = await client.call("thread/start", {"cwd": str(cwd)})
+        thread: dict[str, Any] = answer["thread"]
+        return thread
+
+
+def arrived(**members: Any) -> dict[str, Any]:
+    """Return a signal as a tool result shows it."""
+    return {**signal("s1"), "delivery_class": "async", **members}
+
+
+async def test_without_an_app_server_a_signal_arrives_in_a_tool_result(tmp_path: Path) -> None:
+    async with (
+        router_process(tmp_path) as (router, _),
+        bridge(tmp_path, "Desiree", router=router) as desiree,
+        bridge(tmp_path, "Texi", router=router) as texi,
+    ):
+        assert (await texi.initialize())["serverInfo"]["name"] == "prism"
+        await desiree.initialize()
+        tools = (await texi.request("tools/list", {}))["tools"]
+        await desiree.until_status(router="connected")
+        payload = {"summary": "How far are you?", "task": 7}
+        sent = await desiree.call(
+            "prism_signal", to="Texi", signal_type="Question", payload=payload, signal_id="q1"
+        )
+        await until(lambda: states(texi.ledger) == {"q1": "waiting"})
+        status = await texi.call("prism_status")
+        first = await texi.call("prism_signals_pending")
+        again = await texi.call("prism_signals_pending")
+        acked = await texi.call("prism_signals_pending", ack=["q1", "other"])
+        whole = await texi.call("prism_signals_pending", id="q1")
+
+    assert [tool["name"] for tool in tools] == [
+        "prism_signals_pending",
+        "prism_signal",
+        "prism_status",
+    ]
+    assert {tool["name"]: tool["annotations"] for tool in tools} == {
+        "prism_signals_pending": {
+            "title": "Signals",
+            "destructiveHint": False,
+            "openWorldHint": False,
+        },
+        "prism_signal": {"title": "Send a signal", "idempotentHint": False},
+        "prism_status": {"title": "Receiver", "readOnlyHint": True},
+    }
+    assert sent == {"signal_id": "q1", "accepted": True, "pending_signals": 0}
+    assert status.pop("signals") == first["signals"]
+    assert status == {
+        "session": "Texi",
+        "router": "connected",
+        "app_server": "none",
+        "thread_id": None,
+        "dead_letters": 0,
+        "pending_signals": 1,
+    }
+    arrived_at = first["signals"][0].pop("created_at")
+    assert isinstance(arrived_at, int)
+    shown = {
+        "signal_id": "q1",
+        "signal_type": "Question",
+        "from": "Desiree",
+        "to": "Texi",
+        "payload": payload,
+        "delivery_class": "async",
+    }
+    assert first == {"signals": [shown], "acked": [], "pending_signals": 1}
+    assert again["signals"] == [{**shown, "created_at": arrived_at}]
+    assert acked == {"signals": [], "acked": ["q1"], "pending_signals": 0}
+    assert whole["signals"] == again["signals"]
+
+
+@pytest.mark.slow
+async def test_with_an_app_server_a_signal_arrives_in_the_thread_and_an_answer_goes_back(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    async with (
+        server_process(tmp_path) as (server, _),
+        router_process(tmp_path) as (router, _),
+    ):
+        thread = await start_thread(server, folder)
+        async with (
+            bridge(tmp_path, "Desiree", router=router) as desiree,
+            bridge(tmp_path, "Texi", router=router, server=server, cwd=folder) as texi,
+        ):
+            await desiree.initialize()
+            await texi.initialize()
+            await desiree.until_status(router="connected")
+            await desiree.call("prism_signal", to="Texi", signal_type="Question", payload="Well?")
+            await until(lambda: list(states(texi.ledger).values()) == ["injected"])
+            signal_id = next(iter(states(texi.ledger)))
+            status = await texi.call("prism_status")
+            await texi.call(
+                "prism_signal", to="Desiree", signal_type="Acknowledgment", payload=signal_id
+            )
+            await desiree.until_status(pending_signals=1)
+            answer = await desiree.call("prism_signals_pending")
+            whole = await texi.call("prism_signals_pending", id=signal_id)
+
+    assert times_in_log(thread["path"], signal_id) == 1
+    assert status == {
+        "session": "Texi",
+        "router": "connected",
+        "app_server": "connected",
+        "thread_id": thread["id"],
+        "dead_letters": 0,
+        "pending_signals": 0,
+    }
+    assert answer["signals"][0]["payload"] == signal_id
+    assert whole["signals"][0]["payload"] == "Well?"
+
+
+@pytest.mark.slow
+async def test_a_server_that_dies_in_between_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    async with (
+        router_process(tmp_path) as (router, _),
+        server_process(tmp_path) as (server, process),
+    ):
+        thread = await start_thread(server, tmp_path)
+        named = ["--thread", thread["id"]]
+        async with bridge(tmp_path, router=router, server=server, options=named) as texi:
+            await texi.initialize()
+            await post(router, signal("s1"))
+            await until(lambda: states(texi.ledger) == {"s1": "injected"})
+            os.kill(process.pid, signals.SIGKILL)
+            await process.wait()
+            await post(router, signal("s2"))
+            await until(lambda: states(texi.ledger).get("s2") == "waiting")
+            async with server_process(tmp_path, "--listen", server):
+                await post(router, signal("s3"))
+                done = dict.fromkeys(["s1", "s2", "s3"], "injected")
+                await until(lambda: states(texi.ledger) == done)
+                assert (await texi.call("prism_signals_pending"))["signals"] == []
+                # The server's end is none of the bridge's business.
+                assert await texi.leave() == 0
+                async with open_client(server, "terminal") as client:
+                    await client.call("thread/read", {"threadId": thread["id"]})
+
+    assert [times_in_log(thread["path"], one) for one in ("s1", "s2", "s3")] == [1, 1, 1]
+
+
+BRIDGE_STEPS: list[Step] = ["received", "taken", "acked", "begun", "sent", "answered", "recorded"]
+
+
+@pytest.mark.slow
+async def test_a_bridge_killed_at_any_step_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
+    async with (
+        server_process(tmp_path) as (server, _),
+        router_process(tmp_path) as (router, _),
+    ):
+        for step in BRIDGE_STEPS:
+            await _kill_at(tmp_path, server, router, step)
+
+
+TWICE: list[tuple[Step, Step]] = [
+    ("taken", "begun"),
+    ("begun", "sent"),
+    ("begun", "answered"),
+    ("acked", "sent"),
+    ("taken", "recorded"),
+]
+"""A step that leaves the signal out of the thread, and one of the next life that may not."""
+
+
+@pytest.mark.slow
+async def test_a_bridge_killed_twice_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
+    async with (
+        server_process(tmp_path) as (server, _),
+        router_process(tmp_path) as (router, _),
+    ):
+        for steps in TWICE:
+            await _kill_at(tmp_path, server, router, *steps)
+
+
+async def _kill_at(home: Path, server: str, router: str, *steps: Step) -> None:
+    name = " then ".join(steps)
+    # A server knows a signal by its id, whichever thread it went to.
+    first, second = (f"{'-'.join(steps)}-{number}" for number in (1, 2))
+    folder = home / name
+    folder.mkdir()
+    thread = await start_thread(server, folder)
+    here = {"router": router, "server": server, "cwd": folder}
+    await post(router, signal(first, to=name))
+    for step in steps:
+        async with bridge(home, name, kill_at=step, **here) as dying:  # type: ignore[arg-type]
+            assert await dying.ended() == -signals.SIGKILL
+    async with bridge(home, name, **here) as texi:  # type: ignore[arg-type]
+        await post(router, signal(second, to=name))
+        await until(lambda: states(texi.ledger) == dict.fromkeys([first, second], "injected"))
+        await until(lambda: left_with_router(home, name) == [])
+        await texi.initialize()
+        assert (await texi.call("prism_signals_pending"))["signals"] == []
+    counts = [times_in_log(thread["path"], one) for one in (first, second)]
+    assert (name, counts) == (name, [1, 1])
+
+
+@pytest.mark.parametrize("tool", ["prism_signals_pending", "prism_status"])
+@pytest.mark.slow
+async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_not_inject_it(
+    tmp_path: Path, tool: str
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    async with (
+        server_process(tmp_path) as (server, _),
+        router_process(tmp_path) as (router, _),
+    ):
+        thread = await start_thread(server, folder)
+        async with bridge(tmp_path, router=router, kill_at="shown") as dying:
+            await dying.initialize()
+            await post(router, signal("s1"))
+            await until(lambda: states(dying.ledger) == {"s1": "waiting"})
+            with pytest.raises((EOFError, ConnectionError)):
+                await dying.call(tool)
+            assert await dying.ended() == -signals.SIGKILL
+        async with bridge(tmp_path, router=router, server=server, cwd=folder) as texi:
+            await texi.initialize()
+            await post(router, signal("s2"))
+            await until(lambda: states(texi.ledger) == {"s1": "shown", "s2": "injected"})
+            shown = await texi.call("prism_signals_pending")
+
+    assert shown["signals"] == [arrived()]
+    assert [times_in_log(thread["path"], one) for one in ("s1", "s2")] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "step", ["router:stored", "router:sent", "router:acked", "router:forgotten"]
+)
+@pytest.mark.slow
+async def test_a_router_killed_at_any_step_leaves_one_item_in_the_thread(
+    tmp_path: Path, step: Step
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    async with server_process(tmp_path) as (server, _):
+        thread = await start_thread(server, folder)
+        async with router_process(tmp_path, kill_at=step) as (router, dying):
+            port = int(router.rpartition(":")[2])
+            async with bridge(tmp_path, router=router, server=server, cwd=folder) as texi:
+                await texi.initialize()
+                await texi.until_status(router="connected")
+                # It may die before it says that it has the signal; a sender says it again then.
+                try:
+                    await post(router, signal("s1"))
+                except Exception:
+                    assert step in ("router:stored", "router:sent")
+                assert await _end_of(dying) == -signals.SIGKILL
+                async with router_process(tmp_path, port):
+                    await post(router, signal("s1"), signal("s2"))
+                    await until(
+                        lambda: states(texi.ledger) == dict.fromkeys(["s1", "s2"], "injected")
+                    )
+                    await until(lambda: left_with_router(tmp_path, "Texi") == [])
+
+    assert [times_in_log(thread["path"], one) for one in ("s1", "s2")] == [1, 1]
+
+
+async def _end_of(process: Any) -> int:
+    status: int = await process.wait()
+    return status
+
+
+async def test_a_second_bridge_of_a_session_shows_signals_and_takes_over_when_the_first_ends(
+    tmp_path: Path,
+) -> None:
+    async with (
+        router_process(tmp_path) as (router, _),
+        bridge(tmp_path, router=router) as first,
+    ):
+        await first.initialize()
+        await first.until_status(router="connected")
+        async with bridge(tmp_path, router=router) as second:
+            await second.initialize()
+            await second.until_status(router="standby")
+            await post(router, signal("s1"))
+            await second.until_status(pending_signals=1)
+            shown = await second.call("prism_signals_pending")
+            refused = await second.call(
+                "prism_signal", to="Texi", signal_type="x", payload="", signal_id="s9"
+            )
+            assert await first.leave() == 0
+            await second.until_status(router="connected")
+            await second.call("prism_signals_pending", ack=["s1"])
+            assert states(second.ledger) == {"s1": "acked"}
+            os.kill(second.process.pid, signals.SIGTERM)
+            assert await second.ended() == 0
+
+    assert shown["signals"] == [arrived()]
+    assert refused == {
+        "error": "another receiver has this session; send it again with signal_id 's9'",
+        "pending_signals": 1,
+    }
+
+
+async def test_every_result_of_another_tool_brings_what_nobody_has_seen_once(
+    tmp_path: Path,
+) -> None:
+    async with (
+        router_process(tmp_path) as (router, _),
+        bridge(tmp_path, router=router) as texi,
+    ):
+        await texi.initialize()
+        sent = [arrived(**signal(one)) for one in ("s1", "s2", "s3")]
+        await post(router, signal("s1"), signal("s2"))
+        await until(lambda: states(texi.ledger) == {"s1": "waiting", "s2": "waiting"})
+        first = await texi.call("prism_signal", to="Texi", signal_type="", payload=1)
+        await post(router, signal("s3"))
+        await until(lambda: states(texi.ledger).get("s3") == "waiting")
+        second = await texi.call("prism_signal", to="Ann", signal_type="x", payload=1)
+        third = await texi.call("prism_status")
+        whole = await texi.call("prism_signals_pending")
+
+    assert (first["signals"], first["pending_signals"], "error" in first) == (sent[:2], 2, True)
+    assert (second["signals"], second["pending_signals"]) == (sent[2:], 3)
+    assert ("signals" in third, third["pending_signals"]) == (False, 3)
+    assert whole == {"signals": sent, "acked": [], "pending_signals": 3}
+
+
+async def test_the_item_in_the_thread_names_a_call_that_gives_the_payload(tmp_path: Path) -> None:
+    home = tmp_path
+    async with router_process(home) as (router, _), server_process(home) as (server, _):
+        async with open_client(server, "terminal") as client:
+            prism = {
+                "command": str(EXECUTABLE),
+                "args": ["receiver", "--router-url", router, "--session", "Texi"],
+                "env": {
+                    "PRISM_API_KEY": KEY,
+                    "PRISM_CODEX_APP_SERVER_URL": server,
+                    "APP_SERVER_HOME": str(home),
+                },
+                "required": True,
+            }
+            config = {"mcp_servers": {"prism": prism}}
+            params = {"cwd": str(home), "config": config}
+            thread: Any = (await client.call("thread/start", params))["thread"]
+            await post(router, signal("s1"))
+            ledger = home / "receiver" / "Texi.sqlite3"
+            await until(lambda: states(ledger) == {"s1": "injected"})
+            named = re.search(
+                r"\[end of signal\] Call (\w+) with (\{.*?\}) only when",
+                Path(thread["path"]).read_text().replace('\\"', '"'),
+            )
+            assert named is not None
+            call = {
+                "threadId": thread["id"],
+                "server": "prism",
+                "tool": named[1],
+                "arguments": json.loads(named[2]),
+            }
+            result: Any = await client.call("mcpServer/tool/call", call)
+
+        assert result["structuredContent"] == {
+            "signals": [arrived()],
+            "acked": [],
+            "pending_signals": 0,
+        }
+
+
+async def test_calls_that_make_no_sense_are_answered_with_what_is_wrong(tmp_path: Path) -> None:
+    async with bridge(tmp_path) as texi:
+        await texi.initialize()
+        assert texi.process.stdin is not None
+        texi.process.stdin.write(b'no json\n{"jsonrpc":"2.0"}\n')
+        answers = [
+            await texi.call("nonsense"),
+            await texi.call("prism_signals_pending", ack="s1"),
+            await texi.call("prism_signals_pending", id="s1"),
+            await texi.call("prism_signals_pending", id=5),
+            await texi.call("prism_status", x=1),
+            await texi.call("prism_signal", to="x", signal_type="", payload=1),
+            await texi.call("prism_signal", to="x", signal_type="y", payload=1, signal_id="s1"),
+        ]
+
+    assert [answer.pop("pending_signals") for answer in answers] == [0] * 7
+    assert [answer["error"] for answer in answers] == [
+        "Unknown tool 'nonsense'",
+        "`ack` must be a list of ids",
+        "no signal with this `id` is here, or not any more",
+        "`id` must be the id of a signal",
+        "unknown argument `x`",
+        "`signal_type` must be 1 to 200 printable characters",
+        "no router is configured; send it again with signal_id 's1'",
+    ]
+
+
+async def test_the_key_is_in_no_file_and_in_no_log(tmp_path: Path) -> None:
+    async with (
+        router_process(tmp_path) as (router, _),
+        bridge(tmp_path, router=router, options=["--log-level", "debug"]) as texi,
+    ):
+        await texi.initialize()
+        await post(router, {**signal("s1")}, {**signal("s2"), "ttl_s": 5})
+        await texi.until_status(pending_signals=2)
+        command = Path(f"/proc/{texi.process.pid}/cmdline").read_bytes()
+        assert await texi.leave() == 0
+        files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+
+    assert files
+    assert not any(KEY.encode() in content for content in [command, *files])
+    assert KEY not in "".join(texi.said)
+
+
+def run_receiver(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [str(EXECUTABLE), "receiver", *arguments],
+        env=clean_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def test_a_wrong_call_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
+    home = ("--home", str(tmp_path))
+    results = [
+        run_receiver(*home, "--router-url", "ws://router.example.com"),
+        run_receiver(*home, "--router-url", "wss://router.example.com", PRISM_API_KEY="ä"),
+        run_receiver(*home, "--port", "4700"),
+        run_receiver(*home, "--router-url", "wss://x.example", "--key-file", str(tmp_path / "no")),
+    ]
+
+    assert [result.returncode for result in results] == [2, 2, 2, 1]
+    assert [result.stderr.splitlines()[-1] for result in results] == [
+        "app-server receiver: error: ws:// would send the key in the clear: use wss://",
+        "app-server receiver: error: the key must be 1 to 4096 printable ASCII characters on one "
+        "line",
+        "app-server receiver: error: --port is for --demo-router",
+        f"app-server: [Errno 2] No such file or directory: '{tmp_path / 'no'}'",
+    ]
+
+
+async def test_who_starts_it_in_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(str(EXECUTABLE), "receiver", "--home", str(tmp_path)),
+        env=clean_environment(),
+        stdin=inside,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        with anyio.fail_after(2 * START_S):
+            line = (await process.stderr.readline()).decode()
+            os.kill(process.pid, signals.SIGTERM)
+            assert await process.wait() in (0, -signals.SIGTERM)
+    finally:
+        os.close(terminal)
+        os.close(inside)
+    assert "an agent is expected on stdin" in line
+
+
+def test_the_help_says_how_an_agent_is_configured() -> None:
+    text = run_receiver("--help").stdout
+
+    assert "[mcp_servers.prism]" in text
+    assert "--demo-router --port 4700" in text
+    assert "PRISM_CODEX_APP_SERVER_URL" in text
+
+
+async def test_the_demo_router_makes_a_key_of_its_own_for_its_owner_alone(tmp_path: Path) -> None:
+    key_file = tmp_path / "receiver" / "demo-router.key"
+    async with router_process(tmp_path, PRISM_API_KEY="") as (router, _):
+        pass
+    # An empty key is none.
+    key = key_file.read_text()
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    async with (
+        router_process(tmp_path, int(router.rpartition(":")[2]), PRISM_API_KEY="") as (again, _),
+        bridge(tmp_path, router=again, PRISM_API_KEY=key) as texi,
+    ):
+        await texi.initialize()
+        await texi.until_status(router="connected")

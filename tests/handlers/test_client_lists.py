@@ -1,0 +1,173 @@
+"""What clients list at their start: permission profiles, features, hooks, terminals."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.harness import REQUIREMENTS, Served, claim, serve
+
+NO_THREAD = "0190d7d8-0000-7000-8000-000000000000"
+
+
+def profile(name: str, *, allowed: bool = True) -> dict[str, Any]:
+    return {"id": name, "description": None, "allowed": allowed}
+
+
+PROFILES = [profile(":read-only"), profile(":workspace"), profile(":danger-full-access")]
+
+
+@claim("permissions:list")
+async def test_the_built_in_profiles_are_listed_in_pages(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        pages = [
+            ({}, PROFILES, None),
+            ({"cwd": "."}, PROFILES, None),
+            ({"limit": 2}, PROFILES[:2], "2"),
+            ({"limit": 2, "cursor": "2"}, PROFILES[2:], None),
+            ({"limit": 0}, PROFILES[:1], "1"),
+            ({"cursor": "3"}, [], None),
+        ]
+        for params, data, next_cursor in pages:
+            page = await client.call("permissionProfile/list", params)
+            assert page == {"data": data, "nextCursor": next_cursor}
+        for cursor, problem in (
+            ("x", "invalid cursor: x"),
+            ("-1", "invalid cursor: -1"),
+            ("", "invalid cursor: "),
+            ("4", "cursor 4 exceeds total permission profiles 3"),
+            ("9" * 30, f"cursor {'9' * 30} exceeds total permission profiles 3"),
+        ):
+            error = await client.refusal("permissionProfile/list", {"cursor": cursor})
+            assert (error.code, error.message) == (-32600, problem)
+            assert error.data == {"code": "invalidCursor", "cursor": cursor}
+
+
+@claim("permissions:demanded")
+async def test_profiles_that_an_administrator_forbids_are_listed_as_such(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        demands = 'allowed_sandbox_modes = ["read-only", "workspace-write"]\n'
+        (tmp_path / REQUIREMENTS).write_text(demands)
+        page = await client.call("permissionProfile/list", {})
+        assert page["data"] == [*PROFILES[:2], profile(":danger-full-access", allowed=False)]
+
+
+async def sandbox_of_turns(served: Served, method: str, **params: Any) -> str:
+    """Start a thread, or a turn in one, with a profile, and return the sandbox that holds then."""
+    async with served.client() as client:
+        if method == "thread/start":
+            return str((await client.call(method, params))["sandbox"]["type"])
+        thread_id = await client.start_thread()
+        await client.call(
+            method, {"threadId": thread_id, "input": [{"type": "text", "text": "x"}], **params}
+        )
+        await client.wait_for("turn/completed")
+        resumed = await client.call("thread/resume", {"threadId": thread_id})
+        return str(resumed["sandbox"]["type"])
+
+
+@pytest.mark.parametrize("method", ["thread/start", "turn/start"])
+@claim("permissions:chosen")
+async def test_a_profile_can_be_chosen(tmp_path: Path, method: str) -> None:
+    async with serve(tmp_path) as served:
+        for name, sandbox in (
+            (":read-only", "readOnly"),
+            (":workspace", "workspaceWrite"),
+            (":danger-full-access", "dangerFullAccess"),
+        ):
+            assert await sandbox_of_turns(served, method, permissions=name) == sandbox
+        async with served.client() as client:
+            thread_id = await client.start_thread()
+            common = {"threadId": thread_id, "input": [{"type": "text", "text": "x"}]}
+            base: dict[str, Any] = {} if method == "thread/start" else common
+            error = await client.refusal(method, {**base, "permissions": "mine"})
+            assert error.message == (
+                "failed to load configuration: default_permissions refers to unknown configured "
+                "profile `mine`"
+            )
+            member = "sandbox" if method == "thread/start" else "sandboxPolicy"
+            other = "read-only" if method == "thread/start" else {"type": "readOnly"}
+            both = {**base, "permissions": ":read-only", member: other}
+            error = await client.refusal(method, both)
+            assert error.message == f"`permissions` cannot be combined with `{member}`"
+
+
+def feature(name: str, stage: str, *, enabled: bool, default: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "stage": stage,
+        "displayName": None,
+        "description": None,
+        "announcement": None,
+        "enabled": enabled,
+        "defaultEnabled": default,
+    }
+
+
+@claim("features:list")
+async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
+    config = "[features]\nconnectors = false\n"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        mine = {"features.mcp_tool_list_changed": True}
+        thread_id = await client.start_thread(config=mine)
+        switched = [
+            feature("apps", "stable", enabled=False, default=True),
+            feature("auth_elicitation", "stable", enabled=True, default=True),
+            feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
+            feature("plugins", "stable", enabled=True, default=True),
+        ]
+        listed = await client.call("experimentalFeature/list", {})
+        assert listed == {"data": switched, "nextCursor": None}
+        page = {"limit": 1, "cursor": "2"}
+        listed = await client.call("experimentalFeature/list", page)
+        assert listed == {"data": switched[2:3], "nextCursor": "3"}
+        listed = await client.call("experimentalFeature/list", {**page, "threadId": thread_id})
+        assert listed["data"][0]["enabled"] is True
+        for params, problem in (
+            ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
+            ({"cursor": "5"}, "cursor 5 exceeds total feature flags 4"),
+        ):
+            error = await client.refusal("experimentalFeature/list", params)
+            assert (error.code, error.message) == (-32600, problem)
+
+
+@claim("hooks:list")
+async def test_who_has_hooks_is_told_that_they_are_not_run(tmp_path: Path) -> None:
+    hooks = '[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ntype = "command"\ncommand = "x"\n'
+    async with serve(tmp_path, config=hooks) as served, served.client() as client:
+        thread_id = await client.start_thread(cwd="/")
+        entry = {
+            "cwd": str(tmp_path),
+            "hooks": [],
+            "warnings": [
+                "hooks are not run by this server: those in config.toml have no effect",
+            ],
+            "errors": [],
+        }
+        assert await client.call("hooks/list", {}) == {"data": [entry]}
+        of_thread = await client.call("hooks/list", {"threadId": thread_id})
+        assert of_thread == {"data": [{**entry, "cwd": "/"}]}
+        for params, problem in (
+            ({"threadId": thread_id, "cwds": ["/"]}, "specify either threadId or cwds"),
+            ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
+        ):
+            error = await client.refusal("hooks/list", params)
+            assert (error.code, error.message) == (-32600, problem)
+
+
+@claim("terminals:list")
+async def test_a_loaded_thread_has_no_background_terminals(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        pages: list[dict[str, Any]] = [{}, {"cursor": "0"}, {"cursor": "5", "limit": 0}]
+        for page in pages:
+            listed = await client.call(
+                "thread/backgroundTerminals/list", {"threadId": thread_id, **page}
+            )
+            assert listed == {"data": [], "nextCursor": None}
+        for params, problem in (
+            ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
+            ({"threadId": thread_id, "cursor": "x"}, "invalid cursor: x"),
+        ):
+            error = await client.refusal("thread/backgroundTerminals/list", params)
+            assert (error.code, error.message) == (-32600, problem)

@@ -1,0 +1,66 @@
+"""An application on a loopback port: how it is served, and how that ends."""
+
+import asyncio
+import signal
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from app_server.http import loopback_server as loopback
+from app_server.http.loopback_server import HOST, serve_on_loopback
+from tests.support.harness import WAIT_S
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def ask(port: int) -> tuple[int, bytes]:
+    async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
+        answer = await client.get(f"http://{HOST}:{port}/")
+    return answer.status_code, answer.content
+
+
+async def test_a_port_is_open_as_long_as_the_context_lasts() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    async with serve_on_loopback(hello) as port, serve_on_loopback(hello) as other:
+        assert port != other
+        assert [await ask(port), await ask(other)] == [(200, b"hello")] * 2
+        now = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        assert now == handlers
+    with pytest.raises(httpx2.ConnectError):
+        await ask(port)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_request_that_does_not_end_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    monkeypatch.setattr(loopback, "GOODBYE_S", 0)
+    reached, cut_off = asyncio.Event(), asyncio.Event()
+
+    async def hangs(scope: Any, receive: Any, send: Any) -> None:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cut_off.set()
+
+    async def meet_the_end(port: int) -> None:
+        assert await ask(port) == (500, b"Internal Server Error")
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as clients:
+            with anyio.CancelScope() as scope:
+                async with serve_on_loopback(hangs) as port:
+                    clients.start_soon(meet_the_end, port)
+                    await reached.wait()
+                    if is_cancelled:
+                        scope.cancel()
+                        await anyio.sleep_forever()
+        assert cut_off.is_set()
+    with pytest.raises(httpx2.ConnectError):
+        await ask(port)

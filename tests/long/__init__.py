@@ -1,0 +1,1 @@
+"""Commands that run for minutes: crashes, races, soaks, servers and clients of others."""

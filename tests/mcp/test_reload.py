@@ -1,0 +1,504 @@
+"""mcp: servers of loaded threads that are kept, changed, stopped and started again."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from app_server.config.values import Config
+from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
+from app_server.mcp.connections import ServerSet
+from app_server.mcp.errors import UnknownServer
+from app_server.rpc.hub import Hub
+from app_server.runtime.clock import SystemClock
+from app_server.sessions.registry import Sessions
+from app_server.sessions.session import SessionPorts
+from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadStore
+from protocol.rollout import Settings
+from tests.mcp.test_mcp import http_peer, raw_call, steps_until_settled
+from tests.support.harness import (
+    WAIT_S,
+    Served,
+    WireClient,
+    approvals_in,
+    calls,
+    claim,
+    serve,
+    stdio_server,
+    write_config,
+)
+from tests.support.no_processes import NoProcesses
+from tests.threads.test_threads import NoModel, created
+
+
+@dataclass
+class Thread:
+    """A thread, its client, and the file behind its servers."""
+
+    served: Served
+    client: WireClient
+    id: str
+
+    def write(self, config: str) -> None:
+        write_config(self.served.home, self.served.model.url, config)
+
+    async def reload(self) -> None:
+        assert await self.client.call("config/mcpServer/reload") == {}
+
+    async def told(self, *names: str) -> list[tuple[str, str]]:
+        """Return the next notifications of servers, until those named have settled."""
+        told: list[tuple[str, str]] = []
+        waiting = set(names)
+        while waiting:
+            message = await self.client.wait_for("mcpServer/startupStatus/updated")
+            name, status = message["params"]["name"], message["params"]["status"]
+            told.append((name, status))
+            if status != "starting":
+                waiting.discard(name)
+        return told
+
+    async def direct(self, tool: str, server: str = "raw", **arguments: Any) -> Any:
+        result = await self.client.call(
+            "mcpServer/tool/call",
+            {"threadId": self.id, "server": server, "tool": tool, "arguments": arguments},
+        )
+        return json.loads(result["content"][0]["text"])
+
+    async def runtime(self) -> dict[str, str]:
+        status = await self.client.call("mcpServerStatus/list", {"threadId": self.id})
+        return {entry["name"]: entry["runtimeStatus"] for entry in status["data"]}
+
+    async def namespaces(self) -> list[str]:
+        """Run a turn and return the namespaces that its last request declared."""
+        assert (await self.client.turn(self.id, "hi"))["status"] == "completed"
+        tools = self.served.model.requests[-1].get("tools", [])
+        return [tool["name"] for tool in tools if tool["type"] == "namespace"]
+
+
+@asynccontextmanager
+async def thread_with(
+    home: Path, config: str, *names: str, overrides: Any = None
+) -> AsyncIterator[Thread]:
+    """Give a thread whose named servers have settled."""
+    async with serve(home, config=config) as served, served.client() as client:
+        thread = Thread(served, client, await client.start_thread(config=overrides))
+        await steps_until_settled(client, *names)
+        yield thread
+
+
+# Reload.
+
+
+@claim("mcp:reload-keeps")
+async def test_reloads_without_a_change_keep_every_process(tmp_path: Path) -> None:
+    async with http_peer(json_response=True) as (url, requests):
+        config = (
+            stdio_server("raw", env='{ WHO = "me" }')
+            + stdio_server("off", enabled="false")
+            + f'[mcp_servers.web]\nurl = "{url}"\nhttp_headers = {{ X = "1" }}\n'
+        )
+        async with thread_with(tmp_path, config, "raw", "web") as thread:
+            before = await thread.direct("whoami")
+            posts = requests.count("POST")
+            for _ in range(2):
+                answered = await thread.client.request("config/mcpServer/reload")
+                assert await thread.client.receive() == {"id": answered, "result": {}}
+                assert await thread.told("raw", "web") == [("raw", "ready"), ("web", "ready")]
+                assert await thread.direct("whoami") == before
+            assert requests.count("POST") == posts
+            assert await thread.runtime() == {
+                "off": "disabled", "raw": "connected", "web": "connected",
+            }  # fmt: skip
+
+
+@claim("mcp:reload-reconciles")
+async def test_a_reload_makes_the_servers_what_the_file_says(tmp_path: Path) -> None:
+    config = (
+        stdio_server("same", startup_timeout_sec="20")
+        + stdio_server("changed", env='{ WHO = "a" }')
+        + stdio_server("disabled")
+        + stdio_server("removed")
+        + '[mcp_servers.broken]\ncommand = "/no/such"\n'
+    )
+    names = ("same", "changed", "disabled", "removed", "broken")
+    async with thread_with(tmp_path, config, *names) as thread:
+        assert await thread.namespaces() == [
+            "mcp__changed", "mcp__disabled", "mcp__removed", "mcp__same",
+        ]  # fmt: skip
+        same, _ = await thread.direct("whoami", "same")
+        changed, who = await thread.direct("whoami", "changed")
+        assert who == "a"
+        stopped = [(await thread.direct("whoami", name))[0] for name in ("disabled", "removed")]
+        thread.write(
+            stdio_server("same", tool_timeout_sec="5", disabled_tools='["meta"]')
+            + stdio_server("changed", env='{ WHO = "b" }')
+            + stdio_server("disabled", enabled="false")
+            + stdio_server("broken")
+            + stdio_server("new")
+        )
+        await thread.reload()
+        told = await thread.told("same", "changed", "broken", "new")
+        assert told[0] == ("same", "ready")
+        assert sorted(told[1:]) == [
+            ("broken", "ready"), ("broken", "starting"), ("changed", "ready"),
+            ("changed", "starting"), ("new", "ready"), ("new", "starting"),
+        ]  # fmt: skip
+        assert (await thread.direct("whoami", "same"))[0] == same
+        changed_now, who = await thread.direct("whoami", "changed")
+        assert (changed_now != changed, who) == (True, "b")
+        assert await thread.runtime() == {
+            "broken": "connected", "changed": "connected", "disabled": "disabled",
+            "new": "connected", "same": "connected",
+        }  # fmt: skip
+        assert await thread.namespaces() == [
+            "mcp__broken", "mcp__changed", "mcp__new", "mcp__same",
+        ]  # fmt: skip
+        error = await thread.client.refusal(
+            "mcpServer/tool/call", {"threadId": thread.id, "server": "same", "tool": "meta"}
+        )
+        assert error.message == "tool 'meta' is disabled for MCP server 'same'"
+        await until_gone(changed, *stopped)
+
+
+async def until_gone(*pids: int) -> None:
+    """Wait until processes have ended."""
+    with anyio.fail_after(WAIT_S):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                while True:
+                    os.kill(pid, 0)
+                    await anyio.lowlevel.checkpoint()
+
+
+@claim("mcp:reload-by-value")
+async def test_servers_are_compared_by_what_their_settings_resolve_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHO", "a")
+    monkeypatch.setenv("TOKEN", "t")
+    async with http_peer(json_response=True) as (url, _):
+        config = (
+            stdio_server("raw", env_vars='["WHO"]')
+            + f'[mcp_servers.web]\nurl = "{url}"\nbearer_token_env_var = "TOKEN"\n'
+        )
+        async with thread_with(tmp_path, config, "raw", "web") as thread:
+            pid, who = await thread.direct("whoami")
+            assert who == "a"
+            monkeypatch.setenv("WHO", "b")
+            await thread.reload()
+            assert sorted(await thread.told("raw", "web")) == [
+                ("raw", "ready"), ("raw", "starting"), ("web", "ready"),
+            ]  # fmt: skip
+            now, who = await thread.direct("whoami")
+            assert (now != pid, who) == (True, "b")
+            monkeypatch.delenv("TOKEN")
+            await thread.reload()
+            assert sorted(await thread.told("raw", "web")) == [
+                ("raw", "ready"), ("web", "failed"), ("web", "starting"),
+            ]  # fmt: skip
+
+
+@claim("mcp:reload-refused")
+async def test_a_file_that_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
+    async with thread_with(tmp_path, stdio_server("raw"), "raw") as thread:
+        before = await thread.direct("whoami")
+        file = tmp_path / "config.toml"
+        for text, detail in (
+            ("[mcp_servers.other]\nargs = []\n", f"{file}:1:1: invalid transport"),
+            ("[mcp_servers.raw\n", f"{file}:1:17: Expected ']' at the end of a table declaration"),
+        ):
+            file.write_text(text)
+            error = await thread.client.refusal("config/mcpServer/reload")
+            assert (error.code, error.message, error.data) == (
+                -32603,
+                f"failed to refresh MCP servers: {detail}",
+                {"code": "configInvalid", "detail": detail},
+            )
+            assert await thread.direct("whoami") == before
+        assert await thread.runtime() == {"raw": "connected"}
+
+
+@claim("mcp:reload-overrides")
+async def test_what_a_thread_was_started_with_holds_after_a_reload(tmp_path: Path) -> None:
+    overrides = {
+        "mcp_servers.file.enabled": False,
+        "mcp_servers.own": {"command": "/no/such"},
+    }
+    config = stdio_server("file")
+    async with thread_with(tmp_path, config, "own", overrides=overrides) as thread:
+        assert await thread.runtime() == {"file": "disabled", "own": "failed"}
+        thread.write(config + stdio_server("new"))
+        other = await thread.client.start_thread()
+        await steps_until_settled(thread.client, "file", "new")
+        await thread.reload()
+        told = {(name, status) for name, status in await thread.told("own", "new", "file")}
+        assert told == {
+            ("file", "ready"), ("new", "ready"), ("new", "starting"), ("own", "failed"),
+            ("own", "starting"),
+        }  # fmt: skip
+        assert await thread.runtime() == {
+            "file": "disabled", "new": "connected", "own": "failed",
+        }  # fmt: skip
+        thread.id = other
+        assert await thread.runtime() == {"file": "connected", "new": "connected"}
+
+
+@claim("mcp:reload-misfit")
+async def test_a_thread_that_the_new_file_does_not_fit_keeps_its_servers(tmp_path: Path) -> None:
+    overrides = {"mcp_servers.raw": {"tool_timeout_sec": 9}}
+    async with thread_with(tmp_path, stdio_server("raw"), "raw", overrides=overrides) as thread:
+        before = await thread.direct("whoami")
+        other = await thread.client.start_thread()
+        thread.write("")
+        await thread.reload()
+        warning = await thread.client.wait_for("warning")
+        assert warning["params"] == {
+            "threadId": thread.id,
+            "message": "failed to refresh MCP servers: invalid transport\nin `mcp_servers.raw`\n",
+        }
+        assert await thread.direct("whoami") == before
+        thread.id = other
+        assert await thread.runtime() == {}
+
+
+@asynccontextmanager
+async def running_call(thread: Thread, folder: Path, server: str) -> AsyncIterator[tuple[int, Any]]:
+    """Hold a call at its server; gives the id of the request and what lets the call end."""
+    reached, opened = folder / "reached", folder / "opened"
+    os.mkfifo(reached)
+    os.mkfifo(opened)
+    arguments = {"reached": str(reached), "opened": str(opened)}
+    request = await thread.client.request(
+        "mcpServer/tool/call",
+        {"threadId": thread.id, "server": server, "tool": "wait", "arguments": arguments},
+    )
+    assert await anyio.to_thread.run_sync(reached.read_text) == "here"
+
+    async def let_end() -> None:
+        await anyio.to_thread.run_sync(opened.write_text, "go")
+
+    yield request, let_end
+
+
+@claim("mcp:reload-lease")
+async def test_a_call_ends_on_the_connection_it_began_on(tmp_path: Path) -> None:
+    config = stdio_server("raw", env='{ WHO = "a" }') + stdio_server("gone")
+    async with thread_with(tmp_path, config, "raw", "gone") as thread:
+        old, _ = await thread.direct("whoami")
+        async with running_call(thread, tmp_path, "raw") as (request, let_end):
+            thread.write(stdio_server("raw", env='{ WHO = "b" }'))
+            await thread.reload()
+            assert await thread.told("raw") == [("raw", "starting"), ("raw", "ready")]
+            new, who = await thread.direct("whoami")
+            assert (new != old, who) == (True, "b")
+            os.kill(old, 0)
+            await let_end()
+            answer = await thread.client.answer(request)
+            assert answer["result"]["content"] == [{"type": "text", "text": str(old)}]
+        await until_gone(old)
+
+
+async def test_a_call_that_does_not_end_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.server.MIN_LEASE_S", 0)
+    config = stdio_server("raw", tool_timeout_sec="0.2")
+    async with thread_with(tmp_path, config, "raw") as thread:
+        old, _ = await thread.direct("whoami")
+        thread.write(stdio_server("raw", tool_timeout_sec="60"))
+        await thread.reload()
+        assert await thread.told("raw") == [("raw", "ready")]
+        slow = {"threadId": thread.id, "server": "raw", "tool": "slow"}
+        request = await thread.client.request("mcpServer/tool/call", slow)
+        thread.write(stdio_server("raw", tool_timeout_sec="0.2"))
+        await thread.reload()
+        assert await thread.told("raw") == [("raw", "ready")]
+        thread.write("")
+        await thread.reload()
+        answer = await thread.client.answer(request)
+        assert answer["error"]["message"] == "tool call failed for `raw/slow`: Transport closed"
+        await until_gone(old)
+
+
+async def test_an_unloaded_thread_waits_for_no_call(tmp_path: Path) -> None:
+    async with thread_with(tmp_path, stdio_server("raw"), "raw") as thread:
+        old, _ = await thread.direct("whoami")
+        slow = {"threadId": thread.id, "server": "raw", "tool": "slow"}
+        request = await thread.client.request("mcpServer/tool/call", slow)
+        thread.write("")
+        await thread.reload()
+        assert await thread.runtime() == {}
+        await thread.client.turn(thread.id, "hi")
+        await thread.client.call("thread/archive", {"threadId": thread.id})
+        answer = await thread.client.answer(request)
+        assert answer["error"]["data"] == {"code": "mcpTransportClosed"}
+        await until_gone(old)
+
+
+@claim("mcp:reload-starting")
+async def test_a_start_that_is_under_way_goes_on_unless_it_is_changed(tmp_path: Path) -> None:
+    config = "mcp_optional_startup_grace_ms = 1\n" + stdio_server("hangs", "hang")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread = Thread(served, client, await client.start_thread())
+        first = await client.wait_for("mcpServer/startupStatus/updated")
+        assert first["params"]["status"] == "starting"
+        await thread.reload()
+        thread.write(stdio_server("hangs", env='{ A = "1" }'))
+        await thread.reload()
+        assert await thread.told("hangs") == [("hangs", "cancelled")]
+        assert await thread.told("hangs") == [("hangs", "starting"), ("hangs", "ready")]
+        thread.write(stdio_server("hangs", "hang"))
+        await thread.reload()
+        starting = await client.wait_for("mcpServer/startupStatus/updated")
+        assert starting["params"]["status"] == "starting"
+        # A question that waits for the start is answered by what replaces it.
+        asked = await client.request(
+            "mcpServer/tool/call",
+            {"threadId": thread.id, "server": "hangs", "tool": "whoami"},
+        )
+        status = await client.request("mcpServerStatus/list", {"threadId": thread.id})
+        thread.write("")
+        await thread.reload()
+        assert await thread.told("hangs") == [("hangs", "cancelled")]
+        answer = await client.answer(asked)
+        assert answer["error"]["message"] == "unknown MCP server 'hangs'"
+        assert (await client.answer(status))["result"]["data"] == []
+
+
+async def test_a_required_server_may_be_replaced_while_the_thread_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    config = stdio_server("must", "hang", required="true")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        starting = await client.request("thread/start", {})
+        while not (loaded := await client.call("thread/loaded/list", {}))["data"]:
+            pass
+        thread = Thread(served, client, loaded["data"][0])
+        thread.write(stdio_server("must", required="true"))
+        await thread.reload()
+        assert (await client.answer(starting))["result"]["thread"]["id"] == thread.id
+        assert await thread.runtime() == {"must": "connected"}
+
+
+async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_starts() -> None:
+    steps: list[tuple[str, str]] = []
+
+    def settings(command: str) -> McpSettings:
+        return McpSettings({"s": ServerConfig("s", StdioTransport(command))})
+
+    servers = ServerSet(
+        settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
+    )
+    old = servers.servers["s"]
+    servers.reconcile(settings("/no/b"))
+    assert old.settled.is_set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(servers.run)
+        server = await servers.decided("s")
+        assert server.config == settings("/no/b").servers["s"]
+        servers.stop()
+    servers.reconcile(McpSettings({}))
+    servers.revive()
+    assert steps == [("s", "starting"), ("s", "failed")]
+    assert await servers.decided("s") is server
+    with pytest.raises(UnknownServer):
+        await servers.decided("t")
+    stopped = ServerSet(
+        settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
+    )
+    stopped.stop()
+    await stopped.run()
+    assert len(steps) == 2
+
+
+async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: Path) -> None:
+    clock = SystemClock()
+    store = ThreadStore(tmp_path)
+    await store.open()
+    after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
+
+    async def configure(state: ThreadState) -> tuple[Config, Settings]:
+        before = Config({})
+        sessions.reload_servers(after)
+        return before, state.settings
+
+    async with anyio.create_task_group() as tasks:
+        hub, file = Hub(clock.now_ms), approvals_in(tmp_path)
+        ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
+        sessions = Sessions(ports, tasks, 0.0)
+        first = await sessions.start(created(), Config({}))
+        await sessions.unload(first.thread.id)
+        second = await sessions.load(first.thread.id, configure)
+        assert list(second.servers.servers) == ["new"]
+        third = await sessions.start(created(), Config({}))
+        assert list(third.servers.servers) == []
+        await sessions.aclose()
+    await store.aclose()
+
+
+# A server that died.
+
+
+@claim("mcp:revival", "mcp:death")
+async def test_a_process_that_died_is_started_again_before_it_is_needed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with thread_with(tmp_path, stdio_server("raw", "log", str(log)), "raw") as thread:
+        first, _ = await thread.direct("whoami")
+        client, model = thread.client, thread.served.model
+        model.scripts += [calls(raw_call("die"), raw_call("meta")), calls(raw_call("whoami"))]
+        params = {"threadId": thread.id, "input": [{"type": "text", "text": "go"}]}
+        await client.call("turn/start", params)
+        messages = await client.until("turn/completed")
+        shown = [
+            message["params"].get("status") or message["params"]["item"]["status"]
+            for message in messages
+            if message["method"] == "mcpServer/startupStatus/updated"
+            or (
+                message["method"] == "item/completed"
+                and message["params"]["item"]["type"] == "mcpToolCall"
+            )
+        ]
+        # Not between the calls of one response, but before the next request; no call is repeated.
+        assert shown == ["failed", "failed", "starting", "ready"]
+        assert log.read_text().count('"die"') == 1
+        for request in model.requests:
+            assert request["tools"][-1]["name"] == "mcp__raw"
+        second, _ = await thread.direct("whoami")
+        assert second != first
+        # Clients' own calls start it again too.
+        die = {"threadId": thread.id, "server": "raw", "tool": "die"}
+        await client.refusal("mcpServer/tool/call", die)
+        assert await thread.runtime() == {"raw": "failed"}
+        third, _ = await thread.direct("whoami")
+        assert third not in (first, second)
+        assert await thread.told("raw") == [("raw", "starting"), ("raw", "ready")]
+
+
+@claim("mcp:revival-once")
+async def test_a_process_that_does_not_come_back_is_left_alone(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    config = stdio_server("raw", "unless", str(flag))
+    async with thread_with(tmp_path, config, "raw") as thread:
+        flag.touch()
+        die = {"threadId": thread.id, "server": "raw", "tool": "die"}
+        await thread.client.refusal("mcpServer/tool/call", die)
+        whoami = {**die, "tool": "whoami"}
+        error = await thread.client.refusal("mcpServer/tool/call", whoami)
+        assert error.data == {"code": "mcpServerUnavailable"}
+        assert await thread.told("raw") == [("raw", "starting"), ("raw", "failed")]
+        assert await thread.namespaces() == ["mcp__raw"]
+        again = await thread.client.refusal("mcpServer/tool/call", whoami)
+        assert again.message == error.message
+        flag.unlink()
+        await thread.reload()
+        # Nothing was told of another start in between.
+        assert await thread.told("raw") == [("raw", "starting"), ("raw", "ready")]
+        await thread.direct("whoami")

@@ -1,0 +1,238 @@
+"""mcp: one JSON-RPC conversation with a server, over streams in memory."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
+
+from app_server.mcp_wire import dispatcher as dispatcher_module
+from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from tests.support.harness import WAIT_S
+
+
+@dataclass
+class Conversation:
+    """A dispatcher, and the server's ends of its streams."""
+
+    dispatcher: Dispatcher
+    to_us: MemoryObjectSendStream[SessionMessage | Exception]
+    from_us: MemoryObjectReceiveStream[SessionMessage]
+    heard: list[str] = field(default_factory=list)
+    answering: anyio.Event = field(default_factory=anyio.Event)
+
+    async def say(self, **members: Any) -> None:
+        text = json.dumps({"jsonrpc": "2.0", **members})
+        await self.to_us.send(SessionMessage(jsonrpc_message_adapter.validate_json(text)))
+
+    async def next(self) -> Any:
+        """Return our next message, without what all have."""
+        with anyio.fail_after(WAIT_S):
+            message = (await self.from_us.receive()).message
+        members = json.loads(message.model_dump_json(exclude_unset=True))
+        assert members.pop("jsonrpc") == "2.0"
+        return members
+
+    async def answer(self, method: str, params: Any) -> Any:
+        if method == "stall":
+            self.answering.set()
+            await anyio.sleep_forever()
+        if method == "refuse":
+            raise Refused(INVALID_PARAMS, "not like this")
+        if method == "break":
+            raise LookupError("secret")
+        return params
+
+
+@asynccontextmanager
+async def conversing() -> AsyncIterator[Conversation]:
+    to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](100)
+    outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](100)
+    with to_us, incoming, outgoing, from_us:
+        talk = Conversation(Dispatcher(incoming, outgoing), to_us, from_us)
+        async with anyio.create_task_group() as tasks:
+
+            async def run(*, task_status: Any) -> None:
+                await talk.dispatcher.run(talk.answer, talk.heard.append, task_status=task_status)
+
+            await tasks.start(run)
+            yield talk
+            tasks.cancel_scope.cancel()
+
+
+async def call(talk: Conversation, outcome: list[Any], **more: Any) -> None:
+    """Make a call and note its result, or its error."""
+    try:
+        outcome.append(await talk.dispatcher.call("m", {"a": 1}, **more))
+    except (PeerError, RequestTimedOut, TransportClosed) as exc:
+        outcome.append(exc)
+
+
+@pytest.mark.parametrize("answered_id", [1, "1"])
+async def test_a_call_gets_its_answer(answered_id: int | str) -> None:
+    outcome: list[Any] = []
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: call(talk, outcome, headers={"x": "y"}))
+        with anyio.fail_after(WAIT_S):
+            sent = await talk.from_us.receive()
+        assert isinstance(sent.metadata, ClientMessageMetadata)
+        assert sent.metadata.headers == {"x": "y"}
+        await talk.to_us.send(ValueError("no message"))
+        await talk.say(id=7, result={"of": "nobody"})
+        await talk.say(id=answered_id, result={"b": 2})
+        await talk.say(id=answered_id, result={"b": "late"})
+    assert outcome == [{"b": 2}]
+
+
+async def test_a_request_without_params_has_none() -> None:
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(talk.dispatcher.call, "ping", {})
+        assert await talk.next() == {"id": 1, "method": "ping"}
+        await talk.say(id=1, result={})
+
+
+async def test_an_error_is_that_of_the_server() -> None:
+    outcome: list[Any] = []
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(call, talk, outcome)
+        await talk.next()
+        await talk.say(id=1, error={"code": -32001, "message": "m", "data": [1]})
+    (error,) = outcome
+    assert (error.code, error.message, error.data) == (-32001, "m", [1])
+
+
+async def test_progress_is_that_of_its_call() -> None:
+    outcome: list[Any] = []
+    progress: list[Any] = []
+
+    async def on_progress(*values: Any) -> None:
+        progress.append(values)
+        if len(progress) == 1:
+            raise LookupError("contained")
+
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: call(talk, outcome, on_progress=on_progress))
+        sent = {"a": 1, "_meta": {"progressToken": 1}}
+        assert await talk.next() == {"id": 1, "method": "m", "params": sent}
+        for params in (
+            {"progressToken": 1, "progress": 1},
+            {"progressToken": "1", "progress": 2, "total": 4, "message": "half"},
+            {"progressToken": 1, "progress": True},
+            {"progressToken": 1},
+            {"progressToken": [], "progress": 3},
+            {"progressToken": 5, "progress": 3},
+        ):
+            await talk.say(method="notifications/progress", params=params)
+        await talk.say(id=9, method="echo")
+        assert await talk.next() == {"id": 9, "result": {}}
+        await talk.say(id=1, result={})
+    assert progress == [(1.0, None, None), (2.0, 4.0, "half")]
+    assert talk.heard == ["notifications/progress"] * 6
+
+
+@pytest.mark.parametrize("may_cancel", [True, False])
+async def test_a_call_that_takes_too_long_is_given_up(may_cancel: bool) -> None:
+    outcome: list[Any] = []
+    async with conversing() as talk:
+        await call(talk, outcome, timeout_s=0.01, may_cancel=may_cancel)
+        assert [str(error) for error in outcome] == ["timed out awaiting m after 0.01s"]
+        await talk.next()
+        await talk.dispatcher.notify("last")
+        told = await talk.next()
+    reason = "nobody waits for the answer any more"
+    given_up = {"method": "notifications/cancelled", "params": {"requestId": 1, "reason": reason}}
+    assert told == (given_up if may_cancel else {"method": "last"})
+
+
+async def test_the_server_hears_of_a_caller_that_was_cancelled() -> None:
+    async with conversing() as talk:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, talk, [])
+            await talk.next()
+            tasks.cancel_scope.cancel()
+        told = await talk.next()
+    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", 1)
+
+
+async def test_telling_that_a_call_is_given_up_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "GIVE_UP_S", 0.01)
+
+    class Stuck:
+        async def send(self, item: SessionMessage) -> None:
+            await anyio.sleep_forever()
+
+    _, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    dispatcher = Dispatcher(incoming, Stuck())
+    with anyio.fail_after(WAIT_S):
+        with anyio.move_on_after(0.01) as limit:
+            await dispatcher.call("m", {})
+    assert limit.cancelled_caught
+    _.close()
+    incoming.close()
+
+
+async def test_requests_of_the_server_are_answered_each_in_its_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with conversing() as talk:
+        await talk.say(id="a", method="stall")
+        await talk.say(id="b", method="echo", params={"x": 1})
+        assert await talk.next() == {"id": "b", "result": {"x": 1}}
+        await talk.say(id="c", method="refuse")
+        error = {"code": INVALID_PARAMS, "message": "not like this"}
+        assert await talk.next() == {"id": "c", "error": error}
+        await talk.say(id="d", method="break")
+        error = {"code": -32603, "message": "Internal error"}
+        assert await talk.next() == {"id": "d", "error": error}
+        await talk.say(method="notifications/cancelled", params={"requestId": "a"})
+        await talk.say(method="notifications/cancelled", params={"requestId": ["a"]})
+        await talk.say(id="e", method="echo")
+        assert await talk.next() == {"id": "e", "result": {}}
+    assert "a request of a server was not answered: break" in caplog.text
+
+
+async def test_requests_of_the_server_above_the_bound_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "MAX_ASKED", 1)
+    async with conversing() as talk:
+        await talk.say(id=1, method="stall")
+        await talk.say(id=2, method="echo")
+        error = {"code": -32603, "message": "too many requests at a time"}
+        assert await talk.next() == {"id": 2, "error": error}
+        await talk.say(method="notifications/cancelled", params={"requestId": 1})
+        await talk.say(method="later")
+        with anyio.fail_after(WAIT_S):
+            await anyio.wait_all_tasks_blocked()
+        await talk.say(id=3, method="echo")
+        assert await talk.next() == {"id": 3, "result": {}}
+
+
+async def test_the_end_of_a_server_ends_all_calls(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    outcome: list[Any] = []
+    async with conversing() as talk:
+        await talk.say(id=1, method="stall")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, talk, outcome)
+            await talk.next()
+            await talk.to_us.aclose()
+        await call(talk, outcome)
+    assert [type(error) for error in outcome] == [TransportClosed, TransportClosed]
+
+
+async def test_a_message_that_cannot_be_sent_is_the_end_for_its_call() -> None:
+    outcome: list[Any] = []
+    async with conversing() as talk:
+        talk.from_us.close()
+        await call(talk, outcome)
+        await talk.dispatcher.notify("dropped")
+    assert [type(error) for error in outcome] == [TransportClosed]

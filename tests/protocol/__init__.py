@@ -1,0 +1,1 @@
+"""Tests of protocol, and of the schema made from it."""

@@ -1,0 +1,307 @@
+"""The stream of a thread's events: numbers, bounds, and telling it again."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app_server.rpc.context import ClientSession
+from app_server.rpc.hub import MAX_AT_ONCE, Hub
+from app_server.rpc.outgoing import Delta, Outgoing
+from app_server.rpc.replay_buffer import Position, StreamLimits, ThreadStream
+from app_server.views.threads import thread_settings
+from protocol.elicitation import FormElicitation, McpElicitationSchema
+from protocol.envelope import Answer
+from protocol.items import AgentMessageDeltaNotification, ReasoningTextDeltaNotification
+from protocol.lifecycle import (
+    ClientInfo,
+    InitializeCapabilities,
+    WarningNotification,
+)
+from protocol.methods import METHOD_OF
+from protocol.model import WireModel
+from protocol.policy import GranularApprovals, GranularAskForApproval
+from protocol.threads import ThreadSettingsUpdatedNotification
+from tests.support.harness import claim
+from tests.support.seen import merged
+from tests.threads.test_threads import created
+
+FORM = True, False, True
+ASK = "mcpServer/elicitation/request"
+
+
+def said(item_id: str, text: str) -> WireModel:
+    return AgentMessageDeltaNotification(thread_id="t", turn_id="u", item_id=item_id, delta=text)
+
+
+def thought(index: int, text: str) -> WireModel:
+    return ReasoningTextDeltaNotification(
+        thread_id="t", turn_id="u", item_id="r", delta=text, content_index=index
+    )
+
+
+def warned(text: str) -> WireModel:
+    return WarningNotification(thread_id="t", message=text)
+
+
+texts = st.text(max_size=5)
+events = st.one_of(
+    st.builds(said, st.sampled_from("ab"), texts),
+    st.builds(thought, st.integers(0, 1), texts),
+    st.builds(warned, texts),
+)
+
+
+class Client:
+    """A peer of a hub that keeps what it is told."""
+
+    def __init__(self, *, experimental: bool = True, jsonrpc: bool = False) -> None:
+        capabilities = InitializeCapabilities(experimental_api=experimental)
+        info = ClientInfo(name="c", version="1")
+        self.session: ClientSession | None = ClientSession(info, capabilities, jsonrpc)
+        self.heard: list[Any] = []
+        self.given_up = False
+
+    def post(self, text: str, delta: Delta | None = None) -> None:
+        self.heard.append(json.loads(text))
+
+    def give_up(self) -> None:
+        self.given_up = True
+
+
+@claim("replay:equal")
+@given(st.lists(events), st.data())
+def test_what_is_told_again_from_any_cut_equals_what_was_told(
+    told: list[WireModel], data: st.DataObject
+) -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    steady, away = Client(), Client()
+    cut = data.draw(st.integers(0, len(told)))
+    left = data.draw(st.integers(0, cut))
+    with hub.connect(steady) as one, hub.connect(away) as two:
+        hub.subscribe(one, "t")
+        hub.subscribe(two, "t")
+        stream = hub.streams.find("t")
+        assert stream is not None
+        for number, event in enumerate(told):
+            if number == left:
+                hub.unsubscribe(two, "t")
+            if number == cut:
+                hub.hold(two, "t", Position(stream.id, left))
+                hub.release(two, "t")
+            hub.emit("t", event)
+        if cut == len(told):
+            hub.hold(two, "t", Position(stream.id, left if left < len(told) else len(told)))
+            hub.release(two, "t")
+    assert [message["seq"] for message in steady.heard] == list(range(1, len(told) + 1))
+    assert merged(away.heard) == merged(steady.heard)
+    numbers = [message["seq"] for message in away.heard]
+    assert numbers == sorted(set(numbers))
+    assert not away.given_up
+
+
+@given(st.lists(events), st.integers(1, 20), st.integers(1, 2000))
+def test_a_stream_keeps_within_its_bounds_the_newest_events_without_a_gap(
+    told: list[WireModel], max_events: int, max_bytes: int
+) -> None:
+    stream = ThreadStream(StreamLimits(max_events, max_bytes))
+    whole = ThreadStream(StreamLimits(10_000, 1 << 30))
+    for event in told:
+        for each in (stream, whole):
+            outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, each.next_seq())
+            each.keep(outgoing)
+    if told:
+        assert 1 <= stream.events <= len(told)
+    assert stream.last == len(told)
+    newest_alone = len(list(stream.since(0))) <= 1
+    assert newest_alone or (stream.events <= max_events and stream.size <= max_bytes)
+    oldest = stream.last - stream.events
+    assert not stream.can_go_on(Position(stream.id, oldest - 1))
+    assert not stream.can_go_on(Position(stream.id, stream.last + 1))
+    assert not stream.can_go_on(Position(whole.id, oldest))
+    for after in range(oldest, stream.last + 1):
+        assert stream.can_go_on(Position(stream.id, after))
+        kept = [json.loads(each.text(FORM)) for each in stream.since(after)]
+        everything = [json.loads(each.text(FORM)) for each in whole.since(after)]
+        assert merged(kept) == merged(everything)
+    assert stream.forget() >= 0
+    assert (stream.size, stream.events, list(stream.since(0))) == (0, 0, [])
+    assert stream.can_go_on(Position(stream.id, stream.last))
+
+
+def test_a_listener_that_is_held_hears_nothing_until_it_is_released() -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    position = hub.streams.position("t")
+    assert position is not None
+    client = Client()
+    with hub.connect(client) as connection:
+        hub.hold(connection, "t", position)
+        hub.emit("t", warned("1"))
+        hub.broadcast(warned("2"))
+        assert client.heard == []
+        assert hub.has_listeners("t")
+        hub.release(connection, "t")
+        hub.release(connection, "t")
+        hub.emit("t", warned("3"))
+    heard = [(message["seq"], message["params"]["message"]) for message in client.heard]
+    assert heard == [(1, "1"), (2, "2"), (3, "3")]
+
+
+@claim("replay:too-much")
+def test_a_listener_that_was_held_for_too_long_is_given_up() -> None:
+    hub = Hub(lambda: 7, StreamLimits(max_events=2))
+    hub.open_stream("t")
+    client = Client()
+    with hub.connect(client) as connection:
+        position = hub.streams.position("t")
+        assert position is not None
+        hub.hold(connection, "t", position)
+        for number in range(3):
+            hub.emit("t", warned(str(number)))
+        hub.release(connection, "t")
+        assert (client.given_up, client.heard) == (True, [])
+
+
+def test_a_listener_whose_thread_leaves_memory_while_it_is_held_misses_nothing() -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    client = Client()
+    with hub.connect(client) as connection:
+        position = hub.streams.position("t")
+        assert position is not None
+        hub.hold(connection, "t", position)
+        hub.close_stream("t")
+        hub.broadcast(warned("gone"))
+        hub.release(connection, "t")
+        hub.emit("t", warned("last"))
+    heard = [(message["params"]["message"], "seq" in message) for message in client.heard]
+    assert (client.given_up, heard) == (False, [("gone", False), ("last", False)])
+
+
+@claim("replay:opt-in")
+def test_numbers_are_for_listeners_with_the_opt_in() -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    listener, plain, stranger = Client(), Client(experimental=False), Client()
+    with hub.connect(listener) as a, hub.connect(plain) as b, hub.connect(stranger):
+        hub.subscribe(a, "t")
+        hub.subscribe(b, "t")
+        hub.emit("t", warned("1"))
+        hub.broadcast(warned("2"))
+        hub.tell(a, warned("to one"))
+    assert [message.get("seq") for message in listener.heard] == [1, 2, None]
+    assert [message.get("seq") for message in plain.heard] == [None, None]
+    assert [message.get("seq") for message in stranger.heard] == [None]
+
+
+@claim("replay:questions")
+async def test_a_client_that_comes_back_is_asked_what_is_open_and_told_what_was_settled() -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    position = hub.streams.position("t")
+    assert position is not None
+    schema = McpElicitationSchema(type="object", properties={})
+    question = FormElicitation(thread_id="t", server_name="s", message="?", requested_schema=schema)
+    steady, back = Client(), Client()
+    with hub.connect(steady) as one:
+        hub.subscribe(one, "t")
+        settled = asyncio.create_task(hub.ask("t", ASK, question))
+        await asyncio.sleep(0)
+        hub.answer(one, Answer(0, {"action": "accept"}, None))
+        await settled
+        still_open = asyncio.create_task(hub.ask("t", ASK, question))
+        await asyncio.sleep(0)
+        with hub.connect(back) as two:
+            hub.hold(two, "t", position)
+            later = asyncio.create_task(hub.ask("t", ASK, question))
+            await asyncio.sleep(0)
+            assert back.heard == []
+            hub.release(two, "t")
+            heard = [(m["method"], m.get("id"), m["params"].get("requestId")) for m in back.heard]
+            assert heard == [
+                ("serverRequest/resolved", None, 0),
+                (ASK, 1, None),
+                (ASK, 2, None),
+            ]
+            for number in (1, 2):
+                hub.answer(two, Answer(number, {"action": "decline"}, None))
+            await still_open
+            await later
+
+
+@pytest.mark.parametrize("jsonrpc", [True, False])
+@pytest.mark.parametrize("experimental", [True, False])
+def test_what_is_told_again_has_the_form_of_its_client(jsonrpc: bool, experimental: bool) -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    position = hub.streams.position("t")
+    assert position is not None
+    live, late = (Client(experimental=experimental, jsonrpc=jsonrpc) for _ in range(2))
+    policy = GranularAskForApproval(
+        granular=GranularApprovals(mcp_elicitations=True, rules=True, sandbox_approval=True)
+    )
+    settings = thread_settings(created().settings.model_copy(update={"approval_policy": policy}))
+    with hub.connect(live) as one, hub.connect(late) as two:
+        hub.subscribe(one, "t")
+        hub.emit("t", ThreadSettingsUpdatedNotification(thread_id="t", thread_settings=settings))
+        hub.emit("t", said("a", "text"))
+        hub.hold(two, "t", position)
+        hub.release(two, "t")
+    assert late.heard == live.heard
+    # Settings are told to those alone who know all their forms.
+    assert [message["method"] for message in late.heard] == [
+        *(["thread/settings/updated"] if experimental else []),
+        "item/agentMessage/delta",
+    ]
+    assert ("jsonrpc" in late.heard[0], "seq" in late.heard[0]) == (jsonrpc, experimental)
+
+
+async def test_whoever_tells_many_clients_much_is_asked_to_let_others_run() -> None:
+    hub = Hub(lambda: 7)
+    order: list[str] = []
+
+    async def other() -> None:
+        order.append("other")
+
+    with hub.connect(Client()) as one, hub.connect(Client()) as two:
+        hub.subscribe(one, "t")
+        hub.subscribe(two, "t")
+        told = 0
+        while not hub.is_crowded:
+            hub.emit("t", warned("x"))
+            told += 2
+        assert told == MAX_AT_ONCE
+        task = asyncio.create_task(other())
+        await hub.breathe()
+        order.append("told more")
+        assert not hub.is_crowded
+        await task
+    assert order == ["other", "told more"]
+
+
+def test_two_streams_of_one_thread_have_different_ids() -> None:
+    hub = Hub()
+    ids = set()
+    for _ in range(3):
+        hub.open_stream("t")
+        position = hub.streams.position("t")
+        assert position is not None
+        ids.add(position.stream_id)
+        hub.close_stream("t")
+    assert len(ids) == 3
+    assert hub.streams.position("t") is None
+
+
+@pytest.mark.parametrize("kept", [1, 300])
+def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
+    stream = ThreadStream(StreamLimits(max_events=kept))
+    for _ in range(1000):
+        outgoing = Outgoing("item/agentMessage/delta", said("a", "x"), 7, stream.next_seq())
+        stream.keep(outgoing)
+    assert kept <= stream.events + 64
+    assert stream.events <= max(kept, 64)

@@ -1,0 +1,1 @@
+"""What tests share: the harness, peers that play the other side, checks."""

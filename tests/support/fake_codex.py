@@ -1,0 +1,77 @@
+"""An agent for tests of the launcher: writes down what it was given, then does as it is told.
+
+FAKE_CODEX is `OUT DO [ARGUMENT]`: the file to write, and `exit N`, `wait`, `count`, which writes
+down each SIGINT and ends with their number, or `thread FOLDER`, which starts a thread at the server
+and waits.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import anyio
+
+from app_server.clients.connection import identify, open_client
+
+
+def main() -> int:
+    """Run the agent."""
+    out, do, *arguments = os.environ["FAKE_CODEX"].split(" ")
+    variables = {name: value for name, value in os.environ.items() if name.startswith("PRISM_")}
+    told: dict[str, object] = {"words": sys.argv[1:], "variables": variables, "pid": os.getpid()}
+    url = variables.get("PRISM_CODEX_APP_SERVER_URL")
+    if url is not None:
+        told["home"] = anyio.run(_home_of, url)
+    if do == "exit":
+        _write(Path(out), told)
+        return int(arguments[0])
+    if do == "thread":
+        assert url is not None
+        return anyio.run(_work, url, arguments[0], Path(out), told)
+    if do == "count":
+        return _count(Path(out), told)
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)
+    _write(Path(out), told)
+    signal.pause()
+    return 0
+
+
+def _count(out: Path, told: dict[str, object]) -> int:
+    numbers = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    count = 0
+    while True:
+        _write(out, told | {"count": count})
+        if signal.sigwait(numbers) == signal.SIGTERM:
+            return count
+        count += 1
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(50 + number)
+
+
+async def _home_of(url: str) -> object:
+    return (await identify(url, "fake-codex", timeout_s=10.0))["codexHome"]
+
+
+async def _work(url: str, folder: str, out: Path, told: dict[str, object]) -> int:
+    async with open_client(url, "fake-codex") as client:
+        started = await client.call("thread/start", {"cwd": folder})
+        _write(out, told | {"thread": started["thread"]})
+        await anyio.sleep_forever()
+    return 0
+
+
+def _write(out: Path, told: dict[str, object]) -> None:
+    draft = out.with_suffix(".draft")
+    draft.write_text(json.dumps(told))
+    draft.replace(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The hosted endpoint of the demo, as tests want it: it notes what comes, waits, answers wrong."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from pydantic_core import from_json
+from starlette.responses import Response
+
+from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
+from app_server.clients.demo.hosted.endpoint import MCP_PATH, Arrival, HostedEndpoint
+from app_server.clients.demo.hosted.tool import READS, HostedConnector, HostedTool, Run, listed
+from protocol.model import JsonObject
+
+
+@dataclass
+class Script:
+    """What the endpoint is to do, and what it was asked.
+
+    A request goes by the name of its MCP method, `answer` if it is one to the endpoint, or else by
+    its HTTP method and path.
+    """
+
+    arrivals: list[tuple[str, Arrival]] = field(default_factory=list)
+    answers: dict[str, list[Response]] = field(default_factory=dict)
+    """Given, in order, before requests of a name are served."""
+    holds: dict[str, anyio.Event] = field(default_factory=dict)
+    """Requests of a name are served once this is set."""
+    reached: dict[str, anyio.Event] = field(default_factory=dict)
+
+    async def __call__(self, arrival: Arrival) -> Response | None:
+        name = _name_of(arrival)
+        self.arrivals.append((name, arrival))
+        self.when(name).set()
+        if name in self.holds:
+            await self.holds[name].wait()
+        waiting = self.answers.get(name)
+        return waiting.pop(0) if waiting else None
+
+    def when(self, name: str) -> anyio.Event:
+        """Return what is set when a request of a name comes."""
+        return self.reached.setdefault(name, anyio.Event())
+
+    def names(self) -> list[str]:
+        """Return what came, in order."""
+        return [name for name, _ in self.arrivals]
+
+    def messages(self, name: str) -> list[JsonObject]:
+        """Return the messages of requests of a name."""
+        return [from_json(arrival.body) for found, arrival in self.arrivals if found == name]
+
+    def headers(self, name: str) -> list[Any]:
+        """Return the headers of requests of a name."""
+        return [arrival.headers for found, arrival in self.arrivals if found == name]
+
+
+def _name_of(arrival: Arrival) -> str:
+    if arrival.path == MCP_PATH and arrival.body:
+        method: str = from_json(arrival.body).get("method", "answer")
+        return method
+    return f"{arrival.method} {arrival.path}"
+
+
+@dataclass
+class Hosted:
+    """An endpoint that is being served."""
+
+    endpoint: HostedEndpoint
+    script: Script
+
+    def target(self, **options: Any) -> UpstreamTarget:
+        """Describe its account."""
+        return upstream_target(self.endpoint.base_url, self.endpoint.token, **options)
+
+
+@asynccontextmanager
+async def serve_hosted(
+    connectors: Sequence[HostedConnector] | None = None,
+) -> AsyncIterator[Hosted]:
+    """Serve the apps of the demo, or others."""
+    script = Script()
+    endpoint = HostedEndpoint(connectors, script)
+    async with endpoint.serve():
+        yield Hosted(endpoint, script)
+
+
+def connector(*runs: tuple[str, Run], id_: str = "test") -> HostedConnector:
+    """Make an app with read-only tools that do what is given."""
+    bare = HostedConnector(id_, id_.title(), "An app of a test.")
+    tools = tuple(HostedTool(listed(bare, name, name, {}, READS), run) for name, run in runs)
+    return HostedConnector(id_, bare.name, bare.description, tools)

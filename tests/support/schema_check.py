@@ -1,0 +1,118 @@
+"""Whether what a server says is what the committed schema says, to the last member.
+
+Every client of the tests checks every message: against the stable schema unless it opted in.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import best_match
+from pydantic_core import from_json
+
+from protocol.export.json_schema import BUNDLE
+from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+
+RELAYED = ("mcpServer/tool/call", "mcpServer/resource/read")
+"""Methods whose errors may be those of an MCP server, with whatever it put into `data`."""
+
+SCHEMA = Path(__file__).parents[2] / "schema"
+
+
+@cache
+def load_bundle(variant: str) -> Any:
+    """Read a committed bundle: `stable` or `experimental`."""
+    return from_json((SCHEMA / variant / BUNDLE).read_bytes())
+
+
+def check_value(variant: str, name: str, value: Any) -> None:
+    """Fail unless the value is of the type, without members that the type does not have."""
+    validator = _validator(variant, name)
+    problem = best_match(validator.iter_errors(value))
+    if problem is not None:
+        where = problem.json_path
+        raise AssertionError(f"not a {variant} {name}: {where}: {problem.message}: {value}")
+
+
+class MessageCheck:
+    """One connection, as far as it takes to know the type of each message."""
+
+    def __init__(self) -> None:
+        self._variant = "stable"
+        self._asked: dict[Any, str] = {}
+
+    def sent(self, text: str) -> None:
+        """Remember what was asked, to know the answer by its id."""
+        try:
+            messages = json.loads(text)
+        except ValueError:
+            return
+        for message in messages if isinstance(messages, list) else [messages]:
+            match message:
+                case {"id": str() | int() as request_id, "method": str() as method}:
+                    self._asked[request_id] = method
+                    if method == "initialize":
+                        self._variant = _variant_of(message)
+
+    def received(self, message: Any) -> None:
+        """Fail unless the message, or every message of a batch, is as the schema says."""
+        for part in message if isinstance(message, list) else [message]:
+            self._check(part)
+
+    def _check(self, message: Any) -> None:
+        members = message.keys() - {"jsonrpc"}
+        if members == {"id", "error"}:
+            name, value = "JSONRPCErrorError", message["error"]
+            if self._asked.get(message["id"]) not in RELAYED:
+                check_value(self._variant, "ErrorData", value["data"])
+        elif members == {"id", "result"}:
+            name, value = METHODS[self._asked[message["id"]]].result_name, message["result"]
+        else:
+            kind = {"id"} if "id" in members else {"emittedAtMs"}
+            if "seq" in members and self._variant == "experimental":
+                kind.add("seq")
+            assert members == {"method", "params"} | kind, f"unknown kind of message: {members}"
+            table = SERVER_REQUESTS if "id" in members else NOTIFICATIONS
+            name, value = table[message["method"]].params_name or "", message["params"]
+        check_value(self._variant, name, value)
+
+
+def _variant_of(initialize: Any) -> str:
+    match initialize:
+        case {"params": {"capabilities": {"experimentalApi": True}}}:
+            return "experimental"
+    return "stable"
+
+
+@cache
+def _validator(variant: str, name: str) -> Draft7Validator:
+    bundle = _strict_bundle(variant)
+    place = "" if name in bundle["definitions"] else "v2/"
+    return Draft7Validator({**bundle, "$ref": f"#/definitions/{place}{name}"})
+
+
+@cache
+def _strict_bundle(variant: str) -> Any:
+    return {"definitions": _strict(load_bundle(variant)["definitions"])}
+
+
+def _strict(schema: Any) -> Any:
+    """Allow no member that is not written down.
+
+    The schema itself lets them pass, since newer peers may send them.
+    """
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = schema.get("anyOf") or schema.get("oneOf")
+    if parts and "properties" in schema:
+        shared = schema["properties"]
+        merged = [{**part, "properties": {**shared, **part["properties"]}} for part in parts]
+        return {"anyOf": _strict(merged), "required": schema.get("required", [])}
+    strict = {key: _strict(part) for key, part in schema.items()}
+    if schema.get("type") == "object" and "additionalProperties" not in schema:
+        strict["additionalProperties"] = False
+    return strict

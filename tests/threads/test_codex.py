@@ -1,0 +1,540 @@
+"""threads.codex: rollouts of Codex 0.169.0, as recorded, and of older versions."""
+
+import json
+import os
+import random
+import shutil
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app_server.threads.codex.files import CodexNames, find_files
+from app_server.threads.codex.importing import import_thread
+from app_server.threads.codex.reading import segments_of
+from app_server.threads.codex.records import records_of
+from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
+from app_server.threads.codex.values import settings_of
+from app_server.threads.index.index import ThreadIndex, ThreadQuery
+from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.state import ThreadState, replay
+from app_server.views.threads import thread_of_row, thread_of_state, turns_of_state
+from protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from protocol.rollout import parse_record, render_record
+from protocol.threads import NotLoadedThreadStatus
+from tests.support.harness import WireClient, claim, serve
+
+RECORDED = Path(__file__).parents[1] / "recordings" / "codex_home"
+TOOLS = "01a1fd6d-4967-7683-b25e-22ab45e1238a"
+CONDENSED = "01a1fd6d-4b0d-7fb2-894a-e6d0277ca820"
+ARCHIVED = "01a1fd6d-4bd4-72f0-9058-337768b0d499"
+FORK = "01a1fd6d-4c4a-7ed0-b02f-731689a37f7b"
+FAILED = "01a1fd6d-4cde-7ee3-b147-b1be3d5c0fd3"
+INTERRUPTED = "01a1fd6d-4d3e-78f3-962d-abf64551f701"
+OLD = "0199a213-81c0-7800-8aa1-bbab2a035a53"
+TURNS: dict[str, Any] = json.loads((RECORDED / "turns.json").read_text())
+"""What Codex itself answers to `thread/read` for four of them."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Make a home in which Codex has worked."""
+    shutil.copytree(RECORDED, tmp_path / "home")
+    return tmp_path / "home"
+
+
+def rollouts(home: Path) -> dict[Path, tuple[bytes, int]]:
+    """Return everything of Codex below a home: bytes and times."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for folder in ("sessions", "archived_sessions")
+        for path in (home / folder).rglob("*.jsonl")
+    }
+
+
+def read(home: Path, thread_id: str, faults: LogFaults | None = None) -> ThreadState:
+    files = find_files(home).files
+    segments = segments_of(files[thread_id], files)
+    return replay(records_of(segments, faults or LogFaults()))
+
+
+def write_rollout(home: Path, thread_id: str, *lines: tuple[str, dict[str, Any]]) -> Path:
+    """Write a rollout in the form of older versions; a line a second."""
+    path = home / "sessions/2025/10/01" / f"rollout-2025-10-01T00-00-00-{thread_id}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    meta = {"id": thread_id, "timestamp": "2025-10-01T00:00:00Z", "cwd": "/old"}
+    meta |= {"originator": "codex_cli_rs", "cli_version": "0.42.0", "source": "cli"}
+    all_lines = [("session_meta", meta), *lines]
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"timestamp": f"2025-10-01T00:00:{at:02}.000Z", "type": kind, "payload": payload}
+            )
+            + "\n"
+            for at, (kind, payload) in enumerate(all_lines)
+        )
+    )
+    return path
+
+
+def event(kind: str, **members: Any) -> tuple[str, dict[str, Any]]:
+    return "event_msg", {"type": kind, **members}
+
+
+def heard(text: str, role: str = "user") -> tuple[str, dict[str, Any]]:
+    content = [{"type": "input_text" if role == "user" else "output_text", "text": text}]
+    return "response_item", {"type": "message", "role": role, "content": content}
+
+
+def texts(state: ThreadState) -> list[str]:
+    """Return what the model would see of messages."""
+    return [item["content"][-1]["text"] for item in state.history if item["type"] == "message"]
+
+
+# Reading.
+
+
+@claim("codex:read")
+async def test_threads_are_shown_as_codex_shows_them(home: Path) -> None:
+    async with serve(home) as served, served.client() as client:
+        before = rollouts(home)
+        for thread_id, turns in TURNS.items():
+            params = {"threadId": thread_id, "includeTurns": True}
+            thread = (await client.call("thread/read", params))["thread"]
+            assert thread["turns"] == turns
+            assert Path(thread["path"]) in before
+            assert thread["status"] == {"type": "notLoaded"}
+        failed = {"threadId": FAILED, "includeTurns": True}
+        (turn,) = (await client.call("thread/read", failed))["thread"]["turns"]
+        assert (turn["status"], turn["error"]["codexErrorInfo"]) == ("failed", "other")
+        assert rollouts(home) == before
+        assert not (home / "threads").exists()
+
+
+def test_condensed_history_takes_the_place_of_what_was_before() -> None:
+    assert texts(read(RECORDED, CONDENSED)) == [
+        "<permissions instructions>none</permissions instructions>",
+        "<environment_context>/work/project</environment_context>",
+        "second thread",
+        "A summary: SUMMARY of it all",
+        "after compaction",
+        "ok",
+    ]
+
+
+def test_a_fork_begins_with_the_thread_that_it_continues(home: Path) -> None:
+    fork, whole = read(home, FORK), read(home, TOOLS)
+    assert fork.history[: len(whole.history)] == whole.history
+    assert texts(fork)[-2:] == ["in the fork", "ok"]
+    assert fork.settings.sandbox_policy == DangerFullAccessSandboxPolicy()
+    (source,) = (path for path in rollouts(home) if TOOLS in path.name)
+    source.unlink()
+    assert [turn.id for turn in read(home, FORK).turns] == [fork.turns[-1].id]
+
+
+def test_members_that_are_no_business_of_a_model_are_left_out() -> None:
+    members = {key for item in read(RECORDED, TOOLS).history for key in item}
+    assert members == {
+        *("type", "id", "role", "content", "summary", "encrypted_content"),
+        *("call_id", "name", "namespace", "arguments", "output"),
+    }
+
+
+def test_rollouts_of_older_versions_are_read_from_their_events(tmp_path: Path) -> None:
+    invocation = {"server": "files", "tool": "read", "arguments": {"path": "a"}}
+    took = {"secs": 1, "nanos": 500_000_000}
+    call = {"call_id": "c1", "invocation": invocation, "duration": took}
+    content = [{"type": "text", "text": "found"}]
+    write_rollout(
+        tmp_path,
+        OLD,
+        ("turn_context", {"cwd": "/old", "model": "m1", "approval_policy": "on-failure"}),
+        heard("look"),
+        event("user_message", message="look", images=["data:x"]),
+        event("agent_reasoning", text="hm"),
+        event("mcp_tool_call_end", **call, result={"Ok": {"content": content}}),
+        event("mcp_tool_call_end", **call | {"call_id": "c2"}, result={"Err": "gone"}),
+        event(
+            "exec_command_end",
+            call_id="c3",
+            command=["ls", "a b"],
+            cwd="/old",
+            parsed_cmd=[{"type": "list_files", "cmd": "ls", "path": None}],
+            aggregated_output="a\n",
+            exit_code=1,
+            duration=took,
+        ),
+        event("patch_apply_end", call_id="c4", success=True, changes={"a": ADDED, "b": UPDATED}),
+        event("web_search_end", call_id="c5", query="q", action={"type": "search", "query": "q"}),
+        heard("done", "assistant"),
+        event("agent_message", message="done"),
+        event("something_new", x=1),
+        event("user_message", message="and now", images=None),
+        event("turn_aborted", reason="interrupted"),
+    )
+    faults = LogFaults()
+    state = read(tmp_path, OLD, faults)
+    assert faults == LogFaults()
+    assert [(turn.status, len(turn.items)) for turn in state.turns] == [
+        ("interrupted", 8),
+        ("interrupted", 1),
+    ]
+    shown = [item.model_dump(mode="json", exclude_none=True) for item in state.turns[0].items]
+    for item in shown:
+        assert item.pop("startedAtMs") == item.pop("completedAtMs")
+    said, thought, found, failed, command, patch, search, answer = shown
+    assert said["content"] == [
+        {"type": "text", "text": "look", "text_elements": []},
+        {"type": "image", "url": "data:x"},
+    ]
+    assert (thought["type"], thought["summary"]) == ("reasoning", ["hm"])
+    assert found == {
+        "type": "mcpToolCall",
+        "id": "c1",
+        "server": "files",
+        "tool": "read",
+        "arguments": {"path": "a"},
+        "status": "completed",
+        "durationMs": 1500,
+        "result": {"content": content},
+    }
+    assert (failed["status"], failed["error"]) == ("failed", {"message": "gone"})
+    assert command == {
+        "type": "commandExecution",
+        "id": "c3",
+        "command": "ls 'a b'",
+        "cwd": "/old",
+        "source": "agent",
+        "status": "failed",
+        "exitCode": 1,
+        "durationMs": 1500,
+        "commandActions": [{"type": "listFiles", "command": "ls"}],
+        "aggregatedOutput": "a\n",
+    }
+    assert patch["changes"] == [
+        {"path": "a", "kind": {"type": "add"}, "diff": "new\n"},
+        {"path": "b", "kind": {"type": "update", "move_path": "c"}, "diff": ""},
+    ]
+    assert search["action"] == {"type": "search", "query": "q"}
+    assert answer["text"] == "done"
+    assert (state.settings.model, state.settings.approval_policy) == ("m1", "on-request")
+    assert texts(state) == ["look", "done"]
+    # Ids are made from the place in the file, so that they stay the same.
+    assert read(tmp_path, OLD) == state
+
+
+ADDED = {"type": "add", "content": "new\n"}
+UPDATED = {"type": "update", "unified_diff": "", "move_path": "c"}
+
+
+def test_turns_that_were_rolled_back_are_gone_with_what_they_left(tmp_path: Path) -> None:
+    def turn(number: int) -> list[tuple[str, dict[str, Any]]]:
+        return [
+            event("task_started", turn_id=f"t{number}"),
+            heard(f"m{number}"),
+            event("user_message", message=f"m{number}"),
+            event("task_complete", turn_id=f"t{number}"),
+        ]
+
+    write_rollout(
+        tmp_path,
+        OLD,
+        *turn(1),
+        *turn(2),
+        ("compacted", {"message": "gone"}),
+        *turn(3),
+        event("thread_rolled_back", num_turns=2),
+        *turn(4),
+        event("error", message="no more", codex_error_info="usage_limit_exceeded"),
+    )
+    state = read(tmp_path, OLD)
+    assert [turn.id for turn in state.turns] == ["t1", "t4"]
+    assert texts(state) == ["m1", "m4"]
+
+
+def test_history_that_was_condensed_without_a_replacement_is_its_message(tmp_path: Path) -> None:
+    write_rollout(tmp_path, OLD, heard("long"), ("compacted", {"message": "short"}), heard("new"))
+    assert texts(read(tmp_path, OLD)) == ["short", "new"]
+
+
+@claim("codex:damaged")
+def test_damaged_lines_and_unknown_items_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = write_rollout(
+        tmp_path,
+        OLD,
+        event("task_started", turn_id="t"),
+        event("item_completed", item={"type": "Hologram", "id": "h"}),
+        event("item_completed", item={"type": "McpToolCall", "id": "no more"}),
+        event("item_completed", item={"type": "UserMessage", "id": "u", "content": []}),
+        event("task_complete", turn_id="t", error={"message": "full", "codex_error_info": "other"}),
+    )
+    with path.open("ab") as file:
+        file.write(b'\0\0\n[]\n{"timestamp":"2025')
+    faults = LogFaults()
+    state = read(tmp_path, OLD, faults)
+    assert faults == LogFaults(0, 2, 2, [7, 8], [3, 4])
+    assert [(turn.status, len(turn.items)) for turn in state.turns] == [("failed", 1)]
+
+
+@pytest.mark.parametrize(
+    ("context", "sandbox"),
+    [
+        (
+            {"type": "workspace-write", "writable_roots": ["/w"], "network_access": True},
+            WorkspaceWriteSandboxPolicy(writable_roots=["/w"], network_access=True),
+        ),
+        ({"type": "danger-full-access"}, DangerFullAccessSandboxPolicy()),
+        ({"type": "something-wider"}, ReadOnlySandboxPolicy()),
+        (None, ReadOnlySandboxPolicy()),
+    ],
+)
+def test_settings_that_are_not_known_become_the_safest(context: Any, sandbox: Any) -> None:
+    chosen = settings_of({"sandbox_policy": context, "approval_policy": "sometimes"}, "p")
+    assert chosen.sandbox_policy == sandbox
+    assert (chosen.approval_policy, chosen.model) == ("on-request", "unknown")
+    assert chosen.cwd == "/"
+
+
+LINES = [
+    json.loads(line)
+    for path in sorted((RECORDED / "sessions").rglob("*.jsonl"))
+    for line in path.read_text().splitlines()
+]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+
+
+def harmed(value: Any, dice: random.Random, other: Any) -> Any:
+    """Put another value in the place of one that stands somewhere in this one."""
+    if isinstance(value, dict) and value and dice.random() < 0.9:
+        key = dice.choice(sorted(value))
+        return {**value, key: harmed(value[key], dice, other)}
+    if isinstance(value, list) and value and dice.random() < 0.9:
+        return [harmed(value[0], dice, other), *value[1:]]
+    return other
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.lists(values, min_size=8, max_size=8))
+@pytest.mark.slow
+def test_no_rollout_breaks_a_list_or_a_read(
+    tmp_path_factory: pytest.TempPathFactory, dice: random.Random, others: list[Any]
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    path = write_rollout(home, OLD)
+    meta = json.loads(path.read_text())
+    meta["payload"] |= {"forked_from_id": OLD, "forked_from_ordinal_exclusive": 3}
+    lines = [meta, *dice.sample(LINES, 12)]
+    for other in others:
+        at = dice.randrange(len(lines))
+        lines[at] = harmed(lines[at], dice, other)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    index = ThreadIndex(home / "index" / "threads")
+    threads = CodexThreads(home, lambda thread_id: False)
+    threads.look(index)
+    seen = index.page(ThreadQuery(limit=5)).rows
+    index.close()
+    shown = [thread_of_row(row, NotLoadedThreadStatus(), path) for row in seen]
+    try:
+        state = threads.read(OLD)
+    except NoCodexThread:
+        assert shown == []
+        return
+    turns = turns_of_state(state)
+    thread = thread_of_state(state, NotLoadedThreadStatus(), path, turns=turns)
+    assert thread.model_dump_json()
+    for record in records_to_import(threads.find(OLD), LogFaults()):
+        assert parse_record(render_record(record)) == record
+
+
+# Lists.
+
+
+async def listed(client: WireClient, **params: Any) -> list[dict[str, Any]]:
+    data: list[dict[str, Any]] = (await client.call("thread/list", params))["data"]
+    return data
+
+
+@claim("codex:list")
+async def test_threads_of_codex_stand_in_lists_with_their_names_and_archive(home: Path) -> None:
+    async with serve(home) as served, served.client() as client:
+        threads = await listed(client)
+        assert [(thread["id"], thread["preview"], thread["name"]) for thread in threads] == [
+            (INTERRUPTED, "interrupt me", None),
+            (FAILED, "will fail", None),
+            (FORK, "hello one", "My named thread"),
+            (CONDENSED, "second thread", None),
+            (TOOLS, "hello one", "My named thread"),
+        ]
+        assert [thread["id"] for thread in await listed(client, archived=True)] == [ARCHIVED]
+        found = await listed(client, searchTerm="named")
+        assert [thread["id"] for thread in found] == [FORK, TOOLS]
+        for thread in threads:
+            assert Path(thread["path"]).parent.parts[-4:] == ("sessions", "2026", "11", "21")
+            one = await client.call("thread/read", {"threadId": thread["id"]})
+            assert one["thread"] == thread
+
+
+@claim("codex:fresh")
+async def test_what_codex_writes_meanwhile_appears(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.threads.codex.threads.LOOK_S", 0)
+    async with serve(home) as served, served.client() as client:
+        assert len(await listed(client)) == 5
+        path = write_rollout(home, OLD, event("user_message", message="new here"))
+        newest = (await listed(client, sortKey="updated_at"))[0]
+        assert (newest["id"], newest["preview"], newest["cwd"]) == (OLD, "new here", "/old")
+        with (home / "session_index.jsonl").open("a") as file:
+            file.write(json.dumps({"id": OLD, "thread_name": " renamed "}) + "\nnonsense\n")
+        assert (await listed(client, sortKey="updated_at"))[0]["name"] == "renamed"
+        path.rename(home / "archived_sessions" / path.name)
+        assert len(await listed(client)) == 5
+        assert len(await listed(client, archived=True)) == 2
+        (home / "archived_sessions" / path.name).unlink()
+        assert len(await listed(client, archived=True)) == 1
+
+
+async def test_a_restart_reads_only_what_has_changed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(home) as served, served.client() as client:
+        before = await listed(client)
+    summarized: list[str] = []
+    real = segments_of
+
+    def noted(file: Any, files: Any) -> Any:
+        summarized.append(file.thread_id)
+        return real(file, files)
+
+    monkeypatch.setattr("app_server.threads.codex.threads.segments_of", noted)
+    changed = next(path for path in rollouts(home) if FAILED in path.name)
+    os.utime(changed, ns=(1, 2_000_000_000_000_000_000))
+    async with serve(home) as served, served.client() as client:
+        after = await listed(client)
+    assert summarized == [FAILED]
+    times = {"updatedAt": 2_000_000_000, "recencyAt": 2_000_000_000}
+    assert after == [thread | (times if thread["id"] == FAILED else {}) for thread in before]
+
+
+async def test_files_that_are_no_rollouts_are_not_listed(tmp_path: Path) -> None:
+    path = write_rollout(tmp_path, OLD, event("user_message", message="x"))
+    path.write_text("nothing\n")
+    path.with_name("notes.txt").write_text("x")
+    path.with_name(f"rollout-2025-10-01T00-00-00-{TOOLS}.jsonl.zst").write_bytes(b"x")
+    assert find_files(tmp_path).compressed == 1
+    (tmp_path / "session_index.jsonl").mkdir()
+    assert CodexNames(tmp_path).read() == {}
+    async with serve(tmp_path) as served, served.client() as client:
+        assert await listed(client) == []
+        error = await client.refusal("thread/resume", {"threadId": OLD})
+        assert error.data["code"] == "threadNotFound"
+
+
+# Importing.
+
+
+@claim("codex:import")
+async def test_resuming_imports_and_leaves_the_rollout_as_it_is(home: Path) -> None:
+    before = rollouts(home)
+    async with serve(home) as served, served.client() as client:
+        (shown,) = (thread for thread in await listed(client) if thread["id"] == TOOLS)
+        resumed = await client.call("thread/resume", {"threadId": TOOLS})
+        assert resumed["thread"]["turns"] == TURNS[TOOLS]
+        assert resumed["sandbox"]["type"] == "dangerFullAccess"
+        path = Path(resumed["thread"]["path"])
+        assert path.is_relative_to(home / "threads")
+        first = json.loads(path.read_text().splitlines()[0])
+        assert (first["type"], first["importedFrom"]) == ("threadCreated", shown["path"])
+        assert resumed["thread"]["name"] == "My named thread"
+        turn = {"threadId": TOOLS, "input": [{"type": "text", "text": "go on"}]}
+        await client.call("turn/start", turn | {"model": "scripted", "cwd": str(home)})
+    assert rollouts(home) == before
+    async with serve(home) as served, served.client() as client:
+        (ours,) = (thread for thread in await listed(client) if thread["id"] == TOOLS)
+        assert ours["path"] == str(path)
+        read = await client.call("thread/read", {"threadId": TOOLS, "includeTurns": True})
+        assert read["thread"]["turns"][:3] == TURNS[TOOLS]
+        assert len(read["thread"]["turns"]) == 4
+
+
+async def test_the_model_sees_what_it_saw_before_the_import(home: Path) -> None:
+    config = '[model_providers.mock]\nname = "mock"\nbase_url = "URL"\n'
+    async with serve(home) as served, served.client() as client:
+        table = config.replace("URL", served.model.url)
+        (home / "config.toml").write_text((home / "config.toml").read_text() + table)
+        await client.call("thread/resume", {"threadId": CONDENSED})
+        assert (await client.turn(CONDENSED, "go on"))["status"] == "completed"
+        assert [text for _, text in served.model.inputs()] == [
+            *texts(read(RECORDED, CONDENSED)),
+            "go on",
+        ]
+
+
+@claim("codex:archived")
+async def test_an_archived_thread_is_imported_when_it_is_brought_back(home: Path) -> None:
+    before = rollouts(home)
+    async with serve(home) as served, served.client() as client:
+        error = await client.refusal("thread/resume", {"threadId": ARCHIVED})
+        assert error.data["code"] == "threadArchived"
+        assert not (home / "threads").exists()
+        back = await client.call("thread/unarchive", {"threadId": ARCHIVED})
+        assert back["thread"]["preview"] == "to be archived"
+        assert len(await listed(client)) == 6
+        await client.call("thread/name/set", {"threadId": FAILED, "name": "ours now"})
+        await client.call("thread/archive", {"threadId": INTERRUPTED})
+        names = {thread["id"]: thread["name"] for thread in await listed(client)}
+        assert names[FAILED] == "ours now"
+        assert INTERRUPTED not in names
+    assert rollouts(home) == before
+
+
+async def test_what_could_not_be_imported_is_told_once(home: Path) -> None:
+    path = next(path for path in rollouts(home) if FAILED in path.name)
+    path.write_bytes(path.read_bytes() + b"\0\n")
+    number = path.read_bytes().count(b"\n")
+    async with serve(home) as served, served.client() as client:
+        await client.call("thread/resume", {"threadId": FAILED})
+        warning = await client.wait_for("warning")
+        assert warning["params"]["message"] == (
+            f"{path}: line {number} is damaged; skipped, and kept in the file"
+        )
+
+
+@claim("codex:memory")
+def test_a_large_rollout_is_imported_in_bounded_memory(tmp_path: Path) -> None:
+    large = heard("x" * 100_000)
+    path = write_rollout(tmp_path, OLD, event("user_message", message="first"), *[large] * 200)
+    source = CodexThreads(tmp_path, lambda thread_id: False).find(OLD)
+    tracemalloc.start()
+    import_thread(source, tmp_path / "log", LogFaults())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / "log").stat().st_size > 200 * 100_000
+    assert peak < path.stat().st_size / 4
+
+
+async def test_an_import_that_the_disk_refuses_leaves_nothing_behind(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(record: Any) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    async with serve(home) as served, served.client() as client:
+        with monkeypatch.context() as patch:
+            patch.setattr("app_server.threads.codex.importing.render_record", refuse)
+            error = await client.refusal("thread/resume", {"threadId": TOOLS})
+            assert error.data["code"] == "storageFailed"
+        assert not [path for path in (home / "threads").rglob("*") if path.is_file()]
+        assert not list((home / "locks").iterdir())
+        assert await client.call("thread/resume", {"threadId": TOOLS})

@@ -1,0 +1,352 @@
+"""transport: other users of this machine are refused over TCP, and who they are is found out."""
+
+import asyncio
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app_server.transport.address import TcpAddress
+from app_server.transport.peer_user import own_user, tables
+from app_server.transport.peer_user.diag import asked_owner
+from app_server.transport.peer_user.errors import OtherUser, UserUnknown
+from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
+from app_server.transport.peer_user.tables import Tables, owner_in
+from tests.support.harness import WAIT_S, claim, serve
+
+STRANGER = 4242
+
+REFUSED = (
+    "This server belongs to another user of this machine. Over TCP it talks to its own user alone, "
+    "unless its config.toml has refuse_other_users = false."
+)
+
+HEAD = (
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
+    "inode\n"
+)
+
+ASK = """
+import encodings.idna, http.client, os, sys
+# What is imported later may be out of this user's reach.
+if (uid := int(sys.argv[1])) != os.getuid():
+    os.setuid(uid)
+upgrade = {
+    "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+for path, headers in (("/", upgrade), ("/readyz", {})):
+    connection = http.client.HTTPConnection(sys.argv[2])
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    print(answer.status, answer.read().decode().strip())
+    connection.close()
+"""
+
+
+@pytest.fixture
+def another(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the user of a process that is a stranger to the server of this test.
+
+    Only root can start one as another user; for others the server is made to be somebody else.
+    """
+    if os.getuid() == 0:
+        return STRANGER
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    return os.getuid()
+
+
+async def ask(uid: int, url: str) -> list[str]:
+    """Ask for an upgrade, and for readiness, as a process of this user; gives both answers."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ASK, str(uid), url.removeprefix("ws://")),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    return output.decode().splitlines()
+
+
+# Whole connections.
+
+
+@pytest.mark.process
+@claim("listener:own-user")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_another_user_is_refused_before_the_upgrade_and_may_ask_for_readiness(
+    tmp_path: Path, another: int, host: str
+) -> None:
+    async with serve(tmp_path, listen=[TcpAddress(host, 0)]) as served:
+        [url] = served.urls
+        assert await ask(another, url) == [f"403 {REFUSED}", "200 ok"]
+
+
+@pytest.mark.process
+@claim("listener:own-user")
+async def test_other_users_are_let_in_where_the_configuration_says_so(
+    tmp_path: Path, another: int
+) -> None:
+    async with serve(tmp_path, config="refuse_other_users = false\n") as served:
+        assert await ask(another, served.urls[0]) == ["101 ", "200 ok"]
+
+
+@claim("listener:own-user")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_the_own_user_is_let_in_over_both_versions_of_ip(tmp_path: Path, host: str) -> None:
+    async with (
+        serve(tmp_path, listen=[TcpAddress(host, 0)]) as served,
+        served.client() as client,
+    ):
+        assert await client.call("thread/loaded/list", {}) == {"data": [], "nextCursor": None}
+
+
+@claim("listener:own-user")
+async def test_a_socket_for_both_versions_of_ip_is_found(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        port = int(served.urls[0].rpartition(":")[2])
+        mapped = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        mapped.connect(("::ffff:127.0.0.1", port))
+        mapped.setblocking(False)
+        async with connect(f"ws://127.0.0.1:{port}", sock=mapped, proxy=None, open_timeout=WAIT_S):
+            pass
+
+
+@claim("listener:own-user")
+async def test_without_the_table_nobody_is_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> int:
+        raise UserUnknown("/proc/net/tcp: Permission denied")
+
+    monkeypatch.setattr(own_user, "asked_owner", lambda *_: None)
+    monkeypatch.setattr(own_user, "owner_in", nothing)
+    async with serve(tmp_path) as served:
+        with pytest.raises(InvalidStatus) as caught:
+            async with connect(served.urls[0], proxy=None, open_timeout=WAIT_S):
+                pass
+        response = caught.value.response
+        assert (response.status_code, (response.body or b"").decode()) == (
+            403,
+            "This server cannot tell which user connects: /proc/net/tcp: Permission denied. Over "
+            "TCP it talks to its own user alone, unless its config.toml has refuse_other_users = "
+            "false.\n",
+        )
+
+
+# The table.
+
+
+def row(there: str, here: str, *, state: str = "01", uid: int = 1000, inode: int = 77) -> str:
+    """Render a row as Linux does."""
+    return (
+        f"   7: {there} {here} {state} 00000000:00000000 00:00000000 00000000 {uid:5d}        0 "
+        f"{inode} 1 000000007818a3fe 20 4 30 10 -1\n"
+    )
+
+
+CLIENT, SERVER = ("127.0.0.1", 40000), ("127.0.0.1", 4500)
+THERE, HERE = "0100007F:9C40", "0100007F:1194"
+MAPPED = "0000000000000000FFFF0000"
+SIX = "00000000000000000000000001000000"
+
+Write = Callable[..., Tables]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write tables as a little-endian machine shows them."""
+    monkeypatch.setattr(struct, "iter_unpack", _little)
+
+    def written(tcp: str | None, tcp6: str | None = HEAD) -> Tables:
+        for name, text in (("tcp", tcp), ("tcp6", tcp6)):
+            if text is not None:
+                (tmp_path / name).write_text(text)
+        return Tables(tmp_path)
+
+    return written
+
+
+def _little(form: str, packed: bytes) -> list[tuple[int]]:
+    assert form == "=I"
+    return [(int.from_bytes(packed[at : at + 4], "little"),) for at in range(0, len(packed), 4)]
+
+
+def test_the_row_of_the_other_end_is_found_by_both_addresses_and_ports(write: Write) -> None:
+    own = row(HERE, THERE, uid=1)
+    near = row("0100007F:9C41", HERE, uid=2) + row(THERE, "0100007F:1195", uid=3)
+    found = write(HEAD + own + near + row(THERE, HERE, uid=1000) + near)
+    assert owner_in(found, CLIENT, SERVER) == 1000
+
+
+def test_connections_of_ipv6_and_mapped_ones_are_found(write: Write) -> None:
+    six = row(f"{SIX}:9C40", f"{SIX}:1194", uid=6)
+    mapped = row(f"{MAPPED}{THERE}", f"{MAPPED}{HERE}", uid=4)
+    found = write(HEAD, HEAD + six + mapped)
+    assert owner_in(found, ("::1", 40000, 0, 0), ("::1", 4500, 0, 0)) == 6
+    assert owner_in(found, CLIENT, SERVER) == 4
+    both = ("::ffff:127.0.0.1", 40000, 0, 0), ("::ffff:127.0.0.1", 4500, 0, 0)
+    assert owner_in(found, *both) == 4
+
+
+def test_a_machine_without_ipv6_has_one_table(write: Write) -> None:
+    assert owner_in(write(HEAD + row(THERE, HERE), None), CLIENT, SERVER) == 1000
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("", "the system's table of connections does not have it"),
+        # FIN_WAIT2 and TIME_WAIT: their owner has let go, and root is shown in its place.
+        (row(THERE, HERE, state="05", uid=0), "the system's table of connections does not have it"),
+        (row(THERE, HERE, state="06", uid=0), "the system's table of connections does not have it"),
+        (row(THERE, HERE, uid=0, inode=0), "its socket has no owner any more"),
+        (f"   7: {THERE} {HERE} 01 x\n", "the system's table of connections has a form of its own"),
+    ],
+)
+def test_what_does_not_say_who_it_is_counts_as_unknown(write: Write, rows: str, why: str) -> None:
+    with pytest.raises(UserUnknown) as caught:
+        owner_in(write(HEAD + rows), CLIENT, SERVER)
+    assert str(caught.value) == why
+
+
+def test_a_table_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tcp").mkdir()
+    with pytest.raises(UserUnknown) as caught:
+        owner_in(Tables(tmp_path), CLIENT, SERVER)
+    assert str(caught.value) == f"{tmp_path / 'tcp'}: Is a directory"
+
+
+def test_a_row_is_found_wherever_a_read_ends(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = "".join(row(f"0100007F:{port:04X}", HERE, uid=1) for port in range(30))
+    found = write(HEAD + others + row(THERE, HERE, uid=1000) + others)
+    for size in (1, 7, 149, 150, 151, 4096):
+        monkeypatch.setattr(tables, "CHUNK_BYTES", size)
+        assert owner_in(found, CLIENT, SERVER) == 1000
+
+
+def test_a_look_is_bounded_in_bytes_and_in_time(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = write(HEAD + row(HERE, THERE) * 1000)
+    for bound in ("MAX_TABLE_BYTES", "LOOK_S"):
+        with monkeypatch.context() as patched, pytest.raises(UserUnknown) as caught:
+            patched.setattr(tables, "CHUNK_BYTES", 4096)
+            patched.setattr(tables, bound, -1)
+            owner_in(found, CLIENT, SERVER)
+        assert str(caught.value) == "the system's table of connections is too long"
+
+
+@pytest.mark.parametrize(
+    ("uid", "outcome"),
+    [
+        (1000, None),
+        (1001, OtherUser),
+        # Root could be anybody's relay.
+        (0, OtherUser),
+        (OVERFLOW_UID, UserUnknown),
+    ],
+)
+async def test_only_the_own_user_passes(
+    write: Write, monkeypatch: pytest.MonkeyPatch, uid: int, outcome: type[Exception] | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    own = OwnUser(write(HEAD + row(THERE, HERE, uid=uid)))
+    if outcome is None:
+        await own.check(CLIENT, SERVER)
+        return
+    with pytest.raises(outcome):
+        await own.check(CLIENT, SERVER)
+
+
+async def test_a_user_who_cannot_be_told_from_others_does_not_pass(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
+    own = OwnUser(write(HEAD + row(THERE, HERE, uid=OVERFLOW_UID)))
+    with pytest.raises(UserUnknown):
+        await own.check(CLIENT, SERVER)
+    with pytest.raises(UserUnknown, match="the connection has gone"):
+        await own.check(None, SERVER)
+
+
+# Real sockets, both ways of finding out.
+
+
+def asked(there: Any, here: Any) -> int:
+    """Ask the kernel."""
+    if (uid := asked_owner(there, here)) is None:
+        raise UserUnknown
+    return uid
+
+
+@pytest.fixture(params=["asked", "looked up"])
+def owner_of(request: pytest.FixtureRequest) -> Callable[[Any, Any], int]:
+    """Return one of the two ways."""
+    return asked if request.param == "asked" else partial(owner_in, Tables())
+
+
+@pytest.mark.parametrize(
+    ("listening", "calling"),
+    [
+        (("127.0.0.1", 0), "127.0.0.1"),
+        (("127.0.0.1", 0), "::ffff:127.0.0.1"),
+        (("::1", 0), "::1"),
+    ],
+)
+def test_the_owner_of_a_real_socket_is_found_until_it_is_closed(
+    owner_of: Callable[[Any, Any], int], listening: tuple[str, int], calling: str
+) -> None:
+    """Who sends all that it has to say and closes would else be taken for root."""
+    family = socket.AF_INET6 if ":" in listening[0] else socket.AF_INET
+    with closing(socket.create_server(listening, family=family)) as listener:
+        client = socket.socket(socket.AF_INET6 if ":" in calling else socket.AF_INET)
+        client.connect((calling, listener.getsockname()[1]))
+        accepted, there = listener.accept()
+        here = accepted.getsockname()
+        with closing(accepted):
+            assert owner_of(there, here) == os.geteuid()
+            for wrong in ((there[0], there[1] ^ 1), (there[0], here[1])):
+                with pytest.raises(UserUnknown):
+                    owner_of(wrong, here)
+            client.sendall(b"everything")
+            client.close()
+            with pytest.raises(UserUnknown):
+                owner_of(there, here)
+
+
+@pytest.mark.process
+def test_both_ways_see_the_user_who_made_the_socket(
+    owner_of: Callable[[Any, Any], int], another: int
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+        dial = (
+            "import encodings.idna, os, socket, sys\n"
+            f"if os.getuid() != {another}: os.setuid({another})\n"
+            f"c = socket.create_connection(('127.0.0.1', {port})); sys.stdin.read()"
+        )
+        command = [sys.executable, "-c", dial]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            accepted, there = listener.accept()
+            with closing(accepted):
+                assert owner_of(there, accepted.getsockname()) == another
+            process.communicate()
+
+
+async def test_the_tables_decide_where_the_kernel_cannot_be_asked(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> socket.socket:
+        raise PermissionError
+
+    monkeypatch.setattr("app_server.transport.peer_user.diag.socket.socket", refused)
+    await OwnUser(write(HEAD + row(THERE, HERE, uid=os.geteuid()))).check(CLIENT, SERVER)
