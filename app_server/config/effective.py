@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio.to_thread
 
+from app_server.config.default_provider import chooses_no_provider, with_openai
 from app_server.config.requirements import Requirements, read_requirements, requirements_of
 from app_server.config.values import Config, read_config
-from app_server.turns.model.providers import chooses_no_provider, with_openai
 from protocol.errors import invalid_params
 
 

@@ -19,10 +19,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from app_server.config.errors import NotRecorded
 from app_server.config.values import MAX_FILE_BYTES, Config, ConfigError, read_config
-from app_server.mcp.tools.naming import RawName
 from app_server.runtime.loader import LoadFailed, load_from_worker
-from app_server.turns.ports import NotRecorded
 
 LOCK_S = 10.0
 """For another server to finish its write; a write takes milliseconds."""
@@ -46,15 +45,15 @@ class ConfigFile:
         """Where the file is, or would be."""
         return self._file.absolute()
 
-    async def approve(self, tool: RawName) -> None:
-        """Let a tool run without asking from now on, if the file is where its server is defined.
+    async def approve(self, server: str, tool: str) -> None:
+        """Let a tool of an MCP server run unasked from now on, if the file defines the server.
 
         Cancelling waits for a write that has begun.
 
         Raises:
             NotRecorded: the file cannot be read, changed or written; it is as it was.
         """
-        keys = ("mcp_servers", tool.server, "tools", tool.tool, "approval_mode")
+        keys = ("mcp_servers", server, "tools", tool, "approval_mode")
         async with self._writing:
             values = [(keys, "approve")]
             await anyio.to_thread.run_sync(partial(_set, self._file, values, keys[:2]))
@@ -138,7 +137,7 @@ def _change(file: Path, changed: Callable[[Any, Config], str]) -> None:
     # A link stays a link: what it leads to is replaced.
     path = Path(os.path.realpath(file))
     try:
-        edit = load_from_worker(_config_edit)
+        edit = load_from_worker(_toml_edit)
         with _lock_held(path.parent):
             config = read_config(path)
             try:
@@ -158,10 +157,10 @@ def _change(file: Path, changed: Callable[[Any, Config], str]) -> None:
         raise NotRecorded(f"{path}: {exc.strerror}") from exc
 
 
-def _config_edit() -> ModuleType:
-    from app_server.handlers import config_edit
+def _toml_edit() -> ModuleType:
+    from app_server.config import toml_edit
 
-    return config_edit
+    return toml_edit
 
 
 @contextlib.contextmanager

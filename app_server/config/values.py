@@ -36,7 +36,7 @@ class Config:
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """What was put on top of the file, in order."""
     requirements: "Config | None" = field(default=None, repr=False)
-    """An administrator's demands, which nothing is put on top of (app_server/config/requirements.py)."""
+    """An administrator's demands, which nothing overrides (app_server/config/requirements.py)."""
 
     def view(self) -> "ConfigView":
         """Look at the whole document."""

@@ -25,6 +25,7 @@ from app_server.config.file import ConfigFile
 from app_server.config.requirements import SYSTEM_REQUIREMENTS, requirements_of
 from app_server.config.values import ConfigError
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.apps.servers import AppServers
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.server.lifecycle import LifecycleHandlers
 from app_server.host.environments import Environments
@@ -59,7 +60,6 @@ from app_server.transport.websocket import (
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.interface import Model
 from app_server.turns.model.lazy import LazyModel
-from app_server.views.app_servers import AppServers
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.account.ports import AccountPorts
+from app_server.handlers.apps.servers import AppServers
 from app_server.handlers.late import LateHandlers
 from app_server.handlers.mcp.reload import McpReloadHandlers
 from app_server.handlers.mcp.servers import LoginPorts, McpHandlers, McpPorts
@@ -34,7 +35,6 @@ from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LateSignals
 from app_server.signals.notifications import SignalNews
 from app_server.threads.store import ThreadStore
-from app_server.views.app_servers import AppServers
 
 
 class Area(Protocol):

@@ -342,7 +342,7 @@ class ThreadSession:
             turn_metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
             hooks=self._hooks,
-            goals=self.goals,
+            functions=self.goals,
             context=self.mcp.context,
         )
         return TurnRun(

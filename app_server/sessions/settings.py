@@ -7,13 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from app_server.config.default_provider import default_provider_id
 from app_server.config.values import Config, ConfigError, ConfigView
-from app_server.turns.model.providers import (
-    ProviderNotFound,
-    default_model,
-    default_provider_id,
-    read_providers,
-)
+from app_server.turns.model.providers import ProviderNotFound, default_model, read_providers
 from protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,

@@ -42,10 +42,6 @@ class ClientPort(Protocol):
         """Stop to number and keep, as the thread leaves memory."""
 
 
-class NotRecorded(Exception):
-    """A lasting approval could not be written down; the text says why."""
-
-
 class ApprovalRecords(Protocol):
     """Where approvals that outlive their thread are written down."""
 

@@ -79,14 +79,14 @@ async def test_a_bearer_is_compared_in_a_time_that_tells_nothing(
 def test_every_test_that_the_page_names_is_there() -> None:
     page = (ROOT / "docs" / "apps.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
-    texts = [path.read_text() for path in (ROOT / "tests").glob("test_*.py")]
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     there = set(re.findall(r"^(?:async )?def (test_\w+)\(", "\n".join(texts), re.MULTILINE))
     assert len(named) > 20
     assert named - there == set()
 
 
 def test_every_section_that_the_code_names_is_there() -> None:
-    texts = [path.read_text() for path in (ROOT / "app_server" / "apps").glob("*.py")]
+    texts = [path.read_text() for path in (ROOT / "app_server" / "apps").rglob("*.py")]
     found = re.findall(r'docs/(\w+\.md), "([^"]+)"', "\n".join(texts))
     pages = {page: (ROOT / "docs" / page).read_text() for page, _ in found}
     assert len(found) > 20

@@ -18,7 +18,7 @@ from app_server.extension.metadata import (
 )
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
-from app_server.views import app_servers as app_views
+from app_server.handlers.apps import servers as app_views
 from tests.support.fake_apps import FakeApps, as_port
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.shelf import Generation, Shelf

@@ -2,10 +2,11 @@
 
 python -m tests.bench.mcp TARGET [TARGET…] [--rounds N] [--passes N]
 
-TARGETs are as in tests/bench/server.py; the first one is what the others are divided by. Each is given
-three MCP servers that answer at once: a process on pipes (tests/support/mcp_peer.py), and two behind a URL,
-one of which answers in JSON and one in event streams (tests/support/web_peer.py). Those run beside the
-bench in a process of their own. Targets take turns; a figure is the median of its passes.
+TARGETs are as in tests/bench/server.py; the first one is what the others are divided by. Each is
+given three MCP servers that answer at once: a process on pipes (tests/support/mcp_peer.py), and two
+behind a URL, one of which answers in JSON and one in event streams (tests/support/web_peer.py).
+Those run beside the bench in a process of their own. Targets take turns; a figure is the median of
+its passes.
 
 These are figures to look at, not tests: nothing passes or fails.
 """

@@ -1,9 +1,9 @@
 """A model that answers at once, as a process of its own so that it does not slow the bench down.
 
-Run by tests/bench/server.py; prints its port. It speaks just enough HTTP for the clients at hand. The last
-user message says what it answers: `deltas 2000` that many deltas in one HTTP chunk, `events 1000`
-the same with a chunk for each, `flood` deltas of half a megabyte without end, `huge` one delta of
-20 MB; else one delta.
+Run by tests/bench/server.py; prints its port. It speaks just enough HTTP for the clients at hand.
+The last user message says what it answers: `deltas 2000` that many deltas in one HTTP chunk,
+`events 1000` the same with a chunk for each, `flood` deltas of half a megabyte without end, `huge`
+one delta of 20 MB; else one delta.
 """
 
 import asyncio

@@ -2,9 +2,9 @@
 
 python -m tests.bench.streams [TARGET…] [--threads 100] [--deltas 1000] [--seconds 12]
 
-A TARGET is a command with `{port}` in it, as for tests/bench/server.py, or the URL of a running server;
-without one it is this server. The model, the server and the client that measures are processes of
-their own. Three figures for each target:
+A TARGET is a command with `{port}` in it, as for tests/bench/server.py, or the URL of a running
+server; without one it is this server. The model, the server and the client that measures are
+processes of their own. Three figures for each target:
 
 - load: `--threads` turns at once, each of `--deltas` deltas, with an HTTP chunk for each. Meanwhile
   another client calls `/readyz` and `thread/list` in turn; shown are its latencies.

@@ -203,7 +203,8 @@ def test_a_dry_run_shows_the_search_the_fallback_and_every_command_line(
         f"server: ports 47150 to 47199 in order; one that answers as an app-server of {home} is "
         "reused,",
         "  on the first free one is started:",
-        f"  {CODER.parent}/python -m app_server.cli.serve --listen ws://127.0.0.1:47150 --home {home}",
+        f"  {CODER.parent}/python -m app_server.cli.serve"
+        f" --listen ws://127.0.0.1:47150 --home {home}",
         otherwise,
         "agent:",
         "  codex --remote ws://127.0.0.1:47150 --cd /work",

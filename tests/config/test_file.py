@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.config.toml_edit import NotEditable, set_value
-from app_server.mcp.tools.naming import RawName
-from app_server.turns.ports import NotRecorded
 from tests.mcp.test_mcp import answer_question, raw_call, steps_until_settled, with_peer
 from tests.support.harness import Served, WireClient, calls, claim, serve, stdio_server
 
@@ -91,7 +90,7 @@ async def test_a_form_that_cannot_be_changed_is_named(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("[mcp_servers.a]\ntools = 5\n")
     with pytest.raises(NotRecorded) as caught:
-        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+        await ConfigFile(tmp_path).approve("a", "t")
     assert str(caught.value) == (
         f"{file}: `tools` of `mcp_servers.a.tools.t.approval_mode` is not a table"
     )
@@ -103,7 +102,7 @@ async def test_mode_and_links_stay_as_they_are(tmp_path: Path) -> None:
     real.write_text("[mcp_servers.a]\n")
     real.chmod(0o640)
     (tmp_path / "config.toml").symlink_to(real)
-    await ConfigFile(tmp_path).approve(RawName("a", "t"))
+    await ConfigFile(tmp_path).approve("a", "t")
     assert (tmp_path / "config.toml").is_symlink()
     assert real.read_text() == "[mcp_servers.a]\n" + ADDED
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
@@ -121,7 +120,7 @@ async def test_a_disk_that_refuses_leaves_the_file_as_it_was(
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(NotRecorded) as caught:
-        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+        await ConfigFile(tmp_path).approve("a", "t")
     assert str(caught.value) == f"{file}: No space left on device"
     assert file.read_text() == "[mcp_servers.a]\n"
     assert list(tmp_path.iterdir()) == [file]
@@ -134,7 +133,7 @@ async def test_what_somebody_else_writes_meanwhile_is_not_lost(
     file.write_text("[mcp_servers.a]\n")
     monkeypatch.setattr("os.fsync", lambda descriptor: file.write_text("theirs = true\n"))
     with pytest.raises(NotRecorded) as caught:
-        await ConfigFile(tmp_path).approve(RawName("a", "t"))
+        await ConfigFile(tmp_path).approve("a", "t")
     assert str(caught.value) == f"{file}: it has been changed by somebody else meanwhile"
     assert file.read_text() == "theirs = true\n"
     assert list(tmp_path.iterdir()) == [file]

@@ -68,7 +68,7 @@ REFUSED: dict[type[WireModel], dict[str, Any]] = {
 def members_that_are_read() -> frozenset[str]:
     """Return every `params.x` of the handlers."""
     names: set[str] = set()
-    for file in Path(app_server.handlers.__path__[0]).glob("*.py"):
+    for file in Path(app_server.handlers.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 names |= {node.attr} if node.value.id == "params" else set()

@@ -2,9 +2,9 @@
 
 python -m tests.long.clients [--seconds N] [--every-ms N]
 
-The long form of tests/rpc/test_several_clients.py: a server in this process, turns of 1,500 deltas at the pace
-of some 2,000 a second, one after the other. The exit status is 1 when what the dropping client saw
-is not exactly what the steady one saw, or when it was told to start over.
+The long form of tests/rpc/test_several_clients.py: a server in this process, turns of 1,500 deltas
+at the pace of some 2,000 a second, one after the other. The exit status is 1 when what the dropping
+client saw is not exactly what the steady one saw, or when it was told to start over.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The three demos over and over, beside processes that keep every core busy.
 
-`python -m tests.long.demos` runs each 50 times and shows what a failing one said; the exit status is 0
-only if none failed.
+`python -m tests.long.demos` runs each 50 times and shows what a failing one said; the exit status
+is 0 only if none failed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Threads with MCP servers that come and go leave nothing behind; `tests/long/soak.py` at length."""
+"""Threads with MCP servers that come and go leave nothing; at length: `tests/long/soak.py`."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 """What tests share: a server in this process, a client with a transcript, a scripted model.
 
-Loaded as a pytest plug-in (`-p tests.support.harness`). Every wait has a deadline; a failing test prints
-what was said on every connection. A message of the server's that does not fit its wire type fails
-the test.
+Loaded as a pytest plug-in (`-p tests.support.harness`). Every wait has a deadline; a failing test
+prints what was said on every connection. A message of the server's that does not fit its wire type
+fails the test.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from websockets.exceptions import ConnectionClosed
 # Imported here so that no test waits for them, or has its event loop slowed by them.
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.apps.servers import AppServers
 from app_server.server.app import AppServer, Settings
 from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
-from app_server.views.app_servers import AppServers
 from tests.support.schema_check import MessageCheck
 
 WAIT_S = 60.0
@@ -518,7 +518,7 @@ def write_config(home: Path, model_url: str, config: str = "") -> None:
 
 
 def stdio_server(name: str, *arguments: str, **keys: str) -> str:
-    """Write the table of an MCP server that is `tests/support/mcp_peer.py` with the given arguments."""
+    """Write the table of an MCP server: `tests/support/mcp_peer.py` with the given arguments."""
     lines = [f"[mcp_servers.{name}]", f"command = {json.dumps(sys.executable)}"]
     lines.append(f"args = {json.dumps([str(PEER), *arguments])}")
     lines.extend(f"{key} = {value}" for key, value in keys.items())

@@ -1,4 +1,6 @@
-"""Runs a server and writes down what it imports where: `python -m tests.support.import_watch FILE …`.
+"""Runs a server and logs what it imports on which thread.
+
+`python -m tests.support.import_watch FILE …`.
 
 What stands behind FILE is for `app-server`. A line of FILE is the name of a thread, `before` or
 `after` the listeners are open, and a module that was not there yet.

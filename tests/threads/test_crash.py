@@ -1,4 +1,4 @@
-"""A server that is killed loses nothing that it has acknowledged; `tests/long/crash.py` at length."""
+"""A server that is killed loses nothing that it acknowledged; at length: `tests/long/crash.py`."""
 
 from pathlib import Path
 

@@ -451,7 +451,7 @@ async def test_what_makes_no_sense_of_projects_is_refused(tmp_path: Path) -> Non
             (
                 "create",
                 new | {"roots": [{"path": "a"}]},
-                "Invalid params: `roots`: must be an absolute path",
+                "Invalid params: `roots.0.path`: must be an absolute path",
             ),
             (
                 "create",

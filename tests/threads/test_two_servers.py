@@ -160,7 +160,8 @@ async def test_an_index_in_use_is_not_replaced_by_another_version(tmp_path: Path
             await client.turn(thread_id, "one")
             as_newer = (
                 "import sys; import app_server.threads.index.index as index; "
-                "index.SCHEMA_VERSION += 1; import app_server.cli.serve; sys.exit(app_server.cli.serve.main())"
+                "from app_server.cli import serve; index.SCHEMA_VERSION += 1; "
+                "sys.exit(serve.main())"
             )
             process = await anyio.run_process(
                 [sys.executable, "-c", as_newer, "--home", str(tmp_path), "--listen", "off"],

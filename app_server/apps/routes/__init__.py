@@ -1,1 +1,1 @@
-"""The loopback MCP servers that apps become: one route for each app, made anew with each inventory."""
+"""The loopback MCP servers that apps become: a route for each, new ones for each inventory."""

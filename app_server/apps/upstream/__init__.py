@@ -1,1 +1,1 @@
-"""Everything that talks to the hosted endpoint: sessions, plain requests, retries, bearer tokens."""
+"""What talks to the hosted endpoint: sessions, plain requests, retries, bearer tokens."""

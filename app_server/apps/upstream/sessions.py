@@ -71,7 +71,7 @@ class _Held:
 
 
 class UpstreamPool:
-    """The sessions of one account at the endpoint; see `app_server.apps.routes.ports.UpstreamPool`."""
+    """The sessions of one account at the endpoint: an `UpstreamPool` for the routes."""
 
     def __init__(
         self,

@@ -17,9 +17,9 @@ import anyio
 import anyio.to_thread
 
 from app_server.clients.coder.receiver_entry import TABLE, NotOurs, Wanted, changes_for
+from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.config.values import ConfigError, read_config
-from app_server.turns.ports import NotRecorded
 
 LAUNCHER = "coder"
 

@@ -39,7 +39,8 @@ def _configure(home: Path) -> None:
     command = to_json(sys.executable).decode()
     (home / "config.toml").write_text(
         'model_provider = "offline"\n\n'
-        f"[mcp_servers.{SERVER}]\ncommand = {command}\nargs = ['-m', 'app_server.clients.demo.tools']\n"
+        f"[mcp_servers.{SERVER}]\ncommand = {command}\n"
+        "args = ['-m', 'app_server.clients.demo.tools']\n"
     )
 
 

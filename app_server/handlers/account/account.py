@@ -29,17 +29,12 @@ from app_server.accounts.login.attempt import Flow, LoginAttempts
 from app_server.accounts.login.browser import BrowserWishes
 from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
+from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
 from app_server.handlers.account.ports import AccountPorts
 from app_server.handlers.errors import config_failures
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.runtime.loader import load
-from app_server.turns.model.providers import (
-    OPENAI,
-    chooses_no_provider,
-    default_provider_id,
-    read_providers,
-    spare_key_is_set,
-)
+from app_server.turns.model.providers import read_providers, spare_key_is_set
 from protocol.account import (
     Account,
     AccountLoginCompletedNotification,

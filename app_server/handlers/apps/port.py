@@ -7,7 +7,7 @@ from app_server.apps.inventory.details import AppDetails
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.upstream.backend import KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend
-from app_server.views.app_servers import AppServers
+from app_server.handlers.apps.servers import AppServers
 from protocol.apps import AppInfo
 
 

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.apps.servers import RESOURCES, AppServers, AppViews, is_of_apps
 from app_server.handlers.errors import config_failures, mcp_failures, thread_failures
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
@@ -32,7 +33,6 @@ from app_server.runtime.clock import Clock
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.turns.ports import ClientPort
-from app_server.views.app_servers import RESOURCES, AppServers, AppViews, is_of_apps
 from app_server.views.mcp_servers import page_of, row
 from app_server.views.offset_pages import offset, page
 from protocol.errors import internal_error, invalid_request

@@ -6,7 +6,7 @@ from app_server.rpc.context import Handler
 
 AREAS = (
     (
-        "thread_metadata",
+        "threads.metadata",
         "ThreadMetadataHandlers",
         (
             "thread/metadata/update",
@@ -16,7 +16,7 @@ AREAS = (
         ),
     ),
     (
-        "sections",
+        "organization.sections",
         "SectionHandlers",
         (
             "threadSection/create",
@@ -27,7 +27,7 @@ AREAS = (
         ),
     ),
     (
-        "projects",
+        "organization.projects",
         "ProjectHandlers",
         (
             "project/create",
@@ -40,17 +40,17 @@ AREAS = (
         ),
     ),
     (
-        "goals",
+        "turns.goals",
         "GoalHandlers",
         ("thread/goal/clear", "thread/goal/get", "thread/goal/set"),
     ),
     (
-        "thread_settings",
+        "threads.settings",
         "ThreadSettingsHandlers",
         ("thread/settings/update", "turn/settings/update"),
     ),
     (
-        "attachments",
+        "organization.attachments",
         "AttachmentHandlers",
         (
             "thread/attachment/add",

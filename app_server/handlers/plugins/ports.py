@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
+from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.apps.terms import AppPorts
@@ -24,7 +25,6 @@ from app_server.plugins.marketplace import (
     read_marketplace,
 )
 from app_server.sessions.registry import Sessions
-from app_server.turns.ports import NotRecorded
 from protocol.errors import RpcError, internal_error, invalid_request
 from protocol.plugins import MarketplaceLoadErrorInfo
 

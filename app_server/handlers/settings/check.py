@@ -5,14 +5,14 @@ Source: docs/config.md, "What clients write".
 
 from app_server.accounts.settings import read_account_settings
 from app_server.apps.settings import AppsSettings, read_apps
+from app_server.config.default_provider import OFFLINE
 from app_server.config.values import Config
+from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
 from app_server.sessions.compaction_settings import compaction_limit
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
-from app_server.turns.model.providers import OFFLINE
-from app_server.views.app_servers import AppViews
 
 
 def check_settings(config: Config) -> None:

@@ -8,6 +8,7 @@ from typing import cast
 
 import anyio.to_thread
 
+from app_server.config.default_provider import default_provider_id
 from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
@@ -19,7 +20,7 @@ from app_server.handlers.settings.layers import (
     shown_layer,
 )
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.providers import default_model, default_provider_id
+from app_server.turns.model.providers import default_model
 from app_server.views.model_pages import page_of_models
 from protocol.config import (
     ConfigReadParams,

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from app_server.config.default_provider import default_provider_id
 from app_server.config.trust import read_trust
 from app_server.config.values import Config, ConfigError, Document, KeyPath
 from app_server.sessions.settings import configured_approval_policy
-from app_server.turns.model.providers import default_model, default_provider_id
+from app_server.turns.model.providers import default_model
 from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigLayer,

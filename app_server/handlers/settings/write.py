@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app_server.config.effective import Configuration
+from app_server.config.errors import NotRecorded
 from app_server.config.file import ChangedMeanwhile, ConfigFile
 from app_server.config.keys import (
     MAX_STEPS,
@@ -27,7 +28,6 @@ from app_server.handlers.settings.check import check_settings
 from app_server.handlers.settings.layers import SHOWN_TABLES, Layer, layers_of, plain, version_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.registry import Sessions
-from app_server.turns.ports import NotRecorded
 from protocol.config import (
     ConfigBatchWriteParams,
     ConfigEdit,

@@ -6,6 +6,7 @@ Source: docs/mcp.md, "Approval".
 from collections.abc import Hashable, Mapping
 from enum import Enum
 
+from app_server.config.errors import NotRecorded
 from app_server.mcp.connections import Tool
 from app_server.turns.approval.question import (
     ApprovalRequest,
@@ -14,7 +15,7 @@ from app_server.turns.approval.question import (
     may_persist,
     planned_action,
 )
-from app_server.turns.ports import ApprovalRecords, ClientPort, NotRecorded
+from app_server.turns.ports import ApprovalRecords, ClientPort
 from app_server.turns.review.reviewer import Refused, Reviewer, is_reviewed
 from protocol.elicitation import McpServerElicitationRequestResponse
 from protocol.lifecycle import WarningNotification

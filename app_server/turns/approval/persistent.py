@@ -5,11 +5,11 @@ Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
 
 import logging
 
+from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.extension.metadata import ApprovalPersistence
 from app_server.extension.registry import ExtensionRegistry, UnknownTarget
 from app_server.mcp.tools.naming import RawName
-from app_server.turns.ports import NotRecorded
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class LastingApprovals:
     async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
         """Let a tool run without asking, in threads to come; see ApprovalRecords."""
         if where is None:
-            await self._file.approve(tool)
+            await self._file.approve(tool.server, tool.tool)
             return
         try:
             await self._extensions.persist_approval(where)

@@ -5,15 +5,12 @@ Source: docs/config.md, "Models".
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from app_server.accounts.settings import chatgpt_base_url
+from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY
 from app_server.config.values import Config, ConfigView
 
-OPENAI = "openai"
-OFFLINE = "offline"
-
-OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 OFFLINE_MODEL = "offline"
@@ -75,26 +72,6 @@ def read_providers(config: Config) -> dict[str, Provider]:
         providers[provider_id] = _read_provider(provider_id, view, chatgpt_url)
     providers[OFFLINE] = Provider(OFFLINE, "Offline stand-in", None)
     return providers
-
-
-def default_provider_id(config: Config) -> str:
-    """Choose the provider of threads that name none.
-
-    That is `model_provider`, else OpenAI if there is a key for it, else the offline stand-in; who
-    reads the configuration of a server with an account finds `model_provider` set.
-    """
-    chosen = config.view().string("model_provider")
-    return chosen or (OPENAI if os.environ.get(OPENAI_KEY) else OFFLINE)
-
-
-def chooses_no_provider(config: Config) -> bool:
-    """Whether nothing but a sign-in could make OpenAI the default."""
-    return config.document.get("model_provider") is None and not os.environ.get(OPENAI_KEY)
-
-
-def with_openai(config: Config) -> Config:
-    """Make OpenAI the default of a configuration that chooses none."""
-    return replace(config, document={**config.document, "model_provider": OPENAI})
 
 
 def spare_key_is_set(provider: Provider) -> bool:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import anyio.to_thread
 from pydantic_core import from_json, to_json
@@ -44,7 +44,6 @@ from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
 from app_server.mcp_wire.errors import McpError
-from app_server.sessions.goals import GoalKeeper
 from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.approval.question import ApprovalRequest
 from app_server.turns.model.prompt import call_output, search_output
@@ -65,6 +64,23 @@ UNNAMED_SERVER = "codex"
 """What items of resource functions name when the model named no server; clients know it."""
 
 
+class ThreadFunctions(Protocol):
+    """Functions that a thread offers its model: those of its goal."""
+
+    def declarations(self) -> list[JsonObject]:
+        """Declare those that can be called now, as the Responses API takes them."""
+
+    def offers(self, namespace: str | None, name: str) -> bool:
+        """Whether a call is for one of them."""
+
+    async def call(self, turn_id: str, name: str, arguments: Json) -> str:
+        """Make a call and return what the model reads.
+
+        Raises:
+            OSError: the disk refused.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class TurnTools:
     """What the calls of one turn need."""
@@ -79,7 +95,8 @@ class TurnTools:
     turn_metadata: Callable[[], JsonObject]
     output_limit_bytes: int
     hooks: Hooks = field(default_factory=Hooks)
-    goals: GoalKeeper | None = None
+    functions: ThreadFunctions | None = None
+    """What the thread itself offers the model beside its MCP servers."""
     context: Callable[[], ContributionContext] = lambda: ContributionContext("current", {})
     """What hooks are told of the thread."""
 
@@ -122,8 +139,8 @@ class ToolRouter:
 
     def declarations(self) -> list[JsonObject]:
         """Declare what can be called now."""
-        goals = self._tools.goals
-        own = [] if goals is None else goals.declarations()
+        functions = self._tools.functions
+        own = [] if functions is None else functions.declarations()
         return [*own, *self._of_servers()]
 
     def _of_servers(self) -> list[JsonObject]:
@@ -183,9 +200,9 @@ class ToolRouter:
             return await self._call_resource_function(call, arguments)
         visible = VisibleName(call.namespace or "", call.name)
         tool = self._tools.servers.tools().find(visible)
-        goals = self._tools.goals
-        if tool is None and goals is not None and goals.offers(call.namespace, call.name):
-            return await goals.call(self._tools.recorder.turn_id, call.name, arguments)
+        functions = self._tools.functions
+        if tool is None and functions is not None and functions.offers(call.namespace, call.name):
+            return await functions.call(self._tools.recorder.turn_id, call.name, arguments)
         if tool is None:
             return f"unsupported call: {call.namespace or ''}{call.name}"
         return await self._call_tool(call, tool, arguments)
