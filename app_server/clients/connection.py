@@ -24,6 +24,9 @@ from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+WAIT_S = 30.0
+"""For an answer or an event, unless the client of a conversation or a call has another limit."""
+
 MAX_KEPT_EVENTS = 10_000
 """Events that nobody waited for; beyond it the oldest are forgotten."""
 
@@ -34,14 +37,17 @@ Event: TypeAlias = JsonObject
 class Client:
     """One connection. Use `open_client`, which also shakes hands."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, wait_s: float = WAIT_S) -> None:
         self._socket = socket
         self._ids = itertools.count(1)
         self._events: deque[Event] = deque(maxlen=MAX_KEPT_EVENTS)
         self.server: Json = None
         """What the handshake was answered with."""
+        self._wait_s = wait_s
 
-    async def call(self, method: str, params: JsonObject, *, timeout_s: float = 30.0) -> Json:
+    async def call(
+        self, method: str, params: JsonObject, *, timeout_s: float | None = None
+    ) -> Json:
         """Call a method and return its result.
 
         Raises:
@@ -51,7 +57,7 @@ class Client:
         """
         call_id = next(self._ids)
         await self._send({"id": call_id, "method": method, "params": params})
-        with _within(timeout_s, f"answer to {method}"):
+        with _within(self._limit(timeout_s), f"answer to {method}"):
             while True:
                 message = await self._receive()
                 if "method" in message:
@@ -64,7 +70,7 @@ class Client:
         return message["result"]
 
     async def wait_for(
-        self, method: str, matches: Callable[[JsonObject], bool], *, timeout_s: float = 30.0
+        self, method: str, matches: Callable[[JsonObject], bool], *, timeout_s: float | None = None
     ) -> JsonObject:
         """Return the params of the first event that matches, and forget what came before it.
 
@@ -72,14 +78,16 @@ class Client:
             TimeoutError: no such event in time.
             anyio.EndOfStream: the connection has ended.
         """
-        with _within(timeout_s, f"event {method} that was waited for"):
+        with _within(self._limit(timeout_s), f"event {method} that was waited for"):
             while True:
                 event = self._events.popleft() if self._events else await self._receive()
                 if event.get("method") == method and matches(event["params"]):
                     params: JsonObject = event["params"]
                     return params
 
-    async def asked(self, method: str, *, timeout_s: float = 30.0) -> tuple[Json, JsonObject]:
+    async def asked(
+        self, method: str, *, timeout_s: float | None = None
+    ) -> tuple[Json, JsonObject]:
         """Return id and params of the next request of the server for a method.
 
         Events that came before it are forgotten; `reply` answers it.
@@ -88,7 +96,7 @@ class Client:
             TimeoutError: no such request in time.
             anyio.EndOfStream: the connection has ended.
         """
-        with _within(timeout_s, f"request {method}"):
+        with _within(self._limit(timeout_s), f"request {method}"):
             while True:
                 message = self._events.popleft() if self._events else await self._receive()
                 if message.get("method") == method and "id" in message:
@@ -102,6 +110,9 @@ class Client:
     async def notify(self, method: str) -> None:
         """Tell the server something that has no parameters and no answer."""
         await self._send({"method": method})
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self._wait_s if timeout_s is None else timeout_s
 
     async def _send(self, message: JsonObject) -> None:
         try:
@@ -128,8 +139,12 @@ def _within(timeout_s: float, what: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_client(url: str, name: str, **capabilities: Any) -> AsyncIterator[Client]:
+async def open_client(
+    url: str, name: str, *, wait_s: float = WAIT_S, **capabilities: Any
+) -> AsyncIterator[Client]:
     """Connect to `ws://` or `unix://` and shake hands; the connection lasts as long as the context.
+
+    `wait_s` is the limit of each call and wait that has none of its own.
 
     Raises:
         ValueError: this is no such address.
@@ -143,7 +158,7 @@ async def open_client(url: str, name: str, **capabilities: Any) -> AsyncIterator
             raise ValueError(str(exc)) from exc
         except InvalidHandshake as exc:
             raise ConnectionError(str(exc)) from exc
-        client = Client(socket)
+        client = Client(socket, wait_s)
         client.server = await client.call(
             "initialize",
             {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.process import start_server
+from app_server.clients.demo.process import WAIT_S, start_server
 from app_server.clients.demo.thread_servers import wait_for_servers
 from app_server.clients.demo.transcript import CheckFailed, Transcript
 from protocol.errors import RpcError
@@ -44,7 +44,7 @@ async def _run(transcript: Transcript, home: Path) -> None:
             server = await stack.enter_async_context(start_server(home))
             transcript.say("server", f"listens on {server.url}")
         capabilities = {"experimentalApi": True, "extensions": {"openai/form": {}}}
-        async with open_client(server.url, "demo", **capabilities) as client:
+        async with open_client(server.url, "demo", wait_s=WAIT_S, **capabilities) as client:
             await _list(transcript, client)
             thread_id = await _start(transcript, client)
             story = _Story(transcript, client, thread_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.process import ServerProcess, start_server
+from app_server.clients.demo.process import WAIT_S, ServerProcess, start_server
 from app_server.clients.demo.thread_servers import wait_for_servers
 from app_server.clients.demo.transcript import CheckFailed, Transcript
 from protocol.errors import RpcError
@@ -89,7 +89,7 @@ _ONCE = ("answered", 1)
 
 
 def _client(server: ServerProcess) -> Json:
-    return open_client(server.url, "demo", experimentalApi=True)
+    return open_client(server.url, "demo", wait_s=WAIT_S, experimentalApi=True)
 
 
 async def _start(client: Client, name: str) -> str:

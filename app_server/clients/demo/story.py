@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.process import start_server
+from app_server.clients.demo.process import WAIT_S, start_server
 from app_server.clients.demo.thread_servers import wait_for_servers
 from app_server.clients.demo.transcript import CheckFailed, Transcript
 from protocol.errors import RpcError
@@ -49,7 +49,7 @@ async def _run(transcript: Transcript, home: Path) -> None:
         with transcript.step("Start a server"):
             server = await stack.enter_async_context(start_server(home))
             transcript.say("server", f"listens on {server.url}, keeps its files in {home}")
-        async with open_client(server.url, "demo", experimentalApi=True) as client:
+        async with open_client(server.url, "demo", wait_s=WAIT_S, experimentalApi=True) as client:
             thread_id = await _start(transcript, client)
             await _text_turn(transcript, client, thread_id)
             await _inject(transcript, client, thread_id)
@@ -62,7 +62,7 @@ async def _run(transcript: Transcript, home: Path) -> None:
         with transcript.step("Start it again"):
             server = await stack.enter_async_context(start_server(home))
             transcript.say("server", f"is back on {server.url}")
-        async with open_client(server.url, "demo", experimentalApi=True) as client:
+        async with open_client(server.url, "demo", wait_s=WAIT_S, experimentalApi=True) as client:
             await _resume(transcript, client, thread_id, before)
         await server.stop()
 

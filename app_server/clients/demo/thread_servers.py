@@ -8,7 +8,7 @@ from protocol.model import JsonObject
 
 STEP = "mcpServer/startupStatus/updated"
 
-SERVERS_S = 120.0
+SERVERS_S = 300.0
 """For each of them to be ready; a Python process alone takes seconds on a busy machine."""
 
 
