@@ -25,7 +25,7 @@ from app_server.cli import serve as cli
 from tests.bench.server import started
 from tests.support.lean import LeanClient, lean_client
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT}/app_server/"
 SHOWN_CHARS = 150
 """Of what a row says about a callback."""
