@@ -4,12 +4,12 @@ The variables are those of Codex; tests put an issuer of their own in their plac
 Source: docs/accounts.md, "The issuer".
 """
 
-import ipaddress
 import os
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from app_server.accounts.errors import AccountError
+from app_server.http.loopback_address import is_this_machine
 
 ISSUER = "https://auth.openai.com"
 CLIENT_ID = "app_EMoamEEZ73f0CkXaXp7hrann"
@@ -85,7 +85,7 @@ def require_private_channel(url: str) -> None:
         AccountError: the address is neither https nor on this machine.
     """
     target = _split(url)
-    if target.scheme == "https" or (target.scheme == "http" and _on_this_machine(target.hostname)):
+    if target.scheme == "https" or (target.scheme == "http" and is_this_machine(target.hostname)):
         return
     raise AccountError("an address of the issuer is neither https nor on this machine")
 
@@ -95,15 +95,6 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:
         raise AccountError("an address of the issuer makes no sense") from None
-
-
-def _on_this_machine(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _variable(name: str) -> str | None:

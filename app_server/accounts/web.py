@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.accounts.errors import AccountError, IssuerUnavailable
 from app_server.accounts.issuer import require_private_channel
+from app_server.http.loopback_address import LOOPBACK_PATTERNS
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -30,9 +31,6 @@ REQUEST_S = 10.0
 
 WHOLE_REQUEST_S = 30.0
 """For all of its steps."""
-
-LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""Hosts that an ambient proxy must not see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ async def open_issuer_web() -> AsyncIterator[IssuerWeb]:
     """Open the network; leaving closes all connections."""
     async with httpx.AsyncClient(
         headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
-        mounts=dict.fromkeys(LOOPBACK),
+        mounts=dict.fromkeys(LOOPBACK_PATTERNS),
         timeout=httpx.Timeout(REQUEST_S),
         follow_redirects=False,
     ) as client:

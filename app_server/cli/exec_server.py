@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from app_server.host.exec.server import ExecServer, ExecSettings
+from app_server.http.loopback_address import is_loopback_address
 
 DEFAULT_LISTEN = "ws://127.0.0.1:0"
 TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
@@ -141,7 +142,7 @@ def require_token(host: str, token: str | None) -> None:
     Raises:
         ValueError: no token, and not a loopback address.
     """
-    if token is None and not ipaddress.ip_address(host).is_loopback:
+    if token is None and not is_loopback_address(host):
         raise ValueError(
             f"refusing to listen on {host} without a token: everybody on the network could run "
             f"programs here; use --token-file or {TOKEN_VARIABLE}, or 127.0.0.1"

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from app_server.http.loopback_address import is_loopback_address
+
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
@@ -60,7 +62,7 @@ def _parse_tcp(text: str) -> TcpAddress:
         raise ValueError(f"cannot listen on {text!r}: {exc}; use ws://127.0.0.1:PORT") from exc
     if port is None:
         raise ValueError(f"cannot listen on {text!r}: the port is missing; 0 picks a free one")
-    if not address.is_loopback:
+    if not is_loopback_address(str(address)):
         raise ValueError(
             f"refusing to listen on {address}: it is not a loopback address, and without "
             "authentication everybody on the network could run agents here; use 127.0.0.1"

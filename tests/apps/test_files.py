@@ -569,7 +569,7 @@ async def test_an_address_without_tls_is_for_a_store_on_loopback_alone(
         with pytest.raises(UploadFailed, match="an address that is not https"):
             await Uploads(target(api)).upload(HELLO)
     assert asked == ["https://a.example/api/files", "http://localhost:1/api/files"]
-    assert trusting == [True, True]
+    assert trusting == [True, False]
 
 
 def test_credentials_of_uploads_are_not_shown() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -16,7 +16,8 @@ from pydantic import SecretStr
 from pydantic_core import from_json
 
 from app_server.apps.upstream.bearer import send_signed
-from app_server.apps.upstream.web import is_literal_loopback, open_web
+from app_server.apps.upstream.web import open_web
+from app_server.http.loopback_address import is_loopback_address
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
 from protocol.model import JsonObject
@@ -72,7 +73,7 @@ class Uploads:
         now: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._target = target
-        self._is_local = is_literal_loopback(target.api)
+        self._is_local = is_loopback_address(urlsplit(target.api).hostname)
         self._sleep = sleep
         self._now = now
 

@@ -3,11 +3,11 @@
 Source: docs/apps.md, "The backend".
 """
 
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
+from urllib.parse import urlsplit
 
 import anyio.to_thread
 
@@ -15,15 +15,8 @@ import anyio.to_thread
 import httpcore  # noqa: F401
 import httpx
 
+from app_server.http.loopback_address import is_this_machine
 from protocol.lifecycle import PROTOCOL_VERSION
-
-
-def is_literal_loopback(url: str) -> bool:
-    """Whether an address has an IP of this machine as its host; names do not count."""
-    try:
-        return ipaddress.ip_address(httpx.URL(url).host).is_loopback
-    except (ValueError, httpx.InvalidURL):
-        return False
 
 
 @asynccontextmanager
@@ -35,7 +28,7 @@ async def open_web(url: str, timeout_s: float | None) -> AsyncIterator[httpx.Asy
     async with httpx.AsyncClient(
         headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
         timeout=timeout_s,
-        trust_env=not is_literal_loopback(url),
+        trust_env=not is_this_machine(urlsplit(url).hostname),
         verify=await anyio.to_thread.run_sync(_trusted),
     ) as http:
         yield http

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from app_server.http.loopback_address import is_this_machine
 from protocol.errors import INTERNAL_ERROR, RpcError
 from protocol.model import Json, JsonObject
 
@@ -39,7 +40,7 @@ def check_url(url: str) -> str:
     if url.startswith("unix://") and len(url) > len("unix://"):
         return url
     parts = urlsplit(url)
-    if parts.scheme != "ws" or parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+    if parts.scheme != "ws" or not is_this_machine(parts.hostname):
         raise ValueError("an app-server is reached by ws://127.0.0.1:PORT or unix://PATH alone")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("the URL of an app-server has a host and a port, and nothing else")

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from pydantic_core import from_json, to_json
 
+from app_server.http.loopback_address import is_this_machine
 from protocol.model import Json, JsonObject
 
 MAX_SENT_FRAME_BYTES = 1024 * 1024
@@ -48,7 +49,7 @@ class RouterAddress:
     @property
     def is_loopback(self) -> bool:
         """Whether the router is on this machine."""
-        return _is_loopback(self.url)
+        return is_this_machine(urlsplit(self.url).hostname)
 
 
 def check_router_url(url: str) -> str:
@@ -60,7 +61,7 @@ def check_router_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss") or not parts.hostname:
         raise ValueError("a router has a URL of the form wss://HOST/PATH")
-    if parts.scheme == "ws" and not _is_loopback(url):
+    if parts.scheme == "ws" and not is_this_machine(parts.hostname):
         raise ValueError("ws:// would send the key in the clear: use wss://")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("the URL of a router holds no names, keys or queries")
@@ -101,7 +102,3 @@ def parse_frame(text: str | bytes) -> JsonObject | None:
 def render_frame(kind: str, **members: Json) -> str:
     """Write a frame."""
     return to_json({"type": kind, **members}).decode()
-
-
-def _is_loopback(url: str) -> bool:
-    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")

@@ -3,10 +3,11 @@
 Source: docs/environments.md, "Adding an environment".
 """
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from app_server.http.loopback_address import is_this_machine
 
 DEFAULT_CONNECT_S = 10.0
 MAX_CONNECT_S = 300.0
@@ -49,7 +50,7 @@ def parse_exec_address(
     if url == "none":
         raise BadAddress("remote environment cannot use disabled exec-server url")
     scheme, host, shown = _take_apart(url.strip())
-    is_loopback = _is_loopback(host)
+    is_loopback = is_this_machine(host)
     headers = {
         **({"Authorization": f"Bearer {token}"} if token is not None else {}),
         **({"X-Request-ID": request_id} if request_id is not None else {}),
@@ -81,12 +82,3 @@ def _take_apart(url: str) -> tuple[str, str, str]:
     if "@" in parts.netloc:
         raise BadAddress("exec-server url must not hold credentials; use authBearerToken")
     return parts.scheme, parts.hostname, f"{parts.scheme}://{parts.netloc}{parts.path}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -5,7 +5,6 @@ of the MCP server, or both are on this machine; a server elsewhere never sends u
 Source: docs/mcp.md, "Sign-in".
 """
 
-import ipaddress
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 import httpcore2  # noqa: F401
 import httpx2
 
+from app_server.http.loopback_address import is_this_machine
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -77,8 +77,8 @@ class Web:
             return False
         if _origin(target) == _origin(self._server):
             return True
-        if _on_this_machine(target):
-            return _on_this_machine(self._server)
+        if is_this_machine(target.host):
+            return is_this_machine(self._server.host)
         return target.scheme == "https"
 
     async def knock(
@@ -175,15 +175,6 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 def _same_origin(one: httpx2.Request, other: httpx2.Request) -> bool:
     return _origin(one.url) == _origin(other.url)
-
-
-def _on_this_machine(url: httpx2.URL) -> bool:
-    if url.host == "localhost" or url.host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(url.host).is_loopback
-    except ValueError:
-        return False
 
 
 def _shown(url: httpx2.URL) -> httpx2.URL:

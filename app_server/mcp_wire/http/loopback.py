@@ -6,7 +6,6 @@ Source: RFC 9112; docs/mcp.md, "Connections".
 """
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections import deque
@@ -15,6 +14,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
+from app_server.http.loopback_address import is_loopback_address
 from app_server.mcp_wire.http.connection import (
     ConnectionReset,
     LoopbackConnection,
@@ -33,12 +33,7 @@ IDLE_S = 30.0
 
 def is_loopback(url: httpx2.URL) -> bool:
     """Whether an address is plain HTTP to an IP address of this machine; names are not."""
-    if url.scheme != "http":
-        return False
-    try:
-        return ipaddress.ip_address(url.host).is_loopback
-    except ValueError:
-        return False
+    return url.scheme == "http" and is_loopback_address(url.host)
 
 
 class IdleConnections:

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import httpx2
 
+from app_server.http.loopback_address import is_this_machine
 from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender, leave
-from app_server.mcp_wire.http.loopback import is_loopback
 
 MAX_REDIRECTS = 5
 """Of one request."""
@@ -76,4 +76,4 @@ def _may_follow(request: HttpRequest, status: int, target: httpx2.URL) -> bool:
         and here[2] is None
         and there[2] is None
     )
-    return here == there or (is_upgrade and not is_loopback(request.url))
+    return here == there or (is_upgrade and not is_this_machine(request.url.host))

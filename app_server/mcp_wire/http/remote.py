@@ -3,7 +3,6 @@
 Source: docs/mcp.md, "Connections".
 """
 
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import anyio.to_thread
 import httpcore2  # noqa: F401
 import httpx2
 
+from app_server.http.loopback_address import is_this_machine
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
 
 CONNECT_S = 15.0
@@ -93,13 +93,10 @@ async def open_remote(url: httpx2.URL) -> AsyncIterator[RemoteSender]:
 
 
 def ambient_proxy(url: httpx2.URL) -> str | None:
-    """Return the proxy of the environment for an address; a loopback address has none."""
-    try:
-        if ipaddress.ip_address(url.host).is_loopback:
-            return None
-    except ValueError:
-        pass
-    return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
+    """Return the proxy of the environment for an address; this machine has none."""
+    if is_this_machine(url.host) or proxy_bypass(url.host):
+        return None
+    return getproxies().get(url.scheme)
 
 
 async def trusted_certificates() -> ssl.SSLContext:

@@ -29,6 +29,7 @@ from app_server.accounts.credentials import Credentials
 from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
 from app_server.config.values import ConfigError
 from app_server.http.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.http.loopback_address import LOOPBACK_PATTERNS
 from app_server.turns.model.interface import (
     EventBatches,
     ItemAdded,
@@ -64,9 +65,6 @@ MAX_RENEWALS = 2
 MAX_RETRY_S = 30.0
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 
-LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""Hosts that an ambient proxy must not see."""
-
 
 class ModelClient:
     """Responses APIs over one pool of HTTP connections."""
@@ -84,7 +82,7 @@ class ModelClient:
         self._share = LoopShare()
         self._http = httpx.AsyncClient(
             headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
-            mounts=dict.fromkeys(LOOPBACK),
+            mounts=dict.fromkeys(LOOPBACK_PATTERNS),
             limits=httpx.Limits(max_connections=256, max_keepalive_connections=32),
         )
 
