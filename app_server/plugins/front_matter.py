@@ -2,7 +2,7 @@
 
 Read are members in a line of their own, quoted or not, texts over several lines, and members one
 level below another, as `metadata.short-description`. Lists and flow style are passed over.
-Source: docs/plugins.md, "Skills".
+Source: docs/config.md, "Skills".
 """
 
 import json

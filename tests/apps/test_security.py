@@ -83,18 +83,3 @@ def test_every_test_that_the_page_names_is_there() -> None:
     there = set(re.findall(r"^(?:async )?def (test_\w+)\(", "\n".join(texts), re.MULTILINE))
     assert len(named) > 20
     assert named - there == set()
-
-
-def test_every_section_that_the_code_names_is_there() -> None:
-    texts = [path.read_text() for path in (ROOT / "app_server" / "apps").rglob("*.py")]
-    found = re.findall(r'docs/(\w+\.md), "([^"]+)"', "\n".join(texts))
-    pages = {page: (ROOT / "docs" / page).read_text() for page, _ in found}
-    assert len(found) > 20
-    missing = [
-        (page, name)
-        for page, name in found
-        if not re.search(
-            rf"^## {re.escape(name)}$|^\*\*{re.escape(name)}\.\*\*", pages[page], re.MULTILINE
-        )
-    ]
-    assert missing == []

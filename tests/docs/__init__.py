@@ -1,0 +1,1 @@
+"""The pages for readers, held against the code."""

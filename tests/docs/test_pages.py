@@ -1,0 +1,85 @@
+"""The pages for readers: what they name is there, and what is there has a place on the map."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = [
+    path for folder in ("app_server", "protocol", "tests") for path in (ROOT / folder).rglob("*.py")
+]
+
+PATH = re.compile(r"(?<![\w/.-])(?:app_server|protocol|tests|docs|schema|\.ci)/[\w./-]*\w/?")
+MODULE = re.compile(r"(?<![\w./])(?:app_server|protocol|tests)(?:\.[a-z_]\w*)+")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+CITED = re.compile(r'docs/(\w+\.md), ((?:"[^"\n]+"(?:, )?)+)')
+
+
+def _named_paths(text: str) -> set[str]:
+    modules = {name.replace(".", "/") for name in MODULE.findall(text)}
+    return {path.rstrip("/") for path in PATH.findall(text)} | modules
+
+
+def _is_there(path: str) -> bool:
+    return (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
+
+
+CURRENT = [page for page in PAGES if page.name != "changelog.md"]
+"""The changelog names what there was at its time."""
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    assert sorted(path for path in _named_paths(text) if not _is_there(path)) == []
+    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_every_folder_of_the_server_is_on_the_map() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = set(re.findall(r"^\| `([\w/]+?)/?` \|", page, re.MULTILINE))
+    there = {
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / "app_server").rglob("__init__.py")
+    } - {"app_server"}
+    handlers = next(line for line in page.splitlines() if "| `app_server/handlers` |" in line)
+    named = {f"app_server/handlers/{name}" for name in re.findall(r"`(\w+)`", handlers)}
+    inside = {"app_server/clients/receiver/demo_router", "app_server/clients/demo/hosted"}
+    assert there - rows - named - inside == set()
+    assert {row for row in rows if not (ROOT / row).is_dir()} == set()
+
+
+def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = [one["layers"] for one in contracts["contracts"] if one["type"] == "layers"]
+    assert "```text\n" + "\n".join(layers) + "\n```" in page
+
+
+def test_every_section_that_the_code_cites_is_there() -> None:
+    found = {
+        (page, name)
+        for source in SOURCES
+        for page, names in CITED.findall(source.read_text())
+        for name in re.findall(r'"([^"]+)"', names)
+    }
+    pages = {page: (ROOT / "docs" / page).read_text() for page, _ in found}
+    assert len(found) > 60
+    missing = [
+        (page, name)
+        for page, name in sorted(found)
+        if not re.search(
+            rf"^##+ {re.escape(name)}$|^\*\*{re.escape(name)}\.\*\*", pages[page], re.MULTILINE
+        )
+    ]
+    assert missing == []
+
+
+def test_the_readme_lists_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    listed = set(re.findall(r"^\| \[docs/(\w+\.md)\]\(docs/\1\) \|", readme, re.MULTILINE))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")}
