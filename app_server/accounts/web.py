@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.accounts.errors import AccountError, IssuerUnavailable
 from app_server.accounts.issuer import require_private_channel
+from app_server.http.bounded_body import read_bounded
 from app_server.http.loopback_address import LOOPBACK_PATTERNS
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
@@ -88,7 +89,8 @@ class IssuerWeb:
             with anyio.fail_after(WHOLE_REQUEST_S):
                 request = self._client.stream("POST", url, headers=headers, content=content)
                 async with request as response:
-                    return IssuerAnswer(response.status_code, await _read(response))
+                    body = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES, _too_large())
+                    return IssuerAnswer(response.status_code, body)
         except httpx.InvalidURL:
             raise AccountError("an address of the issuer makes no sense") from None
         except TimeoutError:
@@ -98,13 +100,8 @@ class IssuerWeb:
             raise IssuerUnavailable(f"cannot reach the issuer: {type(exc).__name__}") from None
 
 
-async def _read(response: httpx.Response) -> bytes:
-    body = b""
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
-    return body
+def _too_large() -> AccountError:
+    return AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
 
 
 @asynccontextmanager

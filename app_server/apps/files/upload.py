@@ -17,6 +17,7 @@ from pydantic_core import from_json
 
 from app_server.apps.upstream.bearer import send_signed
 from app_server.apps.upstream.web import open_web
+from app_server.http.bounded_body import read_bounded
 from app_server.http.loopback_address import is_loopback_address
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
@@ -144,11 +145,8 @@ class Uploads:
             )
 
         async with _answer(send_signed(self._target.tokens, send)) as response:
-            content = b""
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if len(content) > MAX_ANSWER_BYTES:
-                    raise UploadFailed("the file store said too much")
+            too_large = UploadFailed("the file store said too much")
+            content = await read_bounded(response.aiter_bytes(), MAX_ANSWER_BYTES, too_large)
         try:
             answer: Any = from_json(content)
         except ValueError:

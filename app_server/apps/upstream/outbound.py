@@ -20,6 +20,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.upstream.bearer import Bearer, send_signed
 from app_server.apps.upstream.web import open_web
+from app_server.http.bounded_body import read_bounded
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
 from protocol.model import Json, JsonObject
@@ -163,12 +164,8 @@ class Conversation:
         try:
             if not response.is_success:
                 raise BackendFailed(f"HTTP status {response.status_code}")
-            content = bytearray()
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if len(content) > limit_bytes:
-                    raise AnswerTooLarge(f"an answer above {limit_bytes} bytes")
-            return bytes(content)
+            too_large = AnswerTooLarge(f"an answer above {limit_bytes} bytes")
+            return await read_bounded(response.aiter_bytes(), limit_bytes, too_large)
         finally:
             await response.aclose()
 

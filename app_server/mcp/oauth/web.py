@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import httpcore2  # noqa: F401
 import httpx2
 
+from app_server.http.bounded_body import read_bounded
 from app_server.http.loopback_address import is_this_machine
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
@@ -140,10 +141,8 @@ class Web:
         try:
             body = b""
             if limit is not None and not response.has_redirect_location:
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise OAuthFailed(f"an answer is larger than {limit} bytes")
+                too_large = OAuthFailed(f"an answer is larger than {limit} bytes")
+                body = await read_bounded(response.aiter_bytes(), limit, too_large)
             return WebAnswer(response.status_code, response.headers, body), response.next_request
         finally:
             await response.aclose()

@@ -4,11 +4,13 @@ Knows: methods, headers, bodies in pieces. Does not know: MCP, JSON-RPC, tokens.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import httpx2
+
+from app_server.http.bounded_body import TooManyBytes, read_bounded
 
 LINGER_S = 0.2
 """For the rest of a response that nobody reads; then its connection is closed."""
@@ -85,16 +87,15 @@ async def read_body(response: HttpResponse, limit_bytes: int) -> bytes:
         BodyTooLarge: it is larger than `limit_bytes`.
         BodyBroken: it does not come to its end.
     """
-    body = await response.receive()
-    if not body:
-        return body
-    pieces, size = [body], len(body)
-    while size <= limit_bytes and (piece := await response.receive()):
-        pieces.append(piece)
-        size += len(piece)
-    if size > limit_bytes:
-        raise BodyTooLarge(f"the response is larger than {limit_bytes} bytes")
-    return body if len(pieces) == 1 else b"".join(pieces)
+    try:
+        return await read_bounded(_pieces(response), limit_bytes)
+    except TooManyBytes as exc:
+        raise BodyTooLarge(f"the response is {exc}") from None
+
+
+async def _pieces(response: HttpResponse) -> AsyncIterator[bytes]:
+    while piece := await response.receive():
+        yield piece
 
 
 async def leave(response: HttpResponse) -> None:

@@ -28,6 +28,7 @@ from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import Credentials
 from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
 from app_server.config.values import ConfigError
+from app_server.http.bounded_body import read_beginning
 from app_server.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.http.loopback_address import LOOPBACK_PATTERNS
 from app_server.turns.model.interface import (
@@ -169,7 +170,8 @@ class ModelClient:
             if response.status_code == httpx.codes.OK:
                 return response
             try:
-                raise _refused(response, await _read_error(response))
+                body = await read_beginning(response.aiter_bytes(), MAX_ERROR_BYTES)
+                raise _refused(response, body)
             finally:
                 await response.aclose()
 
@@ -230,15 +232,6 @@ def _idle() -> ModelFailure:
 
 def _with_status(word: str, status: int | None = None) -> JsonObject:
     return {word: {"httpStatusCode": status}}
-
-
-async def _read_error(response: httpx.Response) -> bytes:
-    body = b""
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) >= MAX_ERROR_BYTES:
-            break
-    return body[:MAX_ERROR_BYTES]
 
 
 def _refused(response: httpx.Response, body: bytes) -> ModelFailure:

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from app_server.http.bounded_body import TooManyBytes, read_bounded
 from app_server.http.loopback_server import HOST, serve_on_loopback
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."
@@ -170,13 +171,11 @@ def events(item: Item, input_bytes: int) -> Iterator[Item]:
 
 
 async def _responses(request: Request) -> Response:
-    content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_REQUEST_BYTES:
-            return _refused(413, f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     try:
+        content = await read_bounded(request.stream(), MAX_REQUEST_BYTES)
         body = from_json(content)
+    except TooManyBytes as exc:
+        return _refused(413, f"the request is {exc}")
     except ValueError as exc:
         return _refused(400, f"not JSON: {exc}")
     if not isinstance(body, dict):

@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app_server.http.bounded_body import TooManyBytes, read_bounded
+
 MAX_FILES = 100
 """That are known; the oldest ones are forgotten."""
 
@@ -109,12 +111,7 @@ class FileStore:
 
 async def read_json(request: Request) -> Any:
     """Read a JSON body; None if it is not JSON, or larger than MAX_BODY_BYTES."""
-    content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_BODY_BYTES:
-            return None
     try:
-        return from_json(content)
-    except ValueError:
+        return from_json(await read_bounded(request.stream(), MAX_BODY_BYTES))
+    except (ValueError, TooManyBytes):
         return None
