@@ -23,7 +23,6 @@ from app_server.sessions.errors import (
 from app_server.sessions.idempotency import InputIdTaken
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.sessions.registry import NotLoaded, ThreadIdTaken
-from app_server.threads.index.index import InvalidCursor
 from app_server.threads.log.live import LogClosed
 from app_server.threads.store import (
     InvalidThreadId,
@@ -35,6 +34,7 @@ from app_server.threads.store import (
     ThreadTooNew,
 )
 from app_server.turns.model.providers import ProviderNotFound
+from protocol.cursors import InvalidCursor
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
 from protocol.model import JsonObject
 

@@ -4,17 +4,16 @@ A row is written before its sender is answered; from then on the thread's log is
 Source: docs/signals.md, "Ledger".
 """
 
-import base64
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json, to_json
-
+from app_server.runtime.sqlite import as_disk_failures, connect, version_of
+from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.signals import SignalError, SignalReceipt, SignalStage
 
 SCHEMA_VERSION = 1
@@ -31,10 +30,6 @@ LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
 
 class LedgerFailed(OSError):
     """The ledger cannot be read or written; the text says why."""
-
-
-class BadCursor(Exception):
-    """A cursor that no page of ours has given out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +123,10 @@ class Ledger:
             OSError: the file cannot be used, or is of a newer version.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(0o600)
         self._lock = threading.Lock()
         with _failures():
-            self._database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            (version,) = self._database.execute("PRAGMA user_version").fetchone()
+            self._database = connect(path, synchronous="FULL")
+            version = version_of(self._database)
             if version == 0:
                 self._database.executescript(_SCHEMA)
         if version not in (0, SCHEMA_VERSION):
@@ -190,7 +183,7 @@ class Ledger:
         """Return one page, newest first.
 
         Raises:
-            BadCursor
+            InvalidCursor
         """
         conditions: dict[str, Any] = {}
         if thread_id is not None:
@@ -226,12 +219,8 @@ class Ledger:
             yield self._database
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as exc:
-        raise LedgerFailed(str(exc)) from exc
+def _failures() -> AbstractContextManager[None]:
+    return as_disk_failures(lambda _, text: LedgerFailed(text))
 
 
 def _entry(row: Sequence[Any]) -> Entry:
@@ -241,15 +230,11 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 
 def _cursor(number: int | None) -> str:
-    return base64.urlsafe_b64encode(to_json(["signals", number])).decode()
+    return render_cursor("signals", number)
 
 
 def _parse_cursor(cursor: str) -> int:
-    try:
-        place = from_json(base64.urlsafe_b64decode(cursor))
-    except ValueError:
-        raise BadCursor(cursor) from None
-    match place:
+    match parse_cursor(cursor):
         case ["signals", int(number)] if abs(number) < 1 << 63:
             return number
-    raise BadCursor(cursor)
+    raise InvalidCursor(cursor)

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 from app_server.sessions.registry import Sessions
-from app_server.threads.index.index import ThreadQuery
+from app_server.threads.index.query import ThreadQuery
 from app_server.threads.store import ThreadNotFound, ThreadStore
 from protocol.signals import (
     DirectorySignalTarget,

@@ -196,7 +196,7 @@ class Signals:
         """Return one page of entries, newest first.
 
         Raises:
-            BadCursor
+            InvalidCursor
         """
         await self._reconciled.wait()
         return await anyio.to_thread.run_sync(

@@ -26,8 +26,10 @@ from app_server.threads.codex.threads import CodexThreads, NoCodexThread
 from app_server.threads.history.history import ThreadHistory
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
-from app_server.threads.index.index import Owner, ThreadIndex, ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.query import ThreadPage, ThreadQuery
 from app_server.threads.index.rebuild import mend, rebuild
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.folders import sync_folder
 from app_server.threads.log.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
@@ -38,6 +40,7 @@ from app_server.threads.log.rollout import LogTooNew, RolloutWriter
 from app_server.threads.log.state import FirstLineDamaged, NotARollout, ThreadState, begin
 from app_server.threads.organization.filing import Filing
 from app_server.threads.organization.fractional_index import rank_between
+from app_server.threads.organization.placement import Owner, Placement
 from protocol.rollout import ArchivedChanged, Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
@@ -383,7 +386,7 @@ class ThreadStore:
         if not path.exists():
             if self._codex.has(thread_id):
                 raise ThreadOfCodex(thread_id)
-            if index.find(thread_id) is None:
+            if index.lists.find(thread_id) is None:
                 raise ThreadNotFound(thread_id)
         else:
             _require_not_newer(path, thread_id)
@@ -566,12 +569,12 @@ class ThreadStore:
     def _find(self, thread_id: str) -> ThreadRow | None:
         index = self._require_index()
         self._look_at_codex(index)
-        return index.find(thread_id)
+        return index.lists.find(thread_id)
 
     def _page(self, query: ThreadQuery) -> ThreadPage:
         index = self._require_index()
         self._look_at_codex(index)
-        return index.page(query)
+        return index.lists.page(query)
 
     def _look_at_codex(self, index: ThreadIndex) -> None:
         try:
@@ -591,7 +594,7 @@ class ThreadStore:
         await self._history.take_in_copies(self._copies)
         page = await self._history.search(query)
         ids = [found.thread_id for found in page.found]
-        return page, await anyio.to_thread.run_sync(self._require_index().rows_of, ids)
+        return page, await anyio.to_thread.run_sync(self._require_index().lists.rows_of, ids)
 
     async def rank_in_section(self, section_id: str, moved: str, before: str | None) -> str:
         """Find a place for a thread in a section: before another one, or at the end.
@@ -599,7 +602,7 @@ class ThreadStore:
         Raises:
             NotInSection: the other thread is not in this section.
         """
-        find = partial(self._require_index().neighbours, section_id, moved, before)
+        find = partial(Placement(self._require_index()).neighbours, section_id, moved, before)
         await self.indexed()
         await self._flush()
         low, high = await anyio.to_thread.run_sync(find)
@@ -609,13 +612,13 @@ class ThreadStore:
         """See ThreadIndex.project_recency."""
         await self.indexed()
         await self._flush()
-        return await anyio.to_thread.run_sync(self._require_index().project_recency)
+        return await anyio.to_thread.run_sync(Placement(self._require_index()).project_recency)
 
     async def owners(
         self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
     ) -> Sequence[Owner]:
         """See ThreadIndex.owners."""
-        find = partial(self._require_index().owners, attachment, archived, after, limit)
+        find = partial(Placement(self._require_index()).owners, attachment, archived, after, limit)
         await self.indexed()
         await self._flush()
         return await anyio.to_thread.run_sync(find)

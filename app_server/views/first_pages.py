@@ -10,16 +10,9 @@ from app_server.threads.history.pages import (
     newest_turn_cursor,
     turns_page,
 )
+from app_server.views.page_size import page_size
 from app_server.views.threads import turn_of_page
 from protocol.threads import ThreadResumeInitialTurnsPageParams, TurnsPage
-
-DEFAULT_PAGE = 25
-MAX_PAGE = 100
-
-
-def page_size(limit: int | None, default: int = DEFAULT_PAGE) -> int:
-    """Choose how many entries a page has."""
-    return min(max(default if limit is None else limit, 1), MAX_PAGE)
 
 
 def wire_page(

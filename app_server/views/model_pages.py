@@ -5,6 +5,8 @@ Source: observed behaviour of Codex's `model/list`; docs/wire.md.
 
 from collections.abc import Sequence
 
+from app_server.views.offset_pages import invalid_cursor
+from protocol.cursors import InvalidCursor, parse_offset
 from protocol.errors import invalid_request
 from protocol.models import Model, ModelListParams, ModelListResponse
 
@@ -32,7 +34,7 @@ def page_of_models(models: Sequence[Model], params: ModelListParams) -> ModelLis
 
 
 def _number(cursor: str) -> int:
-    # int() takes signs, blanks and digits of other alphabets too.
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= MAX_DIGITS):
-        raise invalid_request(f"invalid cursor: {cursor}", "invalidCursor", cursor=cursor)
-    return int(cursor)
+    try:
+        return parse_offset(cursor, MAX_DIGITS)
+    except InvalidCursor:
+        raise invalid_cursor(cursor) from None

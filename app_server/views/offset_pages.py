@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from protocol.cursors import is_offset
 from protocol.errors import RpcError, invalid_request
 
 Row = TypeVar("Row")
@@ -40,11 +41,6 @@ def offset(rows: Sequence[object], cursor: str | None, what: str) -> int:
             f"cursor {cursor} exceeds total {what} {len(rows)}", "invalidCursor", cursor=cursor
         )
     return start
-
-
-def is_offset(cursor: str) -> bool:
-    """Whether a cursor could be one of ours."""
-    return cursor.isascii() and cursor.isdigit()
 
 
 def invalid_cursor(cursor: str) -> RpcError:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.apps.inventory.directory import (
-    InvalidCursor,
+    NoSuchPage,
     accessible_apps,
     installed_apps,
     merge_apps,
@@ -224,7 +224,7 @@ def test_pages_follow_each_other(
     ],
 )
 def test_a_page_that_there_is_not_is_refused(cursor: str, message: str) -> None:
-    with pytest.raises(InvalidCursor) as refused:
+    with pytest.raises(NoSuchPage) as refused:
         page_of([app(0), app(1), app(2)], cursor, None)
     assert str(refused.value) == message
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from app_server.runtime.clock import SystemClock
 from app_server.threads.codex.threads import CodexThreads
-from app_server.threads.index.index import ThreadIndex, ThreadQuery
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.query import ThreadQuery
 from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput, UserInput, UserMessageThreadItem

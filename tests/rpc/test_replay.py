@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads.index.index import ThreadPage, ThreadQuery
+from app_server.threads.index.query import ThreadPage, ThreadQuery
 from app_server.threads.store import ThreadStore
 from tests.support.harness import WAIT_S, Gate, ScriptedModel, WireClient, claim, says, serve
 from tests.support.seen import deltas, merged, numbered

@@ -141,7 +141,7 @@ async def test_a_crash_in_the_middle_of_a_deletion_leaves_no_row(
         assert store._index.open_ids() == [thread.id]
     async with open_store(tmp_path) as store:
         assert store._index is not None
-        assert store._index.rows_of([thread.id]) == {}
+        assert store._index.lists.rows_of([thread.id]) == {}
 
 
 async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from app_server.threads.codex.reading import segments_of
 from app_server.threads.codex.records import records_of
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
 from app_server.threads.codex.values import settings_of
-from app_server.threads.index.index import ThreadIndex, ThreadQuery
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state import ThreadState, replay
 from app_server.views.threads import thread_of_row, thread_of_state, turns_of_state
@@ -342,7 +343,7 @@ def test_no_rollout_breaks_a_list_or_a_read(
     index = ThreadIndex(home / "index" / "threads")
     threads = CodexThreads(home, lambda thread_id: False)
     threads.look(index)
-    seen = index.page(ThreadQuery(limit=5)).rows
+    seen = index.lists.page(ThreadQuery(limit=5)).rows
     index.close()
     shown = [thread_of_row(row, NotLoadedThreadStatus(), path) for row in seen]
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from app_server.cli.doctor import render
 from app_server.runtime.clock import SystemClock
-from app_server.threads.index.index import SCHEMA_VERSION
+from app_server.threads.index.file import SCHEMA_VERSION
 from app_server.threads.index.snapshot import NoIndex, read_index
 from app_server.threads.log.locks import WriterLock
 from app_server.threads.log.rollout import RolloutWriter

@@ -18,12 +18,12 @@ from app_server.threads.history.pages import (
     items_page,
     turns_page,
 )
-from app_server.threads.index.index import InvalidCursor
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.outline import TurnOutline
 from app_server.threads.log.rollout import read_rollout
 from app_server.threads.log.state import ThreadState, begin, replay
 from app_server.views.history import item_entry, listed_entry
+from protocol.cursors import InvalidCursor
 from protocol.history import ThreadItemOutputDeferral
 from protocol.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
 from protocol.rollout import (

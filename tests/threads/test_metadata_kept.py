@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.index.index import ThreadQuery, Within
+from app_server.threads.index.query import ThreadQuery, Within
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state import begin
 from app_server.threads.organization.filing import PINNED

@@ -17,8 +17,10 @@ from app_server.threads.history.full_text import MAX_PAGES, PAGE_CHARS, SLOTS
 from app_server.threads.history.index import HistoryIndex
 from app_server.threads.history.matching import excerpt, matches
 from app_server.threads.history.search import SearchQuery, ThreadSearch
-from app_server.threads.index.index import InvalidCursor, ThreadIndex, ThreadRow
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.loading import load_state
+from protocol.cursors import InvalidCursor
 from protocol.rollout import ArchivedChanged, Record, TurnsReverted
 from tests.support.harness import WAIT_S, Gate, claim, says, serve
 from tests.threads.test_history import turn, write

@@ -21,7 +21,9 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import SessionPorts
-from app_server.threads.index.index import InvalidCursor, ThreadIndex, ThreadQuery, ThreadRow
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.query import ThreadQuery
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.locks import STARTED_AT, LockBusy, WriterLock
 from app_server.threads.log.rollout import RolloutWriter, read_rollout
 from app_server.threads.log.state import NotARollout, ThreadState, begin, replay
@@ -34,6 +36,7 @@ from app_server.threads.store import (
 )
 from app_server.turns.model.interface import ModelRequest
 from app_server.views.threads import MAX_TURNS_CHARS, turns_of_state
+from protocol.cursors import InvalidCursor
 from protocol.items import AgentMessageThreadItem, TextUserInput, UserInput, UserMessageThreadItem
 from protocol.metadata_records import (
     AttachmentAdded,
@@ -426,7 +429,7 @@ def ids(index: ThreadIndex, **changes: Any) -> list[str]:
     query = replace(QUERY, **changes)
     found: list[str] = []
     while True:
-        page = index.page(query)
+        page = index.lists.page(query)
         found.extend(row.id for row in page.rows)
         if page.next_cursor is None:
             return found
@@ -441,9 +444,9 @@ def test_pages_cover_everything_once_in_both_directions(index: ThreadIndex) -> N
     assert ids(index, ascending=True) == newest_first[::-1]
     index.put([row(2, updated_at_ms=99)], is_open=False)
     assert ids(index, sort_key="updated_at_ms")[0] == "id0002"
-    page = index.page(QUERY)
+    page = index.lists.page(QUERY)
     index.put([row(9)], is_open=False)
-    back = index.page(replace(QUERY, cursor=page.backwards_cursor, ascending=True))
+    back = index.lists.page(replace(QUERY, cursor=page.backwards_cursor, ascending=True))
     assert [row.id for row in back.rows] == ["id0009"]
 
 
@@ -486,14 +489,14 @@ def test_filters_combine(index: ThreadIndex) -> None:
 )
 def test_a_cursor_of_nobody_is_refused(index: ThreadIndex, cursor: str) -> None:
     with pytest.raises(InvalidCursor):
-        index.page(replace(QUERY, cursor=cursor))
+        index.lists.page(replace(QUERY, cursor=cursor))
 
 
 def test_a_cursor_of_another_order_is_refused(index: ThreadIndex) -> None:
     index.put([row(1), row(2), row(3)], is_open=False)
-    cursor = index.page(QUERY).next_cursor
+    cursor = index.lists.page(QUERY).next_cursor
     with pytest.raises(InvalidCursor):
-        index.page(replace(QUERY, cursor=cursor, sort_key="updated_at_ms"))
+        index.lists.page(replace(QUERY, cursor=cursor, sort_key="updated_at_ms"))
 
 
 @pytest.mark.parametrize("damage", ["other version", "no database"])
@@ -615,7 +618,7 @@ async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.M
             async with store._flushing:
                 pass
         assert store._index is not None
-        assert store._index.page(QUERY).rows[0].name == "named"
+        assert store._index.lists.page(QUERY).rows[0].name == "named"
         await store.unload(thread)
 
 

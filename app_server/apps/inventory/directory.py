@@ -13,6 +13,7 @@ from app_server.apps.inventory.inventory import Connector
 from app_server.apps.inventory.names import install_url
 from app_server.apps.policy import AppsPolicy
 from protocol.apps import AppInfo, InstalledApp
+from protocol.cursors import InvalidCursor, parse_offset
 from protocol.model import Json, JsonObject
 
 MAX_CURSOR_DIGITS = 10
@@ -32,7 +33,7 @@ _DIRECTORY_MEMBERS = (*_LOOKS, *_OBJECTS, "labels")
 _EMPTY: tuple[Json, ...] = (None, "", [], {})
 
 
-class InvalidCursor(Exception):
+class NoSuchPage(Exception):
     """A page that there is not; the text is what the client is shown."""
 
 
@@ -123,11 +124,11 @@ def page_of(
     `limit` below 1 counts as 1; None means all.
 
     Raises:
-        InvalidCursor: it is no index, or lies behind the end.
+        NoSuchPage: it is no index, or lies behind the end.
     """
     start = 0 if cursor is None else cursor_index(cursor)
     if start > len(apps):
-        raise InvalidCursor(f"cursor {start} exceeds total apps {len(apps)}")
+        raise NoSuchPage(f"cursor {start} exceeds total apps {len(apps)}")
     end = len(apps) if limit is None else start + max(limit, 1)
     return list(apps[start:end]), str(end) if end < len(apps) else None
 
@@ -136,11 +137,12 @@ def cursor_index(cursor: str) -> int:
     """Read where a page begins.
 
     Raises:
-        InvalidCursor: it is no index.
+        NoSuchPage: it is no index.
     """
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > MAX_CURSOR_DIGITS:
-        raise InvalidCursor(f"invalid cursor: {cursor}")
-    return int(cursor)
+    try:
+        return parse_offset(cursor, MAX_CURSOR_DIGITS)
+    except InvalidCursor:
+        raise NoSuchPage(f"invalid cursor: {cursor}") from None
 
 
 def _parse_entry(entry: Json) -> AppInfo | None:

@@ -5,8 +5,10 @@ Source: docs/receiver.md, "The ledger".
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+
+from app_server.runtime.sqlite import connect
 
 BUSY_S = 5.0
 """For another process to finish its transaction."""
@@ -20,17 +22,9 @@ def open_file(path: Path) -> Iterator[sqlite3.Connection]:
         OSError, sqlite3.Error: it cannot be used.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    connection = sqlite3.connect(
-        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # The other side forgets what was acknowledged.
-        connection.execute("PRAGMA synchronous = FULL")
+    # The other side forgets what was acknowledged.
+    with closing(connect(path, synchronous="FULL", busy_s=BUSY_S, autocommit=True)) as connection:
         yield connection
-    finally:
-        connection.close()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.inventory.directory import InvalidCursor, cursor_index, page_of
+from app_server.apps.inventory.directory import NoSuchPage, cursor_index, page_of
 from app_server.handlers.apps.listing import AppListing, ListFailed
 from app_server.handlers.apps.terms import AppPorts, apps_failures, read_terms
 from app_server.rpc.context import Handler, RequestContext
@@ -68,7 +68,7 @@ class AppListHandlers:
             if params.cursor is not None:
                 cursor_index(params.cursor)
             page, following = page_of(await self._load(listing), params.cursor, params.limit)
-        except InvalidCursor as exc:
+        except NoSuchPage as exc:
             raise invalid_request(str(exc), "invalidCursor", cursor=params.cursor) from exc
         fitting = await anyio.to_thread.run_sync(_fitting, page)
         if len(fitting) < len(page):

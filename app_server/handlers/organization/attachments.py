@@ -3,17 +3,18 @@
 Source: docs/threads.md, "Attachments".
 """
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from app_server.handlers.errors import thread_failures
+from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.threads.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadNotFound
+from app_server.views.page_size import page_size
+from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.errors import RpcError, invalid_params, invalid_request
 from protocol.metadata_records import AttachmentAdded, AttachmentRemoved
 from protocol.planning import (
@@ -33,7 +34,6 @@ from protocol.rollout import Record
 from protocol.thread_facts import ThreadAttachment
 
 DEFAULT_PAGE = 50
-MAX_PAGE = 100
 MAX_PAYLOAD_BYTES = 65_536
 MAX_NAME_CHARS = 1024
 """Characters of a type, and of a key."""
@@ -155,14 +155,14 @@ class AttachmentHandlers:
         rest = [attachment for attachment in attachments if attachment.id > after]
         page: list[ThreadAttachment] = []
         size = 0
-        for attachment in rest[: _limit(params.limit)]:
+        for attachment in rest[: page_size(params.limit, DEFAULT_PAGE)]:
             size += len(attachment.model_dump_json())
             if page and size > MAX_LIST_BYTES:
                 break
             page.append(attachment)
         more = len(rest) > len(page)
         return ThreadAttachmentListResponse(
-            data=page, next_cursor=_cursor("attachment", page[-1].id) if more else None
+            data=page, next_cursor=render_cursor("attachment", page[-1].id) if more else None
         )
 
     async def _attachments(self, thread_id: str) -> Sequence[ThreadAttachment]:
@@ -181,7 +181,7 @@ class AttachmentHandlers:
         """Page through the threads that have something attached, oldest first."""
         names = params.attachment_type, params.identity_key
         _check_names(*names)
-        limit = _limit(params.limit)
+        limit = page_size(params.limit, DEFAULT_PAGE)
         after = "" if params.cursor is None else _parse(params.cursor, "owner")
         owners = await self._ports.store.owners(names, params.archived, after, limit + 1)
         page = [
@@ -190,12 +190,8 @@ class AttachmentHandlers:
         ]
         more = len(owners) > limit
         return ThreadAttachmentOwnerListResponse(
-            data=page, next_cursor=_cursor("owner", page[-1].thread_id) if more else None
+            data=page, next_cursor=render_cursor("owner", page[-1].thread_id) if more else None
         )
-
-
-def _limit(limit: int | None) -> int:
-    return min(max(DEFAULT_PAGE if limit is None else limit, 1), MAX_PAGE)
 
 
 def _check_names(attachment_type: str, identity_key: str) -> None:
@@ -212,20 +208,9 @@ def _no_thread(thread_id: str) -> RpcError:
     return invalid_params(f"thread not found: {thread_id}", "threadNotFound", threadId=thread_id)
 
 
-def _cursor(kind: str, last: str) -> str:
-    return base64.urlsafe_b64encode(to_json([kind, last])).decode()
-
-
 def _parse(cursor: str, kind: str) -> str:
-    try:
-        value = from_json(base64.urlsafe_b64decode(cursor))
-    except ValueError:
-        raise _no_cursor(cursor) from None
-    match value:
-        case [str(found), str(last)] if found == kind:
-            return last
-    raise _no_cursor(cursor)
-
-
-def _no_cursor(cursor: str) -> RpcError:
-    return invalid_request(f"invalid cursor: {cursor}", "invalidCursor", cursor=cursor)
+    with cursor_failures():
+        match parse_cursor(cursor):
+            case [str(found), str(last)] if found == kind:
+                return last
+        raise InvalidCursor(cursor)

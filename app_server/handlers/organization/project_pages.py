@@ -4,16 +4,14 @@ A cursor holds the place of the last project that was shown, so that it stays go
 are added, moved or deleted.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 
-from pydantic_core import from_json, to_json
-
+from app_server.views.page_size import page_size
+from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.errors import RpcError, invalid_params
 from protocol.planning import Project, ProjectListParams, ProjectListResponse
 
 DEFAULT_PAGE = 50
-MAX_PAGE = 100
 
 Place = tuple[int, str]
 
@@ -42,7 +40,7 @@ def project_page(
     rest = sorted(projects, key=place, reverse=not ascending)
     if params.cursor is not None:
         rest = rest[_start(rest, [place(project) for project in rest], params, order, ascending) :]
-    limit = min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE)
+    limit = page_size(params.limit, DEFAULT_PAGE)
     page = rest[:limit]
     more = len(rest) > limit
     return ProjectListResponse(
@@ -68,13 +66,13 @@ def _start(
 
 
 def _cursor(order: str, place: Place) -> str:
-    return base64.urlsafe_b64encode(to_json([order, *place])).decode()
+    return render_cursor(order, *place)
 
 
 def _parse(cursor: str, order: str) -> Place:
     try:
-        value = from_json(base64.urlsafe_b64decode(cursor))
-    except ValueError:
+        value = parse_cursor(cursor)
+    except InvalidCursor:
         raise _no_cursor(cursor) from None
     match value:
         case [str(found), int(number), str(project_id)] if found == order:

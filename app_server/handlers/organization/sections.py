@@ -12,8 +12,9 @@ import anyio
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.handlers.threads.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
-from app_server.threads.index.index import NotInSection
 from app_server.threads.organization.filing import PINNED, FilingState
+from app_server.threads.organization.placement import NotInSection
+from app_server.views.page_size import page_size
 from protocol.errors import RpcError, internal_error, invalid_params, invalid_request
 from protocol.filing_records import FilingRecord, SectionDeleted, SectionPut
 from protocol.metadata_records import SectionChanged
@@ -33,7 +34,6 @@ from protocol.planning import (
 from protocol.threads import ThreadSection, ThreadSectionAppearance
 
 DEFAULT_PAGE = 50
-MAX_PAGE = 100
 MAX_SECTIONS = 1000
 MAX_CHARS = 4096
 """Characters of a section's name, icon and color together."""
@@ -107,7 +107,7 @@ class SectionHandlers:
             (section for section in state.sections.values() if section.id > (params.cursor or "")),
             key=lambda section: section.id,
         )
-        limit = min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE)
+        limit = page_size(params.limit, DEFAULT_PAGE)
         page = rest[:limit]
         return ThreadSectionListResponse(
             data=page, next_cursor=page[-1].id if len(rest) > limit else None

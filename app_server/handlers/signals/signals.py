@@ -8,7 +8,6 @@ from pydantic_core import to_json
 from app_server.handlers.errors import thread_failures
 from app_server.rpc.context import Handler, RequestContext
 from app_server.signals.lazy import LateSignals
-from app_server.signals.ledger import BadCursor
 from app_server.signals.notifications import SignalNews
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
@@ -18,6 +17,8 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
+from app_server.views.page_size import page_size
+from protocol.cursors import InvalidCursor
 from protocol.errors import internal_error, invalid_params, invalid_request, overloaded
 from protocol.signal_frame import TOOL_NAME
 from protocol.signals import (
@@ -34,9 +35,6 @@ from protocol.signals import (
     SignalRecallParams,
     SignalRecallResponse,
 )
-
-DEFAULT_PAGE = 25
-MAX_PAGE = 100
 
 
 class SignalHandlers:
@@ -83,7 +81,7 @@ class SignalHandlers:
         self, context: RequestContext, params: SignalListParams
     ) -> SignalListResponse:
         """Page through receipts."""
-        limit = min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE)
+        limit = page_size(params.limit)
         with _signal_failures("", ""):
             signals = await self._signals.get()
             page = await signals.list_page(params.thread_id, params.stage, params.cursor, limit)
@@ -150,7 +148,7 @@ def _signal_failures(source: str, signal_id: str) -> Iterator[None]:
         ) from exc
     except TooManyWaiting as exc:
         raise overloaded() from exc
-    except BadCursor as exc:
+    except InvalidCursor as exc:
         raise invalid_request(f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)) from exc
     except OSError as exc:
         raise internal_error(f"signals cannot be stored: {exc}", "storageFailed") from exc

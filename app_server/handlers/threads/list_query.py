@@ -6,14 +6,13 @@ Source: docs/threads.md, "Lists".
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from app_server.threads.index.index import SortKey, ThreadQuery, Within
+from app_server.threads.index.query import SortKey, ThreadQuery, Within
 from app_server.threads.index.sources import SUB_AGENT_KINDS
 from app_server.threads.organization.filing import FilingState
+from app_server.views.page_size import page_size
 from protocol.errors import invalid_params, invalid_request
 from protocol.threads import ThreadListParams
 
-DEFAULT_PAGE = 25
-MAX_PAGE = 100
 MAX_EXCLUDED = 100
 
 _SORT_KEYS: Mapping[str | None, SortKey] = {
@@ -37,7 +36,7 @@ def list_query(
     cwds = [params.cwd] if isinstance(params.cwd, str) else params.cwd or []
     by_position = params.sort_key == "section_position"
     return ThreadQuery(
-        limit=min(max(DEFAULT_PAGE if params.limit is None else params.limit, 1), MAX_PAGE),
+        limit=page_size(params.limit),
         cursor=params.cursor,
         sort_key=_SORT_KEYS[params.sort_key],
         ascending=(params.sort_direction or ("asc" if by_position else "desc")) == "asc",

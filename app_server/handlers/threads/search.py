@@ -11,9 +11,10 @@ from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.registry import Sessions
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
-from app_server.threads.index.index import SortKey, ThreadRow
+from app_server.threads.index.query import SortKey
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.store import ThreadStore
-from app_server.views.first_pages import page_size
+from app_server.views.page_size import page_size
 from app_server.views.threads import thread_of_row
 from protocol.errors import invalid_params, invalid_request
 from protocol.history import (

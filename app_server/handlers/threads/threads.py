@@ -27,7 +27,7 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.registry import Sessions, Start
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
-from app_server.threads.index.index import ThreadRow
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state import ThreadState
 from app_server.threads.organization.filing import FilingState
 from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore

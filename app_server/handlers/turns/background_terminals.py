@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from app_server.handlers.errors import thread_failures
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.registry import Sessions
-from app_server.views.offset_pages import invalid_cursor, is_offset
+from app_server.views.offset_pages import invalid_cursor
+from protocol.cursors import is_offset
 from protocol.host import (
     ThreadBackgroundTerminalsListParams,
     ThreadBackgroundTerminalsListResponse,

@@ -22,6 +22,7 @@ from app_server.threads.log.queue import (
 )
 from app_server.threads.store import ThreadStore
 from app_server.views.threads import started_turn
+from protocol.cursors import InvalidCursor, parse_offset
 from protocol.errors import invalid_request
 from protocol.items import UserInput
 from protocol.planning import (
@@ -42,6 +43,7 @@ from protocol.planning import (
 from protocol.rollout import SubmissionQueued
 
 DEFAULT_PAGE = 25
+MAX_CURSOR_DIGITS = 9
 
 
 class QueueHandlers:
@@ -197,12 +199,12 @@ def _check_input(content: list[UserInput]) -> None:
 def _place(cursor: str | None) -> int:
     if cursor is None:
         return 0
-    # Digits of ASCII alone: int() takes signs, blanks and other alphabets.
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+    try:
+        return parse_offset(cursor, MAX_CURSOR_DIGITS)
+    except InvalidCursor:
         raise invalid_request(
             f"invalid queue pagination cursor: {cursor}", "invalidCursor", cursor=cursor
-        )
-    return int(cursor)
+        ) from None
 
 
 def _shown(entry: SubmissionQueued) -> QueuedSubmission:

@@ -7,9 +7,7 @@ grows; so a cursor stays valid while turns are added, and after a revert shows w
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic_core import from_json, to_json
-
-from app_server.threads.index.index import InvalidCursor
+from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,8 @@ class HistoryPlace:
 
     def render(self) -> str:
         """Write a cursor."""
-        return to_json([self.kind, self.thread_id, self.number, self.index, self.included]).decode()
+        place = self.number, self.index, self.included
+        return render_plain_cursor(self.kind, self.thread_id, *place)
 
 
 def parse_place(
@@ -36,7 +35,7 @@ def parse_place(
     Raises:
         InvalidCursor: no page of ours has given it out.
     """
-    match _values(cursor):
+    match parse_plain_cursor(cursor):
         case [found, thread, int(number), int(index), bool(included)] if (
             found == kind and thread == thread_id and _is_count(number) and _is_count(index)
         ):
@@ -57,8 +56,8 @@ class OccurrencePlace:
 
     def render(self) -> str:
         """Write a cursor."""
-        place = [self.number, self.index, self.occurrence]
-        return to_json(["occurrences", self.thread_id, self.term, *place]).decode()
+        place = self.number, self.index, self.occurrence
+        return render_plain_cursor("occurrences", self.thread_id, self.term, *place)
 
 
 def parse_occurrence(thread_id: str, term: str, cursor: str) -> OccurrencePlace:
@@ -67,7 +66,7 @@ def parse_occurrence(thread_id: str, term: str, cursor: str) -> OccurrencePlace:
     Raises:
         InvalidCursor: no such search has given it out.
     """
-    match _values(cursor):
+    match parse_plain_cursor(cursor):
         case ["occurrences", thread, words, int(number), int(index), int(occurrence)] if (
             thread == thread_id
             and words == term
@@ -75,13 +74,6 @@ def parse_occurrence(thread_id: str, term: str, cursor: str) -> OccurrencePlace:
         ):
             return OccurrencePlace(thread_id, term, number, index, occurrence)
     raise InvalidCursor(cursor)
-
-
-def _values(cursor: str) -> object:
-    try:
-        return from_json(cursor)
-    except ValueError:
-        return None
 
 
 def _is_count(number: int) -> bool:

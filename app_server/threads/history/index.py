@@ -20,9 +20,10 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from app_server.runtime.sqlite import open_rebuildable, version_of
 from app_server.threads.history.full_text import TEXT_SCHEMA, TextPages
 from app_server.threads.history.messages import spoken_text
-from app_server.threads.index.index import index_failures, keep_private
+from app_server.threads.index.failures import index_failures
 from app_server.threads.log.lines import LogLine, scan_lines
 from app_server.threads.log.locks import short_lock
 from app_server.threads.log.outline import ItemKind, ItemPlace, Outliner, TurnOutline
@@ -84,7 +85,9 @@ class HistoryIndex:
         self._lock = threading.Lock()
         # Nobody replaces the file while somebody else looks what it is.
         with index_failures(path), short_lock(path.with_name(f"{path.name}.lock")):
-            self._database, self.is_new = _open(path)
+            self._database = open_rebuildable(path, _SCHEMA, SCHEMA_VERSION, autocommit=True)
+            # Less than 0 while it is made, which several processes may do at once.
+            self.is_new = version_of(self._database) < 0
 
     def close(self) -> None:
         """Close the file."""
@@ -181,34 +184,6 @@ class HistoryIndex:
                 (key, turn_id),
             ).fetchone()
         return None if found is None else _turn(found)
-
-
-def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
-    try:
-        database = _connect(path)
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        # Less than 0 while it is made, which several processes may do at once.
-        if abs(version) == SCHEMA_VERSION:
-            return database, version < 0
-        database.close()
-    except sqlite3.OperationalError:
-        # Locked, full or read-only: nothing is wrong with what is in it.
-        raise
-    except sqlite3.DatabaseError:
-        pass
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    database = _connect(path)
-    database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {-SCHEMA_VERSION}; COMMIT;")
-    return database, True
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    keep_private(path)
-    database = sqlite3.connect(path, check_same_thread=False, timeout=10.0, isolation_level=None)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
-    return database
 
 
 def _catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> _Progress:

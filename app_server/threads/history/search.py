@@ -8,18 +8,18 @@ threads, and then by the trigrams that it begins.
 Source: docs/wire.md, "History and search".
 """
 
-import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json, to_json
-
+from app_server.runtime.sqlite import connect
 from app_server.threads.history.full_text import BETWEEN, SLOTS
 from app_server.threads.history.matching import excerpt, matches
-from app_server.threads.index.index import InvalidCursor, SortKey, index_failures
+from app_server.threads.index.failures import index_failures
+from app_server.threads.index.query import SortKey
+from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 
 FEW_HITS = 400
 """Pages of text up to which hits are looked up and sorted."""
@@ -103,7 +103,7 @@ class ThreadSearch:
         self._path = history
         self._lock = threading.Lock()
         with index_failures(history):
-            self._database = sqlite3.connect(history, check_same_thread=False, timeout=10.0)
+            self._database = connect(history, synchronous="NORMAL")
             self._database.execute("ATTACH DATABASE ? AS listed", (str(threads),))
             self._database.create_function("holds", 2, _holds, deterministic=True)
             self._database.execute(
@@ -213,7 +213,7 @@ def _conditions(query: SearchQuery, values: dict[str, Any]) -> str:
         where.append(f"t.source_kind IN ({', '.join(f':{name}' for name in names)})")
         values |= names
     if query.cursor is not None:
-        values["at_ms"], values["thread_id"] = _parse_cursor(query)
+        values["at_ms"], values["thread_id"] = _parse_cursor(query, query.cursor)
         sign = ">" if query.ascending else "<"
         where.append(f"(t.{query.sort_key}, t.id) {sign} (:at_ms, :thread_id)")
     return " AND ".join(where)
@@ -228,17 +228,13 @@ def _holds(text: str, term: str) -> bool:
 
 
 def _cursor(query: SearchQuery, row: Sequence[Any]) -> str:
-    return to_json(["search", query.sort_key, row[1], row[0]]).decode()
+    return render_plain_cursor("search", query.sort_key, row[1], row[0])
 
 
-def _parse_cursor(query: SearchQuery) -> tuple[int, str]:
-    try:
-        place = from_json(query.cursor or "")
-    except ValueError:
-        place = None
-    match place:
+def _parse_cursor(query: SearchQuery, cursor: str) -> tuple[int, str]:
+    match parse_plain_cursor(cursor):
         case ["search", sort_key, int(at_ms), str(thread_id)] if (
             sort_key == query.sort_key and abs(at_ms) < 1 << 62
         ):
             return at_ms, thread_id
-    raise InvalidCursor(query.cursor)
+    raise InvalidCursor(cursor)

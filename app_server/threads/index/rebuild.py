@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from app_server.threads.index.index import ThreadIndex, ThreadRow
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.locks import LockBusy, WriterLock
 from app_server.threads.repair.checking import check_log
 

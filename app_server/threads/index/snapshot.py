@@ -5,8 +5,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app_server.runtime.sqlite import connect_to_read, version_of
 from app_server.threads.codex.threads import Seen
-from app_server.threads.index.index import COLUMNS, SCHEMA_VERSION, ThreadRow, row_of
+from app_server.threads.index.file import SCHEMA_VERSION
+from app_server.threads.index.rows import COLUMN_NAMES, ThreadRow, row_of
 
 
 class NoIndex(Exception):
@@ -35,14 +37,14 @@ def read_index(path: Path) -> IndexSnapshot:
     if not path.exists():
         raise NoIndex("it is missing")
     try:
-        with closing(_open(path)) as database:
-            (version,) = database.execute("PRAGMA user_version").fetchone()
+        with closing(connect_to_read(path)) as database:
+            version = version_of(database)
             if abs(version) != SCHEMA_VERSION:
                 raise NoIndex(f"it is of version {abs(version)}, not {SCHEMA_VERSION}")
             (problem,) = database.execute("PRAGMA quick_check(1)").fetchone()
             if problem != "ok":
                 raise NoIndex(f"it is damaged: {problem}")
-            found = database.execute(f"SELECT {', '.join(COLUMNS)}, open FROM threads").fetchall()
+            found = database.execute(f"SELECT {COLUMN_NAMES}, open FROM threads").fetchall()
             seen = database.execute(f"SELECT {', '.join(Seen._fields)} FROM seen").fetchall()
     except sqlite3.Error as exc:
         raise NoIndex(f"it cannot be read: {exc}") from exc
@@ -53,15 +55,3 @@ def read_index(path: Path) -> IndexSnapshot:
         {values[0]: Seen(*values) for values in seen},
         is_complete=version > 0,
     )
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    name = path.absolute().as_uri()
-    database = sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=10.0)
-    try:
-        database.execute("PRAGMA user_version").fetchone()
-    except sqlite3.OperationalError:
-        # On a disk that takes no writes there may be nobody else who changes it either.
-        database.close()
-        return sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True)
-    return database

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app_server.threads.index.index import ThreadRow
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.rollout import LogTooNew

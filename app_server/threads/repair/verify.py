@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app_server.threads.index.index import ThreadRow
+from app_server.threads.index.rows import ThreadRow
 from app_server.threads.index.snapshot import IndexSnapshot, read_index
 from app_server.threads.log.locks import Holder, holder_of
 from app_server.threads.repair.checking import LogCheck, check_log

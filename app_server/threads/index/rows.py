@@ -1,0 +1,98 @@
+"""Rows of the index: what lists show of a thread. No I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pydantic_core import to_json
+
+from app_server.threads.index.sources import parent_of, source_kind
+from app_server.threads.log.state import ThreadState
+from protocol.model import WireModel
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """What lists show of a thread. Times are Unix milliseconds."""
+
+    id: str
+    created_at_ms: int
+    updated_at_ms: int
+    recency_at_ms: int
+    name: str | None
+    preview: str
+    archived: bool
+    has_content: bool
+    model: str
+    model_provider: str
+    effort: str | None
+    cwd: str
+    source: str
+    """JSON, as the wire has it."""
+    source_kind: str
+    originator: str | None
+    cli_version: str
+    thread_source: str | None
+    parent_id: str | None
+    project_id: str | None
+    section_id: str | None
+    section_rank: str | None
+    section_entered_at_ms: int | None
+    git_info: str | None
+    """JSON, as the wire has it; so are the next two."""
+    read_state: str | None
+    attachments: str
+    """Type and key of each."""
+    daybreak_enabled: bool | None
+
+    @classmethod
+    def of(cls, state: ThreadState) -> "ThreadRow":
+        """Summarize a thread."""
+        created, settings, metadata = state.created, state.settings, state.metadata
+        attachments = [[a.attachment_type, a.identity_key] for a in metadata.attachments]
+        return cls(
+            id=state.id,
+            created_at_ms=created.at_ms,
+            updated_at_ms=state.updated_at_ms,
+            recency_at_ms=state.recency_at_ms,
+            name=state.name,
+            preview=state.preview,
+            archived=state.archived,
+            has_content=state.has_content,
+            model=settings.model,
+            model_provider=settings.model_provider,
+            effort=settings.effort,
+            cwd=settings.cwd,
+            source=to_json(created.source).decode(),
+            source_kind=source_kind(created.source),
+            originator=created.originator,
+            cli_version=created.cli_version,
+            thread_source=created.thread_source,
+            parent_id=parent_of(created.source),
+            project_id=metadata.project_id,
+            section_id=metadata.section_id,
+            section_rank=metadata.section_rank,
+            section_entered_at_ms=metadata.section_entered_at_ms,
+            git_info=_json(metadata.git_info),
+            read_state=_json(metadata.read_state),
+            attachments=to_json(attachments).decode(),
+            daybreak_enabled=metadata.daybreak_enabled,
+        )
+
+
+def _json(value: WireModel | None) -> str | None:
+    return None if value is None else value.model_dump_json()
+
+
+COLUMNS = [column.name for column in fields(ThreadRow)]
+COLUMN_NAMES = ", ".join(COLUMNS)
+"""As a statement of SQL has them."""
+
+
+def row_of(values: Sequence[Any]) -> ThreadRow:
+    """Return the row that the values of COLUMNS are."""
+    named = dict(zip(COLUMNS, values, strict=True))
+    named |= {"archived": bool(named["archived"]), "has_content": bool(named["has_content"])}
+    if named["daybreak_enabled"] is not None:
+        named["daybreak_enabled"] = bool(named["daybreak_enabled"])
+    return ThreadRow(**named)

@@ -1,0 +1,125 @@
+"""SQLite files: rights, pragmas, versions, and failures as those of a disk."""
+
+import errno
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app_server.runtime.sqlite import (
+    as_disk_failures,
+    connect,
+    connect_to_read,
+    open_rebuildable,
+    version_of,
+)
+
+TABLES = "CREATE TABLE words (word);"
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_file_and_its_companions_are_for_the_owner_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        path = tmp_path / "one.sqlite3"
+        path.touch(0o666)
+        assert mode(path) == 0o666
+        with closing(connect(path, synchronous="NORMAL")) as database, database:
+            database.executescript(TABLES)
+            assert {one.name: mode(one) for one in tmp_path.iterdir()} == {
+                "one.sqlite3": 0o600,
+                "one.sqlite3-wal": 0o600,
+                "one.sqlite3-shm": 0o600,
+            }
+    finally:
+        os.umask(old)
+
+
+@pytest.mark.parametrize(("synchronous", "number"), [("NORMAL", 1), ("FULL", 2)])
+def test_a_connection_has_the_pragmas_that_were_asked_for(
+    tmp_path: Path, synchronous: str, number: int
+) -> None:
+    opened = connect(
+        tmp_path / "one",
+        synchronous="FULL" if synchronous == "FULL" else "NORMAL",
+        busy_s=3.0,
+        autocommit=True,
+    )
+    with closing(opened) as database:
+        pragmas = [
+            database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
+        assert pragmas == ["wal", number, 3000]
+        assert database.isolation_level is None
+
+
+def test_a_rebuildable_file_is_kept_while_its_version_fits(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    with closing(open_rebuildable(path, TABLES, 2)) as database:
+        assert version_of(database) == -2
+        with database:
+            database.execute("INSERT INTO words VALUES ('kept')")
+    additions = "CREATE TABLE IF NOT EXISTS more (word);"
+    with closing(open_rebuildable(path, TABLES, 2, additions=additions)) as database:
+        assert database.execute("SELECT word FROM words").fetchall() == [("kept",)]
+        assert database.execute("SELECT word FROM more").fetchall() == []
+
+
+@pytest.mark.parametrize("is_database", [True, False])
+def test_a_rebuildable_file_of_another_version_is_replaced(
+    tmp_path: Path, is_database: bool
+) -> None:
+    path = tmp_path / "one"
+    if is_database:
+        open_rebuildable(path, "CREATE TABLE others (word);", 1).close()
+    else:
+        path.write_text("no database" * 100)
+    before = path.read_bytes()
+
+    def prevent() -> None:
+        raise OSError(errno.EBUSY, "in use")
+
+    with pytest.raises(OSError, match="in use"):
+        open_rebuildable(path, TABLES, 2, before_replacing=prevent)
+    assert path.read_bytes() == before
+    with closing(open_rebuildable(path, TABLES, 2)) as database:
+        assert version_of(database) == -2
+        assert database.execute("SELECT word FROM words").fetchall() == []
+
+
+def test_a_reader_never_writes(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    open_rebuildable(path, TABLES, 2).close()
+    before = path.read_bytes()
+    with closing(connect_to_read(path)) as database:
+        assert version_of(database) == -2
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            database.execute("INSERT INTO words VALUES ('one')")
+    with pytest.raises(sqlite3.OperationalError):
+        connect_to_read(tmp_path / "missing")
+    assert path.read_bytes() == before
+
+
+def test_failures_have_the_errno_of_a_disk(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    open_rebuildable(path, TABLES, 2).close()
+    with (
+        pytest.raises(OSError) as caught,  # noqa: PT011 - its values are compared below
+        as_disk_failures(OSError),
+        closing(connect_to_read(path)) as database,
+    ):
+        database.execute("INSERT INTO words VALUES ('one')")
+    assert caught.value.args == (errno.EROFS, "attempt to write a readonly database")
+    holder = connect(path, synchronous="NORMAL", autocommit=True)
+    other = connect(path, synchronous="NORMAL", autocommit=True, busy_s=0.0)
+    with closing(holder), closing(other):
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError) as busy, as_disk_failures(OSError):  # noqa: PT011
+            other.execute("BEGIN IMMEDIATE")
+    assert busy.value.errno == errno.EBUSY
