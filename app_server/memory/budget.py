@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from app_server.rpc.replay_buffers import Streams
+from app_server.rpc.replay_buffers import ReplayBuffers
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import HistorySizes
 
@@ -35,7 +35,7 @@ class MemoryUse:
 class MemoryBudget:
     """Keeps threads within their budget, as far as that is possible."""
 
-    def __init__(self, budget_bytes: int, streams: Streams, sessions: Sessions) -> None:
+    def __init__(self, budget_bytes: int, streams: ReplayBuffers, sessions: Sessions) -> None:
         self.sessions = sessions
         self._budget = budget_bytes
         self._streams = streams

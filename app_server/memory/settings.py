@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from app_server.config.values import Config, ConfigView
-from app_server.rpc.replay_buffer import StreamLimits
+from app_server.rpc.replay_buffer import ReplayLimits
 
 MIB = 1024 * 1024
 DEFAULT_BUDGET = 256 * MIB
@@ -14,7 +14,7 @@ class MemorySettings:
     """What all loaded threads share, and what each may keep of its events."""
 
     budget_bytes: int = DEFAULT_BUDGET
-    stream: StreamLimits = field(default_factory=StreamLimits)
+    stream: ReplayLimits = field(default_factory=ReplayLimits)
 
 
 def read_memory_settings(config: Config) -> MemorySettings:
@@ -23,10 +23,10 @@ def read_memory_settings(config: Config) -> MemorySettings:
     Raises:
         ConfigError: a value is not an integer within its bounds.
     """
-    view, stream = config.view(), StreamLimits()
+    view, stream = config.view(), ReplayLimits()
     return MemorySettings(
         budget_bytes=_integer(view, "memory_budget_bytes", DEFAULT_BUDGET, MIB, 1 << 40),
-        stream=StreamLimits(
+        stream=ReplayLimits(
             # More than a client's queue takes could not be told again at once.
             max_events=_integer(view, "thread_events_kept", stream.max_events, 256, 4096),
             max_bytes=_integer(

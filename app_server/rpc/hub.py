@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from app_server.rpc.context import ClientSession, ConnectionId
 from app_server.rpc.outgoing import Delta, Message, Outgoing
-from app_server.rpc.replay_buffer import Position, StreamLimits
-from app_server.rpc.replay_buffers import Streams
+from app_server.rpc.replay_buffer import Position, ReplayLimits
+from app_server.rpc.replay_buffers import ReplayBuffers
 from protocol.envelope import Answer, RequestId, render_request
 from protocol.gate import is_experimental_variant
 from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
@@ -69,10 +69,10 @@ class Hub:
     def __init__(
         self,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        limits: StreamLimits | None = None,
+        limits: ReplayLimits | None = None,
     ) -> None:
         """`limits` bound what is kept of each thread's events."""
-        self.streams = Streams(limits or StreamLimits())
+        self.streams = ReplayBuffers(limits or ReplayLimits())
         self._now_ms = now_ms
         self._connection_ids = itertools.count(1)
         self._question_ids = itertools.count()

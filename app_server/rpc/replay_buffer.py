@@ -1,4 +1,4 @@
-"""What the clients of one thread were told lately, numbered, so that it can be told again.
+"""The newest events of one thread, numbered, so that they can be sent again.
 
 Knows: events and their order. Does not know: clients, threads, turns.
 Source: docs/wire.md, "Replay".
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app_server.rpc.outgoing import Message, Outgoing
-from app_server.rpc.replay_format import Told, ToldRun
+from app_server.rpc.replay_format import ReplayDeltas, ReplayEntry
 
 
 @dataclass(frozen=True, slots=True)
-class StreamLimits:
+class ReplayLimits:
     """How much of a thread's stream is kept; the newest entry always is."""
 
     max_events: int = 4096
@@ -31,14 +31,14 @@ class Position:
     """The last event before it; 0 at the beginning."""
 
 
-class ThreadStream:
+class ReplayBuffer:
     """The events of one loaded thread, from 1 on; the last of them are kept."""
 
     __slots__ = ("_entries", "_limits", "id", "last", "size", "touched")
 
-    def __init__(self, limits: StreamLimits) -> None:
+    def __init__(self, limits: ReplayLimits) -> None:
         self._limits = limits
-        self._entries: deque[Told | ToldRun] | None = None
+        self._entries: deque[ReplayEntry | ReplayDeltas] | None = None
         self.id = secrets.token_hex(8)
         """Tells this stream from those of other loads of the thread."""
         self.last = 0
@@ -68,12 +68,12 @@ class ThreadStream:
         if self._entries is None:
             self._entries = deque()
         newest = self._entries[-1] if self._entries else None
-        if isinstance(newest, ToldRun) and newest.takes(outgoing):
+        if isinstance(newest, ReplayDeltas) and newest.takes(outgoing):
             self.size += newest.add(outgoing)
         else:
-            if isinstance(newest, ToldRun):
+            if isinstance(newest, ReplayDeltas):
                 self.size -= newest.close()
-            entry = ToldRun(outgoing) if outgoing.is_delta else Told(outgoing)
+            entry = ReplayDeltas(outgoing) if outgoing.is_delta else ReplayEntry(outgoing)
             self._entries.append(entry)
             self.size += entry.size
         limits = self._limits
@@ -95,7 +95,7 @@ class ThreadStream:
         """
         for entry in self._entries or ():
             if after < entry.last:
-                yield entry.since(after) if isinstance(entry, ToldRun) else entry
+                yield entry.since(after) if isinstance(entry, ReplayDeltas) else entry
 
     def forget(self) -> int:
         """Keep nothing of what was; returns how many bytes that frees."""

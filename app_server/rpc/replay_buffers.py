@@ -8,28 +8,28 @@ Source: docs/config.md, "Memory".
 import itertools
 
 from app_server.rpc.outgoing import Outgoing
-from app_server.rpc.replay_buffer import Position, StreamLimits, ThreadStream
+from app_server.rpc.replay_buffer import Position, ReplayBuffer, ReplayLimits
 
 UNLIMITED = 1 << 62
 
 
-class Streams:
+class ReplayBuffers:
     """One stream a loaded thread, by the thread's id."""
 
-    def __init__(self, limits: StreamLimits) -> None:
+    def __init__(self, limits: ReplayLimits) -> None:
         self.limits = limits
         """Of streams that are opened from now on."""
         self.share = UNLIMITED
         """Estimated bytes that all streams together may keep."""
         self.total_bytes = 0
         """Estimated bytes that they keep."""
-        self._streams: dict[str, ThreadStream] = {}
+        self._streams: dict[str, ReplayBuffer] = {}
         self._ticks = itertools.count(1)
 
     def open(self, thread_id: str) -> None:
         """Begin a stream; it has an id that no stream had before."""
         self.close(thread_id)
-        self._streams[thread_id] = ThreadStream(self.limits)
+        self._streams[thread_id] = ReplayBuffer(self.limits)
 
     def close(self, thread_id: str) -> None:
         """End a stream; what comes after it has no number."""
@@ -37,7 +37,7 @@ class Streams:
         if stream is not None:
             self.total_bytes -= stream.size
 
-    def find(self, thread_id: str | None) -> ThreadStream | None:
+    def find(self, thread_id: str | None) -> ReplayBuffer | None:
         """Return the stream of a loaded thread; None for other threads."""
         return None if thread_id is None else self._streams.get(thread_id)
 
@@ -46,7 +46,7 @@ class Streams:
         stream = self._streams.get(thread_id)
         return None if stream is None else stream.position
 
-    def keep(self, stream: ThreadStream, outgoing: Outgoing) -> None:
+    def keep(self, stream: ReplayBuffer, outgoing: Outgoing) -> None:
         """Remember the newest event of a stream."""
         before = stream.size
         stream.keep(outgoing)

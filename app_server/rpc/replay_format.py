@@ -1,4 +1,4 @@
-"""What was told, in the form in which a stream keeps it: texts, as small as they can be."""
+"""The entries of a replay buffer: messages as texts, as small as they can be."""
 
 from array import array
 from collections.abc import Hashable
@@ -16,8 +16,8 @@ _PLAIN: Form = (True, False, True)
 _STABLE: Form = (False, False, True)
 
 
-class Told:
-    """A message of one event."""
+class ReplayEntry:
+    """One event, rendered."""
 
     __slots__ = ("_stable", "_whole", "first", "method", "size")
 
@@ -48,8 +48,8 @@ class Told:
         return None
 
 
-class ToldRun:
-    """A run of pieces of one text."""
+class ReplayDeltas:
+    """Deltas of one text that follow each other, kept together."""
 
     __slots__ = ("_ends", "_newest", "_pieces", "first", "key", "size")
 

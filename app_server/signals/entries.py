@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.runtime.clock import Clock
-from app_server.signals.group_commit import LedgerPen
+from app_server.signals.group_commit import GroupCommit
 from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.open_entries import OpenEntries
 from app_server.threads.log.signals import SignalPlace
@@ -30,7 +30,7 @@ class Entries:
     def __init__(self, ledger: Ledger, clock: Clock, announce: Announce) -> None:
         self.open = OpenEntries()
         self._ledger = ledger
-        self._pen = LedgerPen(ledger)
+        self._commits = GroupCommit(ledger)
         self._clock = clock
         self._announce = announce
 
@@ -55,7 +55,7 @@ class Entries:
         if not entries:
             return
         with anyio.CancelScope(shield=True):
-            await self._pen.write(*entries)
+            await self._commits.write(*entries)
         for entry in entries:
             self.open.put(entry)
             effects.append(partial(self._announce, entry.receipt()))

@@ -1,4 +1,4 @@
-"""The pen of the ledger: what is written at the same time goes to disk in one transaction."""
+"""Group commit: what is written to the ledger at the same time is one transaction."""
 
 import anyio
 import anyio.to_thread
@@ -6,7 +6,7 @@ import anyio.to_thread
 from app_server.signals.ledger import Entry, Ledger
 
 
-class LedgerPen:
+class GroupCommit:
     """Writes entries in groups, in the order of the calls."""
 
     def __init__(self, ledger: Ledger) -> None:

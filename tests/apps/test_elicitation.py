@@ -10,7 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from app_server.apps.routes import session, sign_in
-from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.event_streams import OpenStreams
 from app_server.apps.routes.session import DELIVERY_S, MAX_OPEN_QUESTIONS
 from protocol.model import JsonObject
 from tests.support.apps_peer import (
@@ -143,53 +143,53 @@ async def test_a_client_that_does_not_listen_cancels_after_a_while(
         served.client(capabilities=FORM, asked=user) as client,
     ):
         await client.listens()
-        standing = StandingStreams.wait_for
+        streams = OpenStreams.wait_for
         never = asyncio.Event()
 
         async def deaf(self: Any, session_id: str) -> None:
             await never.wait()
 
-        monkeypatch.setattr(StandingStreams, "wait_for", deaf)
+        monkeypatch.setattr(OpenStreams, "wait_for", deaf)
         assert await client.call("look") == {"said": CANCEL}
-        monkeypatch.setattr(StandingStreams, "wait_for", standing)
+        monkeypatch.setattr(OpenStreams, "wait_for", streams)
     assert (user.asked, DELIVERY_S) == ([], 10.0)
 
 
 async def test_a_question_waits_for_the_stream_of_its_own_session() -> None:
-    standing = StandingStreams()
+    streams = OpenStreams()
     heard = []
 
     async def wait() -> None:
-        await standing.wait_for("mine")
+        await streams.wait_for("mine")
         heard.append("mine")
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
-        standing.opened("another")
+        streams.opened("another")
         await anyio.wait_all_tasks_blocked()
         assert heard == []
-        standing.opened("mine")
+        streams.opened("mine")
         with anyio.fail_after(WAIT_S):
             await anyio.wait_all_tasks_blocked()
         assert heard == ["mine"]
-        await standing.wait_for("another")
-        standing.closed("another")
+        await streams.wait_for("another")
+        streams.closed("another")
         with anyio.move_on_after(0) as waiting:
-            await standing.wait_for("another")
+            await streams.wait_for("another")
         assert waiting.cancelled_caught
 
 
 async def test_a_client_whose_stream_has_ended_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "DELIVERY_S", 0)
     ended = asyncio.Event()
-    note = StandingStreams.closed
+    note = OpenStreams.closed
 
-    def closed(self: StandingStreams, session_id: str) -> None:
+    def closed(self: OpenStreams, session_id: str) -> None:
         note(self, session_id)
         ended.set()
 
-    monkeypatch.setattr(StandingStreams, "closed", closed)
+    monkeypatch.setattr(OpenStreams, "closed", closed)
     hello = {"protocolVersion": VERSION, "capabilities": FORM, "clientInfo": CLIENT_INFO}
     async with serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served:
         url = served.generation.url("codex_apps__cal")
@@ -510,28 +510,28 @@ class Listener:
 
     session_id = "mine"
 
-    def __init__(self, standing: StandingStreams) -> None:
+    def __init__(self, streams: OpenStreams) -> None:
         self.told: list[int] = []
-        self._standing = standing
+        self._streams = streams
 
     async def notify(self, method: str, params: Any) -> None:
         self.told.append(params["progress"])
 
 
-def progress_to(listener: Listener, standing: StandingStreams) -> Any:
-    backing: Any = SimpleNamespace(generation_id="g", standing=standing)
+def progress_to(listener: Listener, streams: OpenStreams) -> Any:
+    backing: Any = SimpleNamespace(generation_id="g", streams=streams)
     return session.LocalSession(cast(Any, listener), "s", backing).progress_of("token")
 
 
 async def test_the_first_progress_waits_until_the_client_listens() -> None:
-    standing = StandingStreams()
-    listener = Listener(standing)
-    report = progress_to(listener, standing)
+    streams = OpenStreams()
+    listener = Listener(streams)
+    report = progress_to(listener, streams)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(report, 1, None, None)
         await anyio.wait_all_tasks_blocked()
         assert listener.told == []
-        standing.opened("mine")
+        streams.opened("mine")
     await report(2, None, None)
     assert listener.told == [1, 2]
 
@@ -540,9 +540,9 @@ async def test_progress_does_not_wait_for_ever_for_a_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session, "PROGRESS_S", 0)
-    standing = StandingStreams()
-    listener = Listener(standing)
-    report = progress_to(listener, standing)
+    streams = OpenStreams()
+    listener = Listener(streams)
+    report = progress_to(listener, streams)
     with anyio.fail_after(WAIT_S):
         await report(1, None, None)
         monkeypatch.setattr(session, "PROGRESS_S", 1000)

@@ -23,8 +23,8 @@ from pydantic import SecretStr
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.routes.connector import ConnectorServer
-from app_server.apps.routes.event_streams import StandingStreams
-from app_server.apps.routes.http import Door, Entrance
+from app_server.apps.routes.event_streams import OpenStreams
+from app_server.apps.routes.http import GuardedRoutes, RouteApp
 from app_server.apps.routes.resources import resource_server
 from app_server.apps.routes.running import Running
 from app_server.apps.routes.session import Backing
@@ -44,29 +44,29 @@ async def serve_routes(*, json_answers: bool) -> AsyncIterator[dict[str, str]]:
     async def refresh() -> None:
         raise AssertionError("nobody signs in")
 
-    guard, standing = Guard(), StandingStreams()
-    backing = Backing("conformance", FakePool(endpoint.answer), guard, standing, Running())
+    guard, streams = Guard(), OpenStreams()
+    backing = Backing("conformance", FakePool(endpoint.answer), guard, streams, Running())
     [route] = allocate_routes(build_inventory(endpoint.TOOLS))
     servers = {
         "connector": ConnectorServer(route, backing, None, refresh).server,
         "resources": resource_server(backing),
     }
-    doors = {
-        f"/{kind}": Door(server.sdk, standing, json_answers=json_answers)
+    apps = {
+        f"/{kind}": RouteApp(server.sdk, streams, json_answers=json_answers)
         for kind, server in servers.items()
     }
-    entrance = Entrance(guard)
-    for path, door in doors.items():
-        entrance.add(path, BEARER, door)
+    guarded = GuardedRoutes(guard)
+    for path, app in apps.items():
+        guarded.add(path, BEARER, app)
 
     async def with_bearer(scope: Any, receive: Any, send: Any) -> None:
         given = (b"authorization", b"Bearer " + BEARER.get_secret_value().encode())
-        await entrance({**scope, "headers": [*scope["headers"], given]}, receive, send)
+        await guarded({**scope, "headers": [*scope["headers"], given]}, receive, send)
 
     async with serve_on_loopback(with_bearer) as port, AsyncExitStack() as stack:
-        for door in doors.values():
-            await stack.enter_async_context(door.sessions.run())
-        entrance.port = port
+        for app in apps.values():
+            await stack.enter_async_context(app.sessions.run())
+        guarded.port = port
         yield {kind: f"http://{HOST}:{port}/{kind}" for kind in servers}
 
 

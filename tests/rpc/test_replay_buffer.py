@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.outgoing import Delta, Outgoing
-from app_server.rpc.replay_buffer import Position, StreamLimits, ThreadStream
+from app_server.rpc.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.views.threads import thread_settings
 from protocol.elicitation import FormElicitation, McpElicitationSchema
 from protocol.envelope import Answer
@@ -108,8 +108,8 @@ def test_what_is_told_again_from_any_cut_equals_what_was_told(
 def test_a_stream_keeps_within_its_bounds_the_newest_events_without_a_gap(
     told: list[WireModel], max_events: int, max_bytes: int
 ) -> None:
-    stream = ThreadStream(StreamLimits(max_events, max_bytes))
-    whole = ThreadStream(StreamLimits(10_000, 1 << 30))
+    stream = ReplayBuffer(ReplayLimits(max_events, max_bytes))
+    whole = ReplayBuffer(ReplayLimits(10_000, 1 << 30))
     for event in told:
         for each in (stream, whole):
             outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, each.next_seq())
@@ -154,7 +154,7 @@ def test_a_listener_that_is_held_hears_nothing_until_it_is_released() -> None:
 
 @claim("replay:too-much")
 def test_a_listener_that_was_held_for_too_long_is_given_up() -> None:
-    hub = Hub(lambda: 7, StreamLimits(max_events=2))
+    hub = Hub(lambda: 7, ReplayLimits(max_events=2))
     hub.open_stream("t")
     client = Client()
     with hub.connect(client) as connection:
@@ -299,7 +299,7 @@ def test_two_streams_of_one_thread_have_different_ids() -> None:
 
 @pytest.mark.parametrize("kept", [1, 300])
 def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
-    stream = ThreadStream(StreamLimits(max_events=kept))
+    stream = ReplayBuffer(ReplayLimits(max_events=kept))
     for _ in range(1000):
         outgoing = Outgoing("item/agentMessage/delta", said("a", "x"), 7, stream.next_seq())
         stream.keep(outgoing)

@@ -12,7 +12,7 @@ from app_server.apps.files.files import FileSupport, SandboxState, upload_argume
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.inventory import AppTool
 from app_server.apps.inventory.names import Route
-from app_server.apps.routes.introductions import SANDBOX_STATE, introduce, listed_tools
+from app_server.apps.routes.handshakes import SANDBOX_STATE, handshake_of, listed_tools
 from app_server.apps.routes.local_server import (
     CALL_ID,
     RESOURCE_NOT_FOUND,
@@ -66,7 +66,7 @@ class ConnectorServer:
         self._refresh = refresh
         self._tools: list[JsonObject] | None = None
         self.server = LocalServer(
-            introduce(route, has_files=files is not None),
+            handshake_of(route, has_files=files is not None),
             backing,
             {
                 "tools/list": self._list,

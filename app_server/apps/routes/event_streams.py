@@ -6,7 +6,7 @@ Source: MCP 2025-06-18, "Listening for Messages from the Server".
 import anyio
 
 
-class StandingStreams:
+class OpenStreams:
     """Which sessions have a stream open."""
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import Inventory
 from app_server.apps.inventory.names import RESOURCES, Route
 from app_server.apps.routes.connector import ConnectorServer
-from app_server.apps.routes.event_streams import StandingStreams
-from app_server.apps.routes.http import Door, Entrance, LateDoor
+from app_server.apps.routes.event_streams import OpenStreams
+from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, RouteApp
 from app_server.apps.routes.local_server import LocalServer
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
 from app_server.apps.routes.resources import resource_server
@@ -60,14 +60,14 @@ class Generation:
         self.leases = 0
         self.owner: Owner = _GenerationOwner(self)
         self._running = Running()
-        self._backing = Backing(self.id, pool, guard, StandingStreams(), self._running)
+        self._backing = Backing(self.id, pool, guard, OpenStreams(), self._running)
         self._files = files
         self._refresh = refresh
         self._bearers = {
             name: SecretStr(secrets.token_urlsafe(BEARER_BYTES))
             for name in (RESOURCES, *(route.server for route in routes))
         }
-        self._entrance = Entrance(guard)
+        self._guarded = GuardedRoutes(guard)
         self._closing = anyio.Event()
         self._answered = anyio.Event()
         self._closed = anyio.Event()
@@ -75,7 +75,7 @@ class Generation:
     @property
     def port(self) -> int:
         """The port on 127.0.0.1."""
-        return self._entrance.port
+        return self._guarded.port
 
     @property
     def is_closing(self) -> bool:
@@ -111,13 +111,13 @@ class Generation:
         """
         try:
             async with (
-                serve_on_loopback(self._entrance) as port,
-                anyio.create_task_group() as doors,
+                serve_on_loopback(self._guarded) as port,
+                anyio.create_task_group() as tasks,
             ):
                 for name, make in self._servers():
-                    door = LateDoor(partial(self._open_door, doors, make))
-                    self._entrance.add(_path(name), self._bearers[name], door)
-                self._entrance.port = port
+                    app = LazyRouteApp(partial(self._open_app, tasks, make))
+                    self._guarded.add(_path(name), self._bearers[name], app)
+                self._guarded.port = port
                 task_status.started()
                 await self._closing.wait()
                 await self._say_goodbye()
@@ -133,22 +133,22 @@ class Generation:
     def _connector_server(self, route: Route) -> LocalServer:
         return ConnectorServer(route, self._backing, self._files, self._refresh).server
 
-    async def _open_door(self, doors: TaskGroup, make: Callable[[], LocalServer]) -> Door:
-        door = Door(make().sdk, self._backing.standing)
-        await doors.start(self._hold_open, door)
-        return door
+    async def _open_app(self, tasks: TaskGroup, make: Callable[[], LocalServer]) -> RouteApp:
+        app = RouteApp(make().sdk, self._backing.streams)
+        await tasks.start(self._hold_open, app)
+        return app
 
-    async def _hold_open(self, door: Door, *, task_status: TaskStatus[None]) -> None:
+    async def _hold_open(self, app: RouteApp, *, task_status: TaskStatus[None]) -> None:
         # Each in a task of its own: their sessions end side by side.
-        async with door.sessions.run():
+        async with app.sessions.run():
             task_status.started()
             await self._answered.wait()
 
     async def _say_goodbye(self) -> None:
-        self._entrance.close()
+        self._guarded.close()
         self._running.end()
         with anyio.move_on_after(GOODBYE_S):
-            await self._entrance.wait_until_answered()
+            await self._guarded.wait_until_answered()
         self._answered.set()
 
     async def ended(self) -> None:

@@ -1,4 +1,4 @@
-"""The loopback port of a generation: who may come in, and by which door.
+"""The loopback port of a generation: who may come in, and to which route.
 
 Knows: paths, headers, bearers.  Does not know: MCP beyond its headers, connectors, the endpoint.
 In: HTTP requests.  Out: the same to the MCP server of their path, or a status without a body.
@@ -16,7 +16,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import SecretStr
 from starlette.types import Message, Receive, Scope, Send
 
-from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.event_streams import OpenStreams
 from app_server.apps.routes.ports import AuthGuard
 from app_server.http.loopback_server import HOST
 
@@ -41,7 +41,7 @@ class Application(Protocol):
         """Answer one request."""
 
 
-class Door:
+class RouteApp:
     """The MCP server of one path, one handler for each session; answers are plain JSON.
 
     What the server asks travels on the stream that a session opens with GET: an answer in JSON has
@@ -49,7 +49,7 @@ class Door:
     """
 
     def __init__(
-        self, server: Server[Any], standing: StandingStreams, *, json_answers: bool = True
+        self, server: Server[Any], streams: OpenStreams, *, json_answers: bool = True
     ) -> None:
         self.sessions = StreamableHTTPSessionManager(
             server,
@@ -58,7 +58,7 @@ class Door:
             max_request_body_size=MAX_REQUEST_BYTES,
             max_sessions=MAX_SESSIONS,
         )
-        self._standing = standing
+        self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; 400 to a version of MCP that knows no sessions."""
@@ -79,36 +79,36 @@ class Door:
             await send(message)
             if message["type"] == "http.response.start" and message["status"] == 200:
                 is_open = True
-                self._standing.opened(session_id)
+                self._streams.opened(session_id)
 
         try:
             await self.sessions.handle_request(scope, receive, watch)
         finally:
             if is_open:
-                self._standing.closed(session_id)
+                self._streams.closed(session_id)
 
 
-class LateDoor:
-    """A door that is made for its first request: most routes have none, and each takes a ms."""
+class LazyRouteApp:
+    """Made for its first request: most routes have none, and each takes a ms."""
 
-    def __init__(self, open_door: Callable[[], Awaitable[Application]]) -> None:
-        self._open_door = open_door
+    def __init__(self, open_app: Callable[[], Awaitable[Application]]) -> None:
+        self._open_app = open_app
         self._opening = anyio.Lock()
-        self._door: Application | None = None
+        self._app: Application | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         async with self._opening:
-            if self._door is None:
-                self._door = await self._open_door()
-        await self._door(scope, receive, send)
+            if self._app is None:
+                self._app = await self._open_app()
+        await self._app(scope, receive, send)
 
 
-class Entrance:
+class GuardedRoutes:
     """An ASGI application that lets in who may: no browser, and nobody without the right bearer."""
 
     def __init__(self, guard: AuthGuard) -> None:
-        self._doors: dict[str, tuple[bytes, Application]] = {}
+        self._apps: dict[str, tuple[bytes, Application]] = {}
         self._guard = guard
         self._closed = False
         self._running = 0
@@ -116,9 +116,9 @@ class Entrance:
         self.port = 0
         """Set once it is known; nobody gets in before."""
 
-    def add(self, path: str, bearer: SecretStr, door: Application) -> None:
+    def add(self, path: str, bearer: SecretStr, app: Application) -> None:
         """Let in at a path who has its bearer."""
-        self._doors[path] = (b"Bearer " + bearer.get_secret_value().encode(), door)
+        self._apps[path] = (b"Bearer " + bearer.get_secret_value().encode(), app)
 
     def close(self) -> None:
         """Let nobody in any more: 503."""
@@ -132,15 +132,15 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request and pass it on."""
-        door = self._admit(scope)
-        if isinstance(door, int):
-            await _refuse(send, door)
+        app = self._admit(scope)
+        if isinstance(app, int):
+            await _refuse(send, app)
         elif scope["method"] == "GET":
-            await door(scope, receive, send)
+            await app(scope, receive, send)
         else:
             self._running += 1
             try:
-                await door(scope, receive, send)
+                await app(scope, receive, send)
             finally:
                 self._running -= 1
                 if self._closed and not self._running:
@@ -151,16 +151,16 @@ class Entrance:
             return 403
         if _values(scope, b"host") != [f"{HOST}:{self.port}".encode()]:
             return 403
-        found = self._doors.get(scope["path"])
+        found = self._apps.get(scope["path"])
         if found is None:
             return 404
-        expected, door = found
+        expected, app = found
         given = _values(scope, b"authorization")
         if len(given) != 1 or not hmac.compare_digest(given[0], expected):
             return 401
         if not self._guard.holds():
             return 401
-        return 503 if self._closed else door
+        return 503 if self._closed else app
 
 
 def _values(scope: Scope, name: bytes) -> list[bytes]:

@@ -16,7 +16,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import ValidationError
 
 from app_server.apps.inventory.annotations import ENVELOPE
-from app_server.apps.routes.introductions import SANDBOX_STATE, Introduction
+from app_server.apps.routes.handshakes import SANDBOX_STATE, Handshake
 from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.routes.session import Backing, LocalSession
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -36,20 +36,20 @@ Method: TypeAlias = Callable[[Context, JsonObject], Awaitable[JsonObject]]
 
 
 class LocalServer:
-    """One MCP server: its introduction, and its methods by name."""
+    """One MCP server: its handshake, and its methods by name."""
 
     def __init__(
-        self, introduction: Introduction, backing: Backing, methods: Mapping[str, Method]
+        self, handshake: Handshake, backing: Backing, methods: Mapping[str, Method]
     ) -> None:
-        self.name = introduction.name
+        self.name = handshake.name
         self.backing = backing
-        self._capabilities = introduction.capabilities
+        self._capabilities = handshake.capabilities
         self._methods = methods
         self.sdk: Server[Any] = Server(
-            introduction.name,
+            handshake.name,
             version=PROTOCOL_VERSION,
-            title=introduction.title,
-            instructions=introduction.instructions,
+            title=handshake.title,
+            instructions=handshake.instructions,
         )
         self.sdk.middleware[:] = [self._answer]
 

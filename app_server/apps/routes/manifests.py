@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from app_server.apps.inventory.names import RESOURCES, Route
-from app_server.apps.routes.introductions import (
-    RESOURCES_INTRODUCTION,
-    Introduction,
-    introduce,
+from app_server.apps.routes.handshakes import (
+    RESOURCES_HANDSHAKE,
+    Handshake,
+    handshake_of,
     listed_tools,
 )
 from app_server.extension.manifest import Manifest
@@ -29,15 +29,15 @@ def make_manifests(
 
     A full inventory takes some ten ms: not for the loop.
     """
-    made = {RESOURCES: _manifest(RESOURCES_INTRODUCTION, [])}
+    made = {RESOURCES: _manifest(RESOURCES_HANDSHAKE, [])}
     for route in routes:
-        introduction = introduce(route, has_files=has_files)
-        made[route.server] = _manifest(introduction, listed_tools(route, has_files=has_files))
+        handshake = handshake_of(route, has_files=has_files)
+        made[route.server] = _manifest(handshake, listed_tools(route, has_files=has_files))
     return {
         server: old if (old := before.get(server)) == manifest and old is not None else manifest
         for server, manifest in made.items()
     }
 
 
-def _manifest(introduction: Introduction, tools: Sequence[JsonObject]) -> Manifest:
-    return Manifest.of(introduction.hello(), tools)
+def _manifest(handshake: Handshake, tools: Sequence[JsonObject]) -> Manifest:
+    return Manifest.of(handshake.result(), tools)

@@ -3,7 +3,7 @@
 Source: docs/apps.md, "Local routes".
 """
 
-from app_server.apps.routes.introductions import RESOURCES_INTRODUCTION
+from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE
 from app_server.apps.routes.local_server import Context, LocalServer
 from app_server.apps.routes.session import Backing
 from protocol.model import JsonObject
@@ -16,7 +16,7 @@ def resource_server(backing: Backing) -> LocalServer:
         return await server.forward(context, params)
 
     server = LocalServer(
-        RESOURCES_INTRODUCTION,
+        RESOURCES_HANDSHAKE,
         backing,
         {
             "tools/list": _no_tools,

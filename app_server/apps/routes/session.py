@@ -15,7 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
-from app_server.apps.routes.event_streams import StandingStreams
+from app_server.apps.routes.event_streams import OpenStreams
 from app_server.apps.routes.ports import (
     AuthGuard,
     ElicitationMode,
@@ -60,7 +60,7 @@ class Backing:
     generation_id: str
     pool: UpstreamPool
     guard: AuthGuard
-    standing: StandingStreams
+    streams: OpenStreams
     running: Running
 
     def check(self) -> None:
@@ -148,7 +148,7 @@ class LocalSession:
     def supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""
         capabilities = self._connection.client_capabilities
-        assert capabilities is not None  # A session begins with its client's introduction.
+        assert capabilities is not None  # A session begins with its client's handshake.
         if mode == "openai/form":
             return mode in (capabilities.extensions or {})
         elicitation = capabilities.elicitation
@@ -176,7 +176,7 @@ class LocalSession:
 
     async def _ask(self, mode: ElicitationMode, params: JsonObject) -> JsonObject:
         with anyio.move_on_after(DELIVERY_S) as delivery:
-            await self._backing.standing.wait_for(self._connection.session_id or "")
+            await self._backing.streams.wait_for(self._connection.session_id or "")
         if delivery.cancelled_caught:
             logger.warning("a question was cancelled: its client does not listen")
             return _CANCEL
@@ -206,7 +206,7 @@ class LocalSession:
             if not self._listens:
                 self._listens = True
                 with anyio.move_on_after(PROGRESS_S):
-                    await self._backing.standing.wait_for(self._connection.session_id or "")
+                    await self._backing.streams.wait_for(self._connection.session_id or "")
             await self._connection.notify("notifications/progress", said)
 
         return report

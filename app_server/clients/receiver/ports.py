@@ -11,7 +11,7 @@ from app_server.clients.receiver.surface import CodexSurface
 from protocol.model import JsonObject
 
 
-class Station:
+class BridgeSession:
     """One session's place."""
 
     def __init__(

@@ -17,7 +17,7 @@ import anyio
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.bridge import Bridge, BridgeSettings
 from app_server.clients.receiver.ledger import Ledger
-from app_server.clients.receiver.ports import Station
+from app_server.clients.receiver.ports import BridgeSession
 from app_server.clients.receiver.router_wire import RouterAddress
 from app_server.clients.receiver.session_stream import SessionStream
 from app_server.clients.receiver.surface import CodexSurface, SurfaceContext
@@ -77,12 +77,12 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
         stream = None
         if settings.router is not None:
             stream = SessionStream(settings.router, bridge, Backoff())
-        station = Station(settings.session, stream, surface, _now)
+        session = BridgeSession(settings.session, stream, surface, _now)
 
         async def be_in_charge() -> None:
             # Agents may start a bridge a thread: one of them carries, the others show signals.
             async with lock_awaited(settings.ledger_path.with_suffix(".lock")):
-                station.is_in_charge = True
+                session.is_in_charge = True
                 if stream is not None:
                     tasks.start_soon(stream.run)
                 await surface.on_bootstrap(context)
@@ -96,16 +96,18 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
             lines = await open_stdio()
             # Takes half a second: signals need not wait for it.
             tools = await load(_tools)
-            await _offer(tools, lines, bridge, station, version)
+            await _offer(tools, lines, bridge, session, version)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRAP_S):
                 await surface.on_wrap(context)
             tasks.cancel_scope.cancel()
 
 
-async def _offer(tools: Any, lines: Any, bridge: Bridge, station: Station, version: str) -> None:
+async def _offer(
+    tools: Any, lines: Any, bridge: Bridge, session: BridgeSession, version: str
+) -> None:
     new_id: Callable[[], str] = SystemClock().new_id
-    await tools.serve(lines, tools.Tools(bridge, station, new_id), version)
+    await tools.serve(lines, tools.Tools(bridge, session, new_id), version)
 
 
 def _tools() -> ModuleType:

@@ -19,7 +19,7 @@ from app_server.clients.receiver.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.failpoints import reached
 from app_server.clients.receiver.item import PENDING_TOOL
 from app_server.clients.receiver.ledger_entries import Entry, LedgerBroken
-from app_server.clients.receiver.ports import Station
+from app_server.clients.receiver.ports import BridgeSession
 from app_server.clients.receiver.session_stream import NotSent
 from app_server.mcp_wire.messages import NoMessage, parse_message
 from protocol.model import Json, JsonObject
@@ -111,9 +111,9 @@ class BadArguments(Exception):
 class Tools:
     """What the tools do."""
 
-    def __init__(self, bridge: Bridge, station: Station, new_id: Callable[[], str]) -> None:
+    def __init__(self, bridge: Bridge, session: BridgeSession, new_id: Callable[[], str]) -> None:
         self._bridge = bridge
-        self._station = station
+        self._session = session
         self._new_id = new_id
         self._of: dict[str, Callable[[JsonObject], Awaitable[JsonObject]]] = {
             PENDING: self._pending,
@@ -123,7 +123,7 @@ class Tools:
 
     async def list_tools(self, context: object, params: object) -> types.ListToolsResult:
         """List them: the agent has them from now on."""
-        self._station.tools_were_listed()
+        self._session.tools_were_listed()
         return types.ListToolsResult(tools=_TOOLS)
 
     async def call_tool(
@@ -188,21 +188,21 @@ class Tools:
             {
                 **arguments,
                 "signal_id": arguments.get("signal_id") or self._new_id(),
-                "from": self._station.session,
-                "created_at": self._station.now(),
+                "from": self._session.session,
+                "created_at": self._session.now(),
             }
         )
         if envelope.to is None:
             raise BadArguments("`to` must be the name of an agent")
         try:
-            await self._station.send(envelope)
+            await self._session.send(envelope)
         except NotSent as exc:
             raise NotSent(f"{exc}; send it again with signal_id {envelope.id!r}") from exc
         return {"signal_id": envelope.id, "accepted": True}
 
     async def _status(self, arguments: JsonObject) -> JsonObject:
         _allow(arguments)
-        return {**self._station.status(), "dead_letters": await self._bridge.dead_letters()}
+        return {**self._session.status(), "dead_letters": await self._bridge.dead_letters()}
 
 
 async def serve(lines: Lines, tools: Tools, version: str) -> None:

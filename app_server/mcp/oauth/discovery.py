@@ -23,8 +23,8 @@ from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.web import Web, WebAnswer
 
 GRANTS = ["authorization_code", "refresh_token"]
-KNOCK_HEADERS = {"accept": "application/json, text/event-stream"}
-PING_HEADERS = {**KNOCK_HEADERS, "content-type": "application/json"}
+PROBE_HEADERS = {"accept": "application/json, text/event-stream"}
+PING_HEADERS = {**PROBE_HEADERS, "content-type": "application/json"}
 PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 DOCUMENT_HEADERS = {"accept": "application/json", "mcp-protocol-version": "2025-06-18"}
 
@@ -76,11 +76,11 @@ async def discover(
 
 
 async def _challenge(web: Web, server_url: str) -> httpx2.Response:
-    """Knock without a token; what matters is in the headers of a refusal."""
-    answer = await web.knock("GET", server_url, KNOCK_HEADERS)
+    """Ask without a token; what matters is in the headers of a refusal."""
+    answer = await web.probe("GET", server_url, PROBE_HEADERS)
     if answer.status not in (401, 403):
         # Some ask for a token only where something is sent. A ping starts no session.
-        answer = await web.knock("POST", server_url, PING_HEADERS, PING)
+        answer = await web.probe("POST", server_url, PING_HEADERS, PING)
     return httpx2.Response(answer.status, headers=answer.headers)
 
 

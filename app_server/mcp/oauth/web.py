@@ -82,7 +82,7 @@ class Web:
             return is_this_machine(self._server.host)
         return target.scheme == "https"
 
-    async def knock(
+    async def probe(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None = None
     ) -> WebAnswer:
         """Send a request without reading the answer's body, which may have no end.

@@ -1,4 +1,4 @@
-"""What local servers say of themselves: how they introduce themselves, and the tools they list.
+"""What local servers say of themselves: the answer to a handshake, and the tools they list.
 
 Source: docs/apps.md, "Local routes".
 """
@@ -18,15 +18,15 @@ MCP_VERSION = "2025-06-18"
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
-    """How a server introduces itself."""
+class Handshake:
+    """What a server answers to a handshake."""
 
     name: str
     title: str
     instructions: str
     capabilities: JsonObject
 
-    def hello(self) -> JsonObject:
+    def result(self) -> JsonObject:
         """Return the result of `initialize`."""
         return {
             "protocolVersion": MCP_VERSION,
@@ -36,19 +36,19 @@ class Introduction:
         }
 
 
-RESOURCES_INTRODUCTION = Introduction(
+RESOURCES_HANDSHAKE = Handshake(
     RESOURCES, "Apps", "Resources of the connected apps.", {"resources": {}}
 )
 
 
-def introduce(route: Route, *, has_files: bool) -> Introduction:
-    """Say how the server of a connector introduces itself."""
+def handshake_of(route: Route, *, has_files: bool) -> Handshake:
+    """Return what the server of a connector answers to a handshake."""
     connector = route.connector
     capabilities: JsonObject = {"tools": {}, "resources": {}}
     if has_files:
         capabilities["experimental"] = {SANDBOX_STATE: {}, INPUT_CAPABILITY: {}}
     instructions = connector.description or f"Tools of the app {connector.name}."
-    return Introduction(route.server, connector.name, instructions, capabilities)
+    return Handshake(route.server, connector.name, instructions, capabilities)
 
 
 def listed_tools(route: Route, *, has_files: bool) -> list[JsonObject]:
