@@ -42,8 +42,8 @@ from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, load, load_module
 from app_server.server.apps_account import AppsAccount
 from app_server.server.areas import AreaPorts, account_area, make_dispatcher
+from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
-from app_server.sessions.session import SessionPorts
 from app_server.signals.lazy import LateSignals
 from app_server.signals.notifications import SignalNews, settings_as_stored
 from app_server.threads.log.state import ThreadState

@@ -6,46 +6,24 @@ Source: docs/compaction.md.
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Protocol
 
 from app_server.sessions.errors import SessionClosed
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.turn_starter import TurnStarter
 from app_server.turns.run import TurnRun
 
 logger = logging.getLogger(__name__)
 
 
-class CompactionHost(Protocol):
-    """The thread that is compacted."""
-
-    @property
-    def run(self) -> TurnRun | None:
-        """The running turn, if there is one."""
-
-    def beginning(self) -> AbstractAsyncContextManager[None]:
-        """Let no turn begin or end elsewhere while the context lasts.
-
-        Raises:
-            SessionClosed: no turn begins any more.
-        """
-
-    async def accept_compaction(self) -> Callable[[], None]:
-        """Begin a turn that compacts, in the log.
-
-        Raises:
-            OSError: the disk refused; nothing was begun.
-        """
-
-    def wake(self) -> None:
-        """Go on with what waits, if the thread is idle."""
-
-
 class CompactionStart:
     """Whether a compaction is wanted, and its beginning."""
 
-    def __init__(self, host: CompactionHost) -> None:
-        self._host = host
+    def __init__(self, slot: TurnSlot, starter: TurnStarter, wake: Callable[[], None]) -> None:
+        """`wake` lets an idle thread go on with what waits."""
+        self._slot = slot
+        self._starter = starter
+        self._wake = wake
         self._is_due = False
 
     async def start(self) -> Callable[[], None]:
@@ -57,29 +35,29 @@ class CompactionStart:
             SessionClosed
             OSError: the disk refused; nothing was begun.
         """
-        async with self._host.beginning():
-            run = self._host.run
+        async with self._slot.reserve():
+            run = self._slot.run
             if run is None:
-                return await self._host.accept_compaction()
+                return await self._starter.start_compaction()
             return _nothing if run.is_compaction else partial(self._stop, run)
 
     def _stop(self, run: TurnRun) -> None:
         self._is_due = True
-        if self._host.run is run:
+        if self._slot.run is run:
             run.scope.cancel()
         else:
-            self._host.wake()
+            self._wake()
 
     async def go_on(self) -> bool:
         """Begin a compaction that is wanted, if the thread is idle; False if none is wanted."""
         if not self._is_due:
             return False
         try:
-            async with self._host.beginning():
-                if self._host.run is not None:
+            async with self._slot.reserve():
+                if self._slot.run is not None:
                     return True
                 self._is_due = False
-                begin = await self._host.accept_compaction()
+                begin = await self._starter.start_compaction()
         except SessionClosed:
             # Nobody waits for it any more.
             pass

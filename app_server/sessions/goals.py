@@ -41,7 +41,7 @@ class _Cost:
     seconds: int
 
 
-class GoalKeeper:
+class Goals:
     """The goal of one loaded thread."""
 
     def __init__(self, thread: LiveThread, clients: ClientPort, clock: Clock) -> None:
@@ -96,7 +96,7 @@ class GoalKeeper:
             changed = goal.model_copy(update={"status": status, "updated_at": at_ms // 1000})
             return [GoalChanged(at_ms=at_ms, goal=within_budget(changed))]
 
-        self.tell(turn_id, await self._thread.change(decide))
+        self.publish(turn_id, await self._thread.change(decide))
 
     # What turns cost.
 
@@ -122,7 +122,7 @@ class GoalKeeper:
                 return []
             return [GoalChanged(at_ms=at_ms, goal=_after(goal, cost, at_ms))]
 
-        self.tell(turn_id, await self._thread.change(decide, sync=False))
+        self.publish(turn_id, await self._thread.change(decide, sync=False))
 
     def _seconds(self, at_ms: int) -> int:
         """Take whole seconds out of the time that is not counted yet."""
@@ -155,8 +155,8 @@ class GoalKeeper:
             marks.append(unread_from(state.metadata.read_state, turn_id, at_ms))
         return marks
 
-    def tell(self, turn_id: str | None, records: Sequence[Record]) -> None:
-        """Tell clients of goals and read states among records."""
+    def publish(self, turn_id: str | None, records: Sequence[Record]) -> None:
+        """Send clients the goals and read states among records."""
         for record in records:
             if isinstance(record, GoalChanged) and record.goal is not None:
                 self._clients.broadcast(

@@ -1,16 +1,16 @@
-"""Messages from outside: what a thread is given, and what it could take.
+"""The inbox of a loaded thread: signals that it is given, and those that it could take.
 
-Knows: the log of a thread, and the lock that orders everything a thread accepts.
-Does not know: the ledger, how a turn runs; it asks its host to begin one.
+Knows: the log of a thread, and the slot that orders everything a thread accepts.
+Does not know: the ledger, how a turn runs.
 Source: docs/signals.md, "Order".
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 from app_server.runtime.clock import Clock
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.turn_starter import TurnStarter
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.user_input import TurnInput
 from app_server.turns.run import TurnOptions
@@ -18,14 +18,13 @@ from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,
-    Settings,
     SignalMark,
     SignalRecalled,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideMessage:
+class InboxMessage:
     """One message, as the model will see it."""
 
     mark: SignalMark
@@ -45,12 +44,12 @@ def _nothing() -> None:
 class Reception:
     """What was taken; `begin` lets the turn run that it woke."""
 
-    taken: Sequence[OutsideMessage]
+    taken: Sequence[InboxMessage]
     turn_id: str | None = None
     begin: Callable[[], None] = _nothing
 
 
-def without_own_turn(messages: Sequence[OutsideMessage]) -> list[OutsideMessage]:
+def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
     """Choose what a running turn can take; a sender's messages stay behind the first that waits."""
     waiting: set[tuple[str, str]] = set()
     taken = []
@@ -63,50 +62,18 @@ def without_own_turn(messages: Sequence[OutsideMessage]) -> list[OutsideMessage]
     return taken
 
 
-class OutsideHost(Protocol):
-    """The thread that messages are for."""
+class Inbox:
+    """The signals that enter one loaded thread."""
 
-    @property
-    def active_turn_id(self) -> str | None:
-        """The running turn, if there is one."""
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether a model is being asked at this moment."""
-
-    def changing(self) -> AbstractAsyncContextManager[None]:
-        """Let nothing else be accepted, and no turn end, while the context lasts.
-
-        Raises:
-            SessionClosed: nothing is accepted any more.
-        """
-
-    def beginning(self) -> AbstractAsyncContextManager[None]:
-        """Let no turn begin or end elsewhere while the context lasts.
-
-        Raises:
-            SessionClosed: no turn begins any more.
-        """
-
-    async def accept(
-        self, user_input: TurnInput, settings: Settings, options: TurnOptions
-    ) -> tuple[str, Callable[[], None]]:
-        """Begin a turn in the log.
-
-        Raises:
-            OSError: the disk refused; nothing was accepted.
-        """
-
-
-class OutsideInput:
-    """The way in for messages from outside, of one loaded thread."""
-
-    def __init__(self, host: OutsideHost, thread: LiveThread, clock: Clock) -> None:
-        self._host = host
+    def __init__(
+        self, thread: LiveThread, slot: TurnSlot, starter: TurnStarter, clock: Clock
+    ) -> None:
         self._thread = thread
+        self._slot = slot
+        self._starter = starter
         self._clock = clock
 
-    async def receive(self, messages: Sequence[OutsideMessage]) -> Reception:
+    async def receive(self, messages: Sequence[InboxMessage]) -> Reception:
         """Take in messages, as far as that is possible now.
 
         An idle thread takes all, and begins one turn if any of them wakes. A running turn takes
@@ -117,8 +84,8 @@ class OutsideInput:
             SessionClosed: nothing was taken.
             OSError: the disk refused; nothing was taken.
         """
-        async with self._host.beginning():
-            if self._host.active_turn_id is not None:
+        async with self._slot.reserve():
+            if self._slot.run is not None:
                 return await self._into_turn(messages)
             items = [message.item for message in messages]
             if any(message.wakes for message in messages):
@@ -126,7 +93,7 @@ class OutsideInput:
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ]
                 settings = self._thread.state.settings
-                woken = await self._host.accept(
+                woken = await self._starter.start(
                     TurnInput((), items, signals=marks), settings, TurnOptions()
                 )
                 return Reception(messages, *woken)
@@ -135,7 +102,7 @@ class OutsideInput:
             await self._thread.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
             return Reception(messages)
 
-    async def _into_turn(self, messages: Sequence[OutsideMessage]) -> Reception:
+    async def _into_turn(self, messages: Sequence[InboxMessage]) -> Reception:
         taken = without_own_turn(messages)
         at_ms = self._clock.now_ms()
         await self._thread.append(
@@ -159,11 +126,11 @@ class OutsideInput:
             SessionClosed
             OSError: the disk refused; the signal is still there.
         """
-        async with self._host.changing():
+        async with self._slot.changing():
             place = self._thread.state.signals.find((source, signal_id))
             if place is None or place.stage not in ("queued", "visible"):
                 return False
-            if place.stage == "visible" and self._host.is_asking:
+            if place.stage == "visible" and self._slot.is_asking:
                 return False
             at_ms = self._clock.now_ms()
             await self._thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))

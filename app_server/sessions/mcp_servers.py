@@ -19,7 +19,7 @@ from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
 from app_server.mcp.tools.declare import declare, is_declared
-from app_server.sessions.publisher import Announcer
+from app_server.sessions.publisher import Publisher
 from app_server.threads.log.live import LiveThread
 
 MAX_NAMED = 8
@@ -37,7 +37,7 @@ class ThreadServers:
         thread: LiveThread,
         config: Config,
         mcp: McpSettings,
-        announcer: Announcer,
+        publisher: Publisher,
         extensions: ExtensionRegistry,
         processes: Processes,
         asks: ElicitationPort,
@@ -47,7 +47,7 @@ class ThreadServers:
         """The settings in force, as of the start of the thread or the last reload."""
         self._thread = thread
         self._mcp = mcp
-        self._announcer = announcer
+        self._publisher = publisher
         self._left_out: frozenset[str] = frozenset()
         self._catalog = ServerCatalog(extensions, thread.id)
         cwd = thread.state.settings.cwd
@@ -106,7 +106,7 @@ class ThreadServers:
         try:
             mcp = read_mcp_settings(config)
         except ConfigError as exc:
-            self._announcer.warning(f"failed to refresh MCP servers: {exc}")
+            self._publisher.warning(f"failed to refresh MCP servers: {exc}")
         else:
             self.config, self._mcp = config, mcp
             self.set.reconcile(self._resolved())
@@ -147,14 +147,14 @@ class ThreadServers:
             server.config.environment_id == environment_id and server.config.enabled
             for server in self.set.servers.values()
         ):
-            self._announcer.environment(environment_id, connected=connected)
+            self._publisher.environment(environment_id, connected=connected)
 
     def _warn_of_left_out(self) -> None:
         before, self._left_out = self._left_out, self.set.tools().left_out
         if news := sorted(self._left_out - before):
             names = ", ".join(f"`{name}`" for name in news[:MAX_NAMED])
             more = f" and {len(news) - MAX_NAMED} more" if len(news) > MAX_NAMED else ""
-            self._announcer.warning(
+            self._publisher.warning(
                 f"the tools of MCP servers are not shown to the model: {names}{more}; with them "
                 f"tools would take more than {MAX_DECLARED_BYTES} bytes of a model request"
             )
@@ -165,4 +165,4 @@ class ThreadServers:
     def _step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self.set.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
-        self._announcer.server_step(name, step, error, sign_in_again=again)
+        self._publisher.server_step(name, step, error, sign_in_again=again)

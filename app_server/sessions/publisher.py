@@ -33,8 +33,8 @@ from protocol.turns import (
 TurnEnd: TypeAlias = Literal["completed", "interrupted", "failed"]
 
 
-class Announcer:
-    """The voice of one thread."""
+class Publisher:
+    """What is published of one thread."""
 
     def __init__(self, thread: LiveThread, clients: ClientPort, clock: Clock) -> None:
         self._thread = thread
@@ -63,7 +63,7 @@ class Announcer:
         self, name: str, step: StartupStep, error: str | None, *, sign_in_again: bool
     ) -> None:
         """Tell how far the start of an MCP server has come."""
-        self._tell_of_servers(
+        self._publish_later(
             McpServerStatusUpdatedNotification(
                 thread_id=self._thread.id,
                 name=name,
@@ -75,18 +75,18 @@ class Announcer:
 
     def warning(self, text: str) -> None:
         """Tell what is doubtful about the thread's settings or MCP servers."""
-        self._tell_of_servers(WarningNotification(thread_id=self._thread.id, message=text))
+        self._publish_later(WarningNotification(thread_id=self._thread.id, message=text))
 
     def environment(self, environment_id: str, *, connected: bool) -> None:
         """Tell that an environment of the thread's MCP servers came or went."""
-        self._tell_of_servers(
+        self._publish_later(
             EnvironmentConnectionNotification(
                 thread_id=self._thread.id, environment_id=environment_id
             ),
             f"thread/environment/{'connected' if connected else 'disconnected'}",
         )
 
-    def _tell_of_servers(self, event: WireModel, method: str | None = None) -> None:
+    def _publish_later(self, event: WireModel, method: str | None = None) -> None:
         if self._waiting is None:
             self._clients.emit(self._thread.id, event, method)
         else:

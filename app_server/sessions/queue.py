@@ -1,62 +1,27 @@
 """A loaded thread's queue at work: an entry becomes a turn whenever the thread is idle.
 
-Knows: the queue's state, the lock that orders everything a thread accepts.
-Does not know: how a turn runs; it asks its host to begin one.
+Knows: the queue's state, the slot that orders everything a thread accepts.
+Does not know: how a turn runs.
 Source: docs/queue.md.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 from app_server.config.requirements import Requirements
 from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.managed_policy import with_required
-from app_server.sessions.publisher import Announcer
+from app_server.sessions.publisher import Publisher
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.turn_starter import TurnStarter
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.model.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
-from protocol.rollout import Settings, SubmissionQueued
+from protocol.rollout import SubmissionQueued
 
 logger = logging.getLogger(__name__)
-
-
-class QueueHost(Protocol):
-    """The thread that a queue belongs to."""
-
-    @property
-    def active_turn_id(self) -> str | None:
-        """The running turn, if there is one."""
-
-    def changing(self) -> AbstractAsyncContextManager[None]:
-        """Let nothing else be accepted, and no turn end, while the context lasts.
-
-        Raises:
-            SessionClosed: nothing is accepted any more.
-        """
-
-    def beginning(self) -> AbstractAsyncContextManager[None]:
-        """Let no turn begin or end elsewhere while the context lasts.
-
-        Raises:
-            SessionClosed: no turn begins any more.
-        """
-
-    async def accept(
-        self,
-        user_input: TurnInput,
-        settings: Settings,
-        options: TurnOptions,
-        submission: SubmissionQueued | None = None,
-    ) -> tuple[str, Callable[[], None]]:
-        """Begin a turn in the log; `submission` leaves the queue in the same write.
-
-        Raises:
-            OSError: the disk refused; nothing was accepted.
-        """
 
 
 class ThreadQueue:
@@ -64,14 +29,16 @@ class ThreadQueue:
 
     def __init__(
         self,
-        host: QueueHost,
         thread: LiveThread,
-        announcer: Announcer,
+        slot: TurnSlot,
+        starter: TurnStarter,
+        publisher: Publisher,
         requirements: Callable[[], Awaitable[Requirements]],
     ) -> None:
-        self._host = host
         self._thread = thread
-        self._announcer = announcer
+        self._slot = slot
+        self._starter = starter
+        self._publisher = publisher
         self._requirements = requirements
 
     @property
@@ -82,13 +49,13 @@ class ThreadQueue:
     async def change(self, plan: Plan[Result]) -> tuple[Result, bool]:
         """Change the queue; gives what the plan gives, and whether anything changed.
 
-        When this returns, the change is on disk. `announce` tells the clients, `go_on` uses it.
+        When this returns, the change is on disk. `Publisher.queue_changed` and `go_on` follow.
 
         Raises:
             QueueRefusal, SessionClosed
             OSError: the disk refused; nothing was changed.
         """
-        async with self._host.changing():
+        async with self._slot.changing():
             records, result = plan(self.state)
             if records:
                 await self._thread.append(*records)
@@ -105,14 +72,14 @@ class ThreadQueue:
             ConfigError: an administrator's demands cannot be read.
             SessionClosed, OSError
         """
-        async with self._host.beginning():
+        async with self._slot.reserve():
             if submission_id is not None:
                 entry = self.state.find(submission_id)
             elif self.state.entries:
                 entry = self.state.entries[0]
             else:
                 raise QueueRefusal("queue is empty", "queueEmpty")
-            if self._host.active_turn_id is not None:
+            if self._slot.run is not None:
                 raise QueueRefusal("thread already has an active or pending turn", "turnActive")
             turn_id, begin = await self._take(entry)
         return turn_id, lambda: self._begin(begin)
@@ -123,16 +90,16 @@ class ThreadQueue:
         What cannot be begun stays in the queue; the end of a turn, or another entry, tries again.
         """
         try:
-            async with self._host.beginning():
+            async with self._slot.reserve():
                 entry = self.state.next
-                if entry is None or self._host.active_turn_id is not None:
+                if entry is None or self._slot.run is not None:
                     return
                 _, begin = await self._take(entry)
         except SessionClosed:
             # What waits is on disk, and goes on when the thread is loaded again.
             pass
         except ConfigError as exc:
-            self._announcer.warning(f"queued input waits, as nothing may start: {exc}")
+            self._publisher.warning(f"queued input waits, as nothing may start: {exc}")
         except Exception:
             # Nobody is above this but the server, which goes on.
             logger.exception("the queue of thread %s cannot go on", self._thread.id)
@@ -141,16 +108,16 @@ class ThreadQueue:
 
     async def _take(self, entry: SubmissionQueued) -> tuple[str, Callable[[], None]]:
         settings, replaced = with_required(self._thread.state.settings, await self._requirements())
-        taken = await self._host.accept(
+        taken = await self._starter.start(
             TurnInput(entry.input, await user_message(entry.input), entry.client_user_message_id),
             settings,
             TurnOptions(client_metadata=entry.responsesapi_client_metadata),
             entry,
         )
         for warning in replaced:
-            self._announcer.warning(warning)
+            self._publisher.warning(warning)
         return taken
 
     def _begin(self, begin: Callable[[], None]) -> None:
-        self._announcer.queue_changed()
+        self._publisher.queue_changed()
         begin()

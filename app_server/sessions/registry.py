@@ -22,7 +22,8 @@ from app_server.sessions.compaction_settings import (
     read_compact_prompt,
 )
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.session import SessionPorts, ThreadSession
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.session import ThreadSession
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LogClosed
 from app_server.threads.log.queue import Plan, Result
@@ -429,7 +430,7 @@ class Sessions:
 
     def _is_quiet(self, session: ThreadSession) -> bool:
         wanted = self._ports.clients.has_listeners(session.thread.id)
-        return session.idle.is_set() and session.announcer.began and not wanted
+        return session.slot.idle.is_set() and session.publisher.began and not wanted
 
     async def unload_quiet(self, thread_id: str) -> None:
         """Unload a thread if it is still quiet, and tell every client."""
@@ -450,15 +451,15 @@ class Sessions:
         """Accept no more threads and turns, and wait for the running turns to end."""
         self._draining = True
         for session in self:
-            session.drain()
+            session.slot.draining = True
         for session in self:
-            await session.idle.wait()
+            await session.slot.idle.wait()
 
     async def aclose(self) -> None:
         """Interrupt what runs, write every end, and unload everything."""
         self._draining = True
         for session in self:
-            session.drain()
+            session.slot.draining = True
         async with anyio.create_task_group() as tasks:
             for session in self:
                 tasks.start_soon(self.unload, session.thread.id)

@@ -5,9 +5,11 @@ Source: docs/wire.md, "Rollout lines".
 
 from collections.abc import Sequence
 
+from app_server.runtime.clock import Clock
 from app_server.sessions.publisher import TurnEnd
 from app_server.threads.log.state import ThreadState
 from app_server.turns.model.prompt import message, outputs_for_open_calls
+from app_server.turns.model.user_input import TurnInput
 from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
@@ -26,6 +28,21 @@ from protocol.rollout import (
     TurnStarted,
 )
 from protocol.turns import TurnError
+
+
+def user_message_item(
+    user_input: TurnInput, clock: Clock, at_ms: int
+) -> UserMessageThreadItem | None:
+    """Make the item that shows what a user said; None if nobody said anything."""
+    if not user_input.content:
+        return None
+    return UserMessageThreadItem(
+        id=clock.new_id(),
+        client_id=user_input.client_id,
+        content=list(user_input.content),
+        started_at_ms=at_ms,
+        completed_at_ms=at_ms,
+    )
 
 
 def start_of_turn(

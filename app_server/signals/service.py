@@ -19,7 +19,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.runtime.clock import Clock
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.inbox import OutsideMessage
+from app_server.sessions.inbox import InboxMessage
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.signals.acceptance import WAKE_WINDOW_MS, accepted, digest_of
@@ -235,7 +235,7 @@ class Signals:
             at_ms = self._ports.clock.now_ms()
             record = SignalRecalled(at_ms=at_ms, source=entry.source, id=entry.id)
             await self._ports.sessions.change(entry.thread_id, lambda _: [record])
-        elif not await session.outside.withdraw(entry.source, entry.id):
+        elif not await session.inbox.withdraw(entry.source, entry.id):
             raise NotRecallable(entry.stage)
 
     # What the work with threads says.
@@ -331,7 +331,9 @@ class Signals:
             await self._entries.fail(thread_id, "threadArchived", text, effects)
         else:
             with anyio.CancelScope(shield=True):
-                reception = await session.outside.receive([_outside(entry) for entry in waiting])
+                reception = await session.inbox.receive(
+                    [_inbox_message(entry) for entry in waiting]
+                )
                 effects.append(reception.begin)
                 await self._entries.follow(session.thread.state, effects)
 
@@ -341,9 +343,9 @@ class Signals:
             return session
         async with self._loading:
             session = await self._ports.sessions.load(thread_id, self._configure)
-        if not session.announcer.began:
-            session.announcer.status(session.status)
-            session.announcer.begin()
+        if not session.publisher.began:
+            session.publisher.status(session.status)
+            session.publisher.begin()
         return session
 
     async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
@@ -401,10 +403,10 @@ class Signals:
         return self._locks.setdefault(name, anyio.Lock())
 
 
-def _outside(entry: Entry) -> OutsideMessage:
+def _inbox_message(entry: Entry) -> InboxMessage:
     mark = SignalMark(source=entry.source, id=entry.id, item_id=entry.item_id)
     item = from_json(entry.item)
-    return OutsideMessage(mark, item, entry.sender, wakes=entry.wakes, steers=entry.steers)
+    return InboxMessage(mark, item, entry.sender, wakes=entry.wakes, steers=entry.steers)
 
 
 def _run(effects: Effects) -> None:

@@ -1,13 +1,11 @@
-"""One turn, from accepted input to exactly one completion.
+"""One turn as its model and its tools see it: the steps of the loop, and what they share.
 
-The loop: take what was queued, make room, ask the model, make the calls it wants, until it wants
-none and nothing is queued. A turn is owned by its thread; clients come and go.
+Does not know: the thread's session, which takes the steps one after the other.
 Source: docs/wire.md, "Turns".
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import anyio
 
@@ -23,10 +21,7 @@ from app_server.turns.tools.router import FunctionCall, ToolRouter
 from app_server.turns.tools.scheduling import run_calls
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json
-from protocol.turns import McpMetaByServer, TokenUsageBreakdown
-
-MAX_REQUESTS = 500
-"""Model calls of one turn; a model that never stops calling tools is stopped here."""
+from protocol.turns import McpMetaByServer
 
 
 @dataclass(slots=True)
@@ -59,40 +54,11 @@ class SessionSettings:
     output_limit_bytes: int = 12_000
 
 
-class TurnHost(Protocol):
-    """The thread that a turn belongs to."""
-
-    async def take_queued(self) -> None:
-        """Make queued input visible to the model and announce it.
-
-        Raises:
-            OSError: the disk refused.
-        """
-
-    async def finish_if_idle(self, run: "TurnRun") -> bool:
-        """Complete the turn unless input is queued; True if it was completed.
-
-        Raises:
-            OSError: the disk refused.
-        """
-
-    async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
-        """Count what a response has cost towards the thread's goal.
-
-        Raises:
-            OSError: the disk refused.
-        """
-
-    async def wait_for_servers(self) -> None:
-        """Start MCP servers that have died again, and give those that start their grace."""
-
-
 class TurnRun:
-    """One run of the model loop."""
+    """The requests and calls of one turn."""
 
     def __init__(
         self,
-        host: TurnHost,
         recorder: TurnRecorder,
         model: Model,
         router: ToolRouter,
@@ -117,7 +83,6 @@ class TurnRun:
         """Whether a model is being asked at this moment."""
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
-        self._host = host
         self._recorder = recorder
         self._router = router
         self._settings = settings
@@ -145,36 +110,46 @@ class TurnRun:
         turn = self._recorder.thread.state.turns[-1]
         return turn.started_at_ms
 
-    async def loop(self) -> None:
-        """Run until the turn is complete.
+    def interrupt(self) -> None:
+        """Stop the turn for the user; queued input then waits for somebody to start it."""
+        self.pauses_queue = True
+        self.scope.cancel()
+
+    async def compact(self) -> None:
+        """Do what a turn of compaction begins with; from then on it is a turn like others.
+
+        Raises:
+            ModelFailure, OSError: see `ask`.
+        """
+        await self._compactor.compact_all()
+        self.is_compaction = False
+
+    async def ask(self) -> ResponseReader:
+        """Get one whole answer of the model, after making room for it.
 
         Raises:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        if self.is_compaction:
-            await self._compactor.compact_all()
-            self.is_compaction = False
-            if await self._host.finish_if_idle(self):
-                return
-        for _ in range(MAX_REQUESTS):
-            await self._host.wait_for_servers()
-            await self._host.take_queued()
-            self.is_asking = True
-            try:
-                await self._make_room()
-                reader = await self._respond()
-            finally:
-                self.is_asking = False
-            self.last_message = reader.last_message or self.last_message
-            await self._calls.account(reader.usage)
-            await self._host.spend(self.id, reader.usage)
-            calls = [FunctionCall.of(item, self._recorder.new_id) for item in reader.calls]
-            router = self._router
-            await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
-            if not reader.calls and await self._host.finish_if_idle(self):
-                return
-        raise self._given_up(ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn"))
+        self.is_asking = True
+        try:
+            await self._make_room()
+            answer = await self._respond()
+        finally:
+            self.is_asking = False
+        self.last_message = answer.last_message or self.last_message
+        await self._calls.account(answer.usage)
+        return answer
+
+    async def make_calls(self, answer: ResponseReader) -> None:
+        """Make the calls that an answer wants.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        calls = [FunctionCall.of(item, self._recorder.new_id) for item in answer.calls]
+        router = self._router
+        await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
@@ -187,7 +162,7 @@ class TurnRun:
             return
         if self._compactions_in_a_row == MAX_IN_A_ROW:
             text = f"the context stays above {limit} tokens, also after {MAX_IN_A_ROW} compactions"
-            raise self._given_up(ModelFailure(text, "contextWindowExceeded"))
+            raise self.given_up(ModelFailure(text, "contextWindowExceeded"))
         self._compactions_in_a_row += 1
         await self._compactor.compact_for_request()
 
@@ -226,6 +201,7 @@ class TurnRun:
             reader.close()
         return reader
 
-    def _given_up(self, failure: ModelFailure) -> ModelFailure:
+    def given_up(self, failure: ModelFailure) -> ModelFailure:
+        """Announce a failure that ends the turn, and return it to be raised."""
         self._calls.announce(failure)
         return failure

@@ -7,7 +7,7 @@ import pytest
 
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
-from app_server.sessions.goals import GoalKeeper
+from app_server.sessions.goals import Goals
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
 from protocol.metadata_records import GoalChanged
@@ -328,18 +328,18 @@ async def test_the_time_of_turns_is_counted_in_whole_seconds_and_none_is_lost() 
         updated_at=1000,
     )
     await thread.append(GoalChanged(at_ms=clock.at_ms, goal=goal))
-    keeper = GoalKeeper(thread, hub, clock)
+    goals = Goals(thread, hub, clock)
     clock.at_ms += 60_000
-    keeper.turn_begins()
+    goals.turn_begins()
     counted = []
     for step_ms in (2_500, 700, 100):
         clock.at_ms += step_ms
-        await keeper.spend("t", USAGE)
+        await goals.spend("t", USAGE)
         assert thread.state.metadata.goal is not None
         counted.append(thread.state.metadata.goal.time_used_seconds)
     assert counted == [2, 3, 3]
     clock.at_ms += 700
-    await thread.change(lambda state: keeper.marks_of_end(state, "t", "interrupted", None))
-    assert keeper.goal == goal.model_copy(
+    await thread.change(lambda state: goals.marks_of_end(state, "t", "interrupted", None))
+    assert goals.goal == goal.model_copy(
         update={"tokens_used": 9, "time_used_seconds": 4, "updated_at": clock.at_ms // 1000}
     )

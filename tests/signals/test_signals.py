@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.sessions.inbox import OutsideInput
+from app_server.sessions.inbox import Inbox
 from app_server.signals.entries import Entries
 from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from protocol.signal_frame import END, OPENING
@@ -601,14 +601,14 @@ async def test_signals_need_the_opt_in(tmp_path: Path) -> None:
 async def test_a_failure_that_nobody_expected_lets_the_signal_wait_and_the_server_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive, failures = OutsideInput.receive, [RuntimeError("a bug")]
+    receive, failures = Inbox.receive, [RuntimeError("a bug")]
 
-    async def fail_once(self: OutsideInput, messages: Any) -> Any:
+    async def fail_once(self: Inbox, messages: Any) -> Any:
         if failures:
             raise failures.pop()
         return await receive(self, messages)
 
-    monkeypatch.setattr(OutsideInput, "receive", fail_once)
+    monkeypatch.setattr(Inbox, "receive", fail_once)
     monkeypatch.setattr("app_server.signals.service.RETRY_S", (0.0,))
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()

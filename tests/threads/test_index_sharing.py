@@ -225,7 +225,7 @@ async def test_what_the_disk_refused_is_written_before_the_next_record_or_at_the
         for name in (None, "after"):
             thread = await kept.create(created())
             await thread.append(started)
-            thread.owe(end)
+            thread.defer(end)
             if name is not None:
                 with monkeypatch.context() as patch:
                     patch.setattr(RolloutWriter, "append", full)
@@ -239,7 +239,7 @@ async def test_what_the_disk_refused_is_written_before_the_next_record_or_at_the
         # An end that nobody could write is made up by the next who loads the thread.
         thread = await kept.create(created())
         await thread.append(started)
-        thread.owe(end)
+        thread.defer(end)
         with monkeypatch.context() as patch:
             patch.setattr(RolloutWriter, "append", full)
             await kept.unload(thread)

@@ -1,4 +1,4 @@
-"""threads.loading and threads.live: what loading leaves out, and what is owed to a log."""
+"""threads.loading and threads.live: what loading leaves out, and what is deferred."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -95,14 +95,14 @@ def test_a_line_that_is_too_long_is_passed_over_by_all_readers(
 
 
 @pytest.mark.parametrize("more", [(), (NameChanged(at_ms=3, name="later"),)])
-async def test_what_is_owed_is_written_before_anything_else(
+async def test_what_is_deferred_is_written_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: Sequence[Record]
 ) -> None:
     store = ThreadStore(tmp_path)
     await store.open()
     thread = await store.create(created())
-    owed = NameChanged(at_ms=2, name="owed")
-    thread.owe(owed)
+    deferred = NameChanged(at_ms=2, name="deferred")
+    thread.defer(deferred)
     seen: list[str | None] = []
 
     def decide(state: ThreadState) -> Sequence[Record]:
@@ -117,9 +117,9 @@ async def test_what_is_owed_is_written_before_anything_else(
         with pytest.raises(OSError, match="No space"):
             await thread.change(decide)
     assert await thread.change(decide) == more
-    assert seen == ["owed"]
+    assert seen == ["deferred"]
     path = store.path_of(thread.id)
-    assert list(read_rollout(path))[1:] == [owed, *more]
+    assert list(read_rollout(path))[1:] == [deferred, *more]
     assert thread.state == replay(read_rollout(path))
     await store.unload(thread)
     await store.aclose()

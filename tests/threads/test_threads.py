@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from app_server.config.values import Config
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
+from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
-from app_server.sessions.session import SessionPorts
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
@@ -1077,6 +1077,6 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
             second = await sessions.load(first.thread.id, configure)
         assert second is not first
         assert sessions.find(first.thread.id) is second
-        await second.inject([{"type": "message", "role": "developer", "content": []}])
+        await second.input.inject([{"type": "message", "role": "developer", "content": []}])
         await sessions.aclose()
     await store.aclose()

@@ -144,14 +144,14 @@ class BranchHandlers:
                 ),
             )
         self._hub.broadcast(ThreadStartedNotification(thread=thread))
-        session.announcer.begin()
+        session.publisher.begin()
 
     def _warn(
         self, context: RequestContext, session: ThreadSession, warnings: tuple[str, ...]
     ) -> None:
         for warning in warnings:
             self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
-            session.announcer.warning(warning)
+            session.publisher.warning(warning)
 
     def _thread(self, session: ThreadSession) -> Thread:
         path = None if session.thread.ephemeral else self._store.path_of(session.thread.id)

@@ -68,7 +68,7 @@ class ThreadSettingsHandlers:
             )
             context.after_answer(partial(self._ports.hub.emit, thread_id, event))
             for warning in warnings:
-                context.after_answer(partial(session.announcer.warning, warning))
+                context.after_answer(partial(session.publisher.warning, warning))
         return ThreadSettingsUpdateResponse()
 
     async def update_turn(

@@ -88,4 +88,4 @@ def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
     if logged:
         turns = turns_with_log(turns, logged)
     # A turn that was accepted a moment ago is told from its beginning.
-    return [turn for turn in turns if turn.id != session.untold_turn_id]
+    return [turn for turn in turns if turn.id != session.slot.unpublished_turn_id]

@@ -202,13 +202,13 @@ class ThreadHandlers:
         started = ThreadStartedNotification(thread=thread)
         if outcome is Start.CREATED:
             self._hub.broadcast(started)
-            session.announcer.begin()
-        elif session.announcer.began:
+            session.publisher.begin()
+        elif session.publisher.began:
             self._hub.tell(context.connection_id, started)
         elif outcome is Start.LOADED:
             self._hub.tell(context.connection_id, started)
-            session.announcer.status(session.status)
-            session.announcer.begin()
+            session.publisher.status(session.status)
+            session.publisher.begin()
         if params.dynamic_tools:
             warning = "dynamicTools are not supported by this server and were ignored"
             self._hub.tell(
@@ -220,7 +220,7 @@ class ThreadHandlers:
     ) -> None:
         for warning in warnings:
             self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
-            session.announcer.warning(warning)
+            session.publisher.warning(warning)
 
     async def resume(
         self, context: RequestContext, params: ThreadResumeParams
@@ -340,11 +340,11 @@ class ThreadHandlers:
     ) -> None:
         state = session.thread.state
         self._hub.release(context.connection_id, state.id)
-        if not session.announcer.began:
+        if not session.publisher.began:
             self._hub.broadcast(
                 ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
             )
-            session.announcer.begin()
+            session.publisher.begin()
         if state.usage is not None and state.turns and not joining.is_replay:
             self._hub.tell(
                 context.connection_id,
@@ -525,7 +525,7 @@ class ThreadHandlers:
             raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
         with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
             session = await self._sessions.writable(params.thread_id)
-            await session.inject(params.items)
+            await session.input.inject(params.items)
         return ThreadInjectItemsResponse()
 
     def _thread(self, session: ThreadSession, turns: list[Turn] | None = None) -> Thread:

@@ -157,7 +157,7 @@ class QueueHandlers:
             result, changed = await self._sessions.change_queue(thread_id, plan)
         session = self._sessions.find(thread_id)
         if changed and session is not None:
-            context.after_answer(session.announcer.queue_changed)
+            context.after_answer(session.publisher.queue_changed)
             context.after_answer(session.wake)
         return result
 

@@ -93,7 +93,7 @@ class TurnHandlers:
             session = await self._sessions.writable(params.thread_id)
             before = session.thread.state.settings
             settings, replaced = _settings(session, overrides, requirements)
-            turn_id, begin = await session.start_turn(
+            turn_id, begin = await session.input.start(
                 await _turn_input(session, params, _digest(params)),
                 settings,
                 TurnOptions(
@@ -112,7 +112,7 @@ class TurnHandlers:
             )
             context.after_answer(partial(self._hub.emit, params.thread_id, event))
             for warning in replaced:
-                context.after_answer(partial(session.announcer.warning, warning))
+                context.after_answer(partial(session.publisher.warning, warning))
         context.after_answer(begin)
         return TurnStartResponse(turn=self._taken(session, params, turn_id))
 
@@ -129,7 +129,7 @@ class TurnHandlers:
             turn_failures("steer"),
         ):
             session = await self._sessions.writable(params.thread_id)
-            await session.steer(
+            await session.input.steer(
                 params.expected_turn_id,
                 await _turn_input(session, params),
                 params.mcp_meta_by_server or {},
@@ -147,7 +147,7 @@ class TurnHandlers:
             context.after_answer(session.servers.cancel_starting)
             return TurnInterruptResponse()
         with turn_failures("interrupt"):
-            session.require_active(params.turn_id)
+            session.slot.require_active(params.turn_id)
         context.after_answer(partial(_interrupt, session, params.turn_id))
         return TurnInterruptResponse()
 
@@ -155,7 +155,7 @@ class TurnHandlers:
 def _interrupt(session: ThreadSession, turn_id: str) -> None:
     # The turn may have ended while the answer was on its way.
     with contextlib.suppress(NoActiveTurn, TurnIdMismatch):
-        session.interrupt(turn_id)
+        session.slot.interrupt(turn_id)
 
 
 def _digest(params: TurnStartParams) -> str | None:

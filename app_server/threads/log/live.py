@@ -1,4 +1,4 @@
-"""A thread in memory, with the only pen that writes its log."""
+"""A thread in memory, with the only writer of its log."""
 
 import errno
 import logging
@@ -48,10 +48,10 @@ class LiveThread:
         self._writer = writer
         self._changed = changed
         self._warnings = list(warnings)
-        self._owed: list[Record] = []
+        self._deferred: list[Record] = []
         self._closed = False
         self._watch: Callable[[ThreadState], None] = _nothing
-        self._pen = anyio.Lock()
+        self._write_lock = anyio.Lock()
 
     @property
     def id(self) -> str:
@@ -91,10 +91,10 @@ class LiveThread:
 
         Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
         """
-        async with self._pen:
+        async with self._write_lock:
             self._require_open()
-            # What is owed comes first, and `decide` sees it.
-            await self._settle()
+            # What was deferred comes first, and `decide` sees it.
+            await self._write_deferred()
             records = decide(self.state)
             if not records:
                 return records
@@ -106,14 +106,14 @@ class LiveThread:
         if self._closed:
             raise LogClosed(self.id)
 
-    def owe(self, *records: Record) -> None:
+    def defer(self, *records: Record) -> None:
         """Put records that the disk refused before those of the next append."""
-        self._owed.extend(records)
+        self._deferred.extend(records)
 
-    async def _settle(self) -> None:
-        if self._owed:
-            await self._write(tuple(self._owed), sync=True)
-            self._owed.clear()
+    async def _write_deferred(self) -> None:
+        if self._deferred:
+            await self._write(tuple(self._deferred), sync=True)
+            self._deferred.clear()
             self._tell()
 
     async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
@@ -139,30 +139,30 @@ class LiveThread:
             LogClosed: the thread was put away; nothing was dropped.
             OSError: the disk refused; nothing was dropped.
         """
-        async with self._pen:
+        async with self._write_lock:
             self._require_open()
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
-            await self._settle()
+            await self._write_deferred()
             with anyio.CancelScope(shield=True):
                 self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
         self._tell()
 
     async def log_length(self) -> int | None:
         """Return the length of the log in bytes; None when nobody here writes it any more."""
-        async with self._pen:
+        async with self._write_lock:
             return None if self._writer is None else self._writer.length
 
     async def aclose(self, last: Callable[[ThreadState], None] = _nothing) -> None:
-        """Close the log, after what is owed; closing twice is harmless.
+        """Close the log, after what was deferred; closing twice is harmless.
 
         `last` is called in a worker thread while nobody else can have the log yet.
         """
-        async with self._pen:
+        async with self._write_lock:
             if self._closed:
                 return
             try:
-                await self._settle()
+                await self._write_deferred()
             except OSError as exc:
                 logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
             self._closed = True

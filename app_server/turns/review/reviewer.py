@@ -4,9 +4,9 @@ A review is one model call of its own. It fails closed: without a valid verdict 
 Source: docs/mcp.md, "Reviewer".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 
@@ -76,26 +76,20 @@ def is_reviewed(metadata: RuntimeMetadata, settings: Settings) -> bool:
     return (metadata.approvals_reviewer or settings.approvals_reviewer) != "user"
 
 
-class ReviewHost(Protocol):
-    """The thread whose actions are reviewed."""
-
-    def stop_denied_turn(self, turn_id: str) -> None:
-        """Interrupt a turn that was denied too much; another one is left alone."""
-
-
 class Reviewer:
     """The reviews of one thread."""
 
     def __init__(
         self,
-        host: ReviewHost,
+        stop_turn: Callable[[str], None],
         thread: LiveThread,
         model: Model,
         providers: Mapping[str, Provider],
         clients: ClientPort,
         clock: Clock,
     ) -> None:
-        self._host = host
+        """`stop_turn` interrupts a turn that was denied too much; another one is left alone."""
+        self._stop_turn = stop_turn
         self._thread = thread
         self._model = model
         self._providers = providers
@@ -134,7 +128,7 @@ class Reviewer:
         telling.decided(assessment)
         denied = assessment.outcome == "deny"
         if self._turn.end(denied=denied):
-            self._stop_turn()
+            self._stop_denied_turn()
         if denied:
             reason = f"Reason: {assessment.rationale}"
             raise Refused(f"This action was rejected due to unacceptable risk.\n{reason}\n{ADVICE}")
@@ -166,7 +160,7 @@ class Reviewer:
                     break
         return answer
 
-    def _stop_turn(self) -> None:
+    def _stop_denied_turn(self) -> None:
         turn = self._turn
         message = (
             "Automatic approval review rejected too many approval requests for this turn "
@@ -175,7 +169,7 @@ class Reviewer:
         )
         warning = GuardianWarningNotification(thread_id=self._thread.id, message=message)
         self._clients.emit(self._thread.id, warning)
-        self._host.stop_denied_turn(turn.turn_id)
+        self._stop_turn(turn.turn_id)
 
 
 class _Telling:

@@ -1,0 +1,39 @@
+"""What all loaded threads share."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from app_server.config.requirements import Requirements, requirements_of
+from app_server.config.values import Config
+from app_server.extension.registry import ExtensionRegistry
+from app_server.mcp.processes import Processes
+from app_server.runtime.clock import Clock
+from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadStore
+from app_server.turns.model.interface import Model
+from app_server.turns.ports import ApprovalRecords, ClientPort
+
+
+def _ignore(state: ThreadState) -> None:
+    pass
+
+
+async def _no_requirements() -> Requirements:
+    return requirements_of(Config({}))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPorts:
+    """The store, the model, the clients and the rest of the server, as a thread sees them."""
+
+    store: ThreadStore
+    model: Model
+    clients: ClientPort
+    clock: Clock
+    approvals: ApprovalRecords
+    processes: Processes
+    extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
+    log_grew: Callable[[ThreadState], None] = _ignore
+    """Called after every append to a loaded thread's log; never waits."""
+    requirements: Callable[[], Awaitable[Requirements]] = _no_requirements
+    """What an administrator demands of turns that no request begins."""

@@ -1,0 +1,146 @@
+"""A loaded thread's slot for a turn: which turn runs, and who may begin, change or end one.
+
+Knows: the order of whatever a thread accepts, and whether it still accepts anything.
+Does not know: the log, clients, how a turn runs.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from app_server.sessions.errors import (
+    NoActiveTurn,
+    SessionClosed,
+    SessionPutAway,
+    TurnIdMismatch,
+)
+from app_server.turns.model.prompt import STOPPED_BY_REVIEWER
+from app_server.turns.run import TurnRun
+
+
+class TurnSlot:
+    """Holds at most one running turn."""
+
+    def __init__(self) -> None:
+        self.run: TurnRun | None = None
+        """The running turn, if there is one."""
+        self.unpublished_turn_id: str | None = None
+        """The turn that was accepted and that no client has heard of yet."""
+        self.idle = anyio.Event()
+        """Set while no turn runs."""
+        self.idle.set()
+        self.closed = False
+        """Whether the thread is leaving memory; changed under `exclusive`."""
+        self.draining = False
+        """Whether no turn begins any more; the running one goes on."""
+        self._accepting = anyio.Lock()
+        self._beginning = anyio.Lock()
+        """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """The running turn, if there is one."""
+        return None if self.run is None else self.run.id
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a model is being asked at this moment."""
+        return self.run is not None and self.run.is_asking
+
+    def require_active(self, turn_id: str) -> TurnRun:
+        """Return the running turn if it is the one that is meant; "" means any.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch
+        """
+        if self.run is None:
+            raise NoActiveTurn
+        if turn_id not in ("", self.run.id):
+            raise TurnIdMismatch(turn_id, self.run.id)
+        return self.run
+
+    # Who may change what.
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Let nothing else be accepted, and no turn end, while the context lasts."""
+        async with self._accepting:
+            yield
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Be `exclusive` in a thread that is open.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+        """
+        async with self._accepting:
+            self._require_open()
+            yield
+
+    @asynccontextmanager
+    async def reserve(self, *, while_draining: bool = False) -> AsyncIterator[None]:
+        """Let no turn begin or end elsewhere while the context lasts, so that one may begin here.
+
+        `while_draining` is for input that a running turn may take, or has taken: whoever sets it
+        looks at `draining` before a turn begins.
+
+        Raises:
+            SessionClosed: no turn begins any more.
+        """
+        async with self._beginning, self._accepting:
+            self._require_open()
+            if self.draining and not while_draining:
+                raise SessionClosed
+            yield
+
+    @asynccontextmanager
+    async def emptied(self) -> AsyncIterator[None]:
+        """Stop the running turn, and let none begin while the context lasts.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+        """
+        async with self._beginning:
+            self.cancel()
+            await self.idle.wait()
+            async with self._accepting:
+                self._require_open()
+                yield
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise SessionClosed if self.draining else SessionPutAway
+
+    # Filling and emptying.
+
+    def fill(self, run: TurnRun) -> None:
+        """Put a turn in that is in the log; to be called under `reserve`."""
+        self.run = run
+        self.unpublished_turn_id = run.id
+        self.idle = anyio.Event()
+
+    def clear(self) -> None:
+        """Take the turn out whose end is in the log; to be called under `exclusive`."""
+        self.run = None
+        self.idle.set()
+
+    def cancel(self) -> None:
+        """Stop the running turn, if there is one; queued input goes on after it."""
+        if self.run is not None:
+            self.run.scope.cancel()
+
+    def interrupt(self, turn_id: str) -> None:
+        """Stop the running turn for the user; its end arrives as `turn/completed`.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch
+        """
+        self.require_active(turn_id).interrupt()
+
+    def stop_denied_turn(self, turn_id: str) -> None:
+        """Interrupt the running turn for the reviewer, if it is the one that is meant."""
+        if self.run is not None and self.run.id == turn_id:
+            self.run.interruption = STOPPED_BY_REVIEWER
+            self.run.interrupt()

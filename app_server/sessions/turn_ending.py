@@ -1,0 +1,83 @@
+"""Ends turns: in the log first, then for clients and for whoever waits for an idle thread."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from app_server.extension.hooks import Hooks
+from app_server.runtime.clock import Clock
+from app_server.sessions.goals import Goals
+from app_server.sessions.publisher import Publisher, TurnEnd
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.status import SessionStatus
+from app_server.sessions.turn_records import end_of_turn
+from app_server.threads.log.live import LiveThread
+from app_server.turns.run import TurnRun
+from protocol.rollout import Record
+from protocol.turns import TurnError
+
+logger = logging.getLogger(__name__)
+
+
+class TurnEnding:
+    """Ends the turns of one loaded thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        slot: TurnSlot,
+        status: SessionStatus,
+        publisher: Publisher,
+        goals: Goals,
+        hooks: Hooks,
+        clock: Clock,
+        turn_over: Callable[[str], None],
+    ) -> None:
+        """`turn_over` is called with the id of each turn that ended."""
+        self._thread = thread
+        self._slot = slot
+        self._status = status
+        self._publisher = publisher
+        self._goals = goals
+        self._hooks = hooks
+        self._clock = clock
+        self._turn_over = turn_over
+
+    async def end(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
+        """End the running turn; to be called under `TurnSlot.exclusive`.
+
+        When the disk refuses, the end goes into the log with the next append, and the thread has
+        the status of a system error.
+        """
+        at_ms = self._clock.now_ms()
+        records = end_of_turn(
+            self._thread.state,
+            run.id,
+            at_ms,
+            run.started_at_ms,
+            end,
+            error,
+            run.interruption,
+            pauses_queue=run.pauses_queue,
+        )
+        left = list(self._thread.state.queued)
+        marks: Sequence[Record] = ()
+        try:
+            marks = await self._thread.change(
+                lambda state: [*records, *self._goals.marks_of_end(state, run.id, end, error)]
+            )
+        except OSError:
+            logger.exception("the end of turn %s cannot be written", run.id)
+            self._thread.defer(*records)
+            self._status.log_failed = True
+        turn = self._thread.state.turns[-1]
+        for entry in left:
+            if entry.message is not None:
+                self._publisher.user_message(run.id, entry.message)
+        self._slot.clear()
+        self._thread.state.turn_settings = None
+        self._goals.publish(run.id, marks)
+        self._status.publish()
+        self._publisher.turn_completed(turn, end, error, run.last_message)
+        self._thread.open_items.clear()
+        self._turn_over(run.id)
+        self._hooks.turn_ended(self._thread.id, run.id)

@@ -1,0 +1,67 @@
+"""Joins what one turn needs: its recorder, its tools, its model."""
+
+from app_server.sessions.goals import Goals
+from app_server.sessions.mcp_servers import ThreadServers
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.status import SessionStatus
+from app_server.threads.log.live import LiveThread
+from app_server.turns.approval.approvals import ApprovalGate
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
+from app_server.turns.tools.metadata import turn_metadata
+from app_server.turns.tools.router import ToolRouter, TurnTools
+from protocol.model import JsonObject
+
+
+class TurnFactory:
+    """Makes the turns of one loaded thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        slot: TurnSlot,
+        status: SessionStatus,
+        servers: ThreadServers,
+        approvals: ApprovalGate,
+        goals: Goals,
+        settings: SessionSettings,
+        ports: SessionPorts,
+    ) -> None:
+        self._thread = thread
+        self._slot = slot
+        self._status = status
+        self._servers = servers
+        self._approvals = approvals
+        self._goals = goals
+        self._settings = settings
+        self._ports = ports
+
+    def make(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
+        """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
+        ports = self._ports
+        recorder = TurnRecorder(self._thread, turn_id, ports.clients, ports.clock)
+        tools = TurnTools(
+            servers=self._servers.set,
+            approvals=self._approvals,
+            recorder=recorder,
+            waiting_on_approval=self._status.waiting_on_approval,
+            mcp_meta=options.mcp_meta,
+            turn_metadata=self._turn_metadata,
+            output_limit_bytes=self._settings.output_limit_bytes,
+            hooks=ports.extensions.hooks,
+            functions=self._goals,
+            context=self._servers.context,
+        )
+        router = ToolRouter(tools)
+        return TurnRun(recorder, ports.model, router, options, self._settings, compacts=compacts)
+
+    def _turn_metadata(self) -> JsonObject:
+        run = self._slot.run
+        assert run is not None, "only a turn makes calls"
+        return turn_metadata(
+            self._thread.state,
+            user_was_asked=run.user_was_asked,
+            trigger=run.options.trigger,
+            parent_turn_id=run.options.parent_turn_id,
+        )

@@ -1,0 +1,127 @@
+"""Runs a turn: the loop of requests and calls, from the first event to the end.
+
+The loop: take what was queued, ask the model, make the calls it wants, until it wants none and
+nothing is queued. A turn is owned by its thread; clients come and go.
+Source: docs/wire.md, "Turns".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from app_server.runtime.clock import Clock
+from app_server.sessions.goals import Goals
+from app_server.sessions.mcp_servers import ThreadServers
+from app_server.sessions.publisher import Publisher, TurnEnd
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.status import SessionStatus
+from app_server.sessions.turn_ending import TurnEnding
+from app_server.threads.log.live import LiveThread
+from app_server.turns.model.interface import ModelFailure
+from app_server.turns.run import TurnRun
+from protocol.items import UserMessageThreadItem
+from protocol.rollout import InputTaken
+from protocol.turns import TurnError
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUESTS = 500
+"""Model calls of one turn; a model that never stops calling tools is stopped here."""
+
+WRITE_END_S = 10.0
+"""For writing the end of a turn that was cancelled."""
+
+
+class TurnRunner:
+    """Runs the turns of one loaded thread, one at a time."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        slot: TurnSlot,
+        status: SessionStatus,
+        publisher: Publisher,
+        servers: ThreadServers,
+        goals: Goals,
+        ending: TurnEnding,
+        clock: Clock,
+        go_on: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`go_on` begins what waited for the end of a turn."""
+        self._thread = thread
+        self._slot = slot
+        self._status = status
+        self._publisher = publisher
+        self._servers = servers
+        self._goals = goals
+        self._ending = ending
+        self._clock = clock
+        self._go_on = go_on
+
+    async def run(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
+        """Run a turn that is in the log; its end is in the log when this returns."""
+        self._slot.unpublished_turn_id = None
+        self._status.publish()
+        self._publisher.turn_started(run.id, run.started_at_ms)
+        if user_message is not None:
+            self._publisher.user_message(run.id, user_message)
+        failure: TurnError | None = None
+        try:
+            with run.scope:
+                await self._loop(run)
+        except ModelFailure as exc:
+            failure = TurnError(message=exc.message, codex_error_info=exc.info)
+        except OSError as exc:
+            failure = self._publisher.failure(run.id, f"the log cannot be written: {exc.strerror}")
+        except Exception:
+            logger.exception("turn %s failed", run.id)
+            failure = self._publisher.failure(run.id, "internal error")
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
+                async with self._slot.exclusive():
+                    if self._slot.run is run:
+                        end: TurnEnd = "interrupted" if failure is None else "failed"
+                        await self._ending.end(run, end, failure)
+        await self._go_on()
+
+    async def _loop(self, run: TurnRun) -> None:
+        """Run until the turn is complete.
+
+        Raises:
+            ModelFailure: the model failed for good; it was announced.
+            OSError: the disk refused.
+        """
+        if run.is_compaction:
+            await run.compact()
+            if await self._complete(run):
+                return
+        for _ in range(MAX_REQUESTS):
+            await self._servers.before_request()
+            await self._take_queued(run)
+            answer = await run.ask()
+            await self._goals.spend(run.id, answer.usage)
+            await run.make_calls(answer)
+            if not answer.calls and await self._complete(run):
+                return
+        raise run.given_up(ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn"))
+
+    async def _take_queued(self, run: TurnRun) -> None:
+        """Make queued input visible to the model and publish it."""
+        if not self._thread.state.queued:
+            return
+        async with self._slot.exclusive():
+            queued = list(self._thread.state.queued)
+            await self._thread.append(InputTaken(at_ms=self._clock.now_ms()), sync=False)
+        for entry in queued:
+            if entry.message is not None:
+                self._publisher.user_message(run.id, entry.message)
+
+    async def _complete(self, run: TurnRun) -> bool:
+        """Complete the turn unless input is queued that it has to go on for."""
+        async with self._slot.exclusive():
+            queued = self._thread.state.queued
+            if any(entry.message is not None or entry.steers for entry in queued):
+                return False
+            await self._ending.end(run, "completed", None)
+            return True

@@ -1,0 +1,102 @@
+"""Begins turns: in the log first, then in the slot, then, once the caller says so, in a task."""
+
+from collections.abc import Callable
+
+import anyio.abc
+
+from app_server.extension.hooks import Hooks
+from app_server.runtime.clock import Clock
+from app_server.sessions.goals import Goals
+from app_server.sessions.idempotency import name_records
+from app_server.sessions.slot import TurnSlot
+from app_server.sessions.turn_factory import TurnFactory
+from app_server.sessions.turn_records import start_of_compaction, start_of_turn, user_message_item
+from app_server.sessions.turn_runner import TurnRunner
+from app_server.threads.log.live import LiveThread
+from app_server.turns.model.user_input import TurnInput
+from app_server.turns.run import TurnOptions, TurnRun
+from protocol.items import UserMessageThreadItem
+from protocol.rollout import Settings, SubmissionQueued, TurnStarted
+
+
+class TurnStarter:
+    """Begins the turns of one loaded thread; its callers hold `TurnSlot.reserve` and it is idle."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        slot: TurnSlot,
+        factory: TurnFactory,
+        runner: TurnRunner,
+        goals: Goals,
+        hooks: Hooks,
+        clock: Clock,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        """`tasks` owns the turns."""
+        self._thread = thread
+        self._slot = slot
+        self._factory = factory
+        self._runner = runner
+        self._goals = goals
+        self._hooks = hooks
+        self._clock = clock
+        self._tasks = tasks
+
+    async def start(
+        self,
+        user_input: TurnInput,
+        settings: Settings,
+        options: TurnOptions,
+        submission: SubmissionQueued | None = None,
+    ) -> tuple[str, Callable[[], None]]:
+        """Begin a turn; `submission` leaves the queue in the same write.
+
+        Gives its id and what lets it run.
+
+        Raises:
+            OSError: the disk refused; nothing was accepted.
+        """
+        turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
+        user_message = user_message_item(user_input, self._clock, at_ms)
+        await self._thread.append(
+            *start_of_turn(
+                self._thread.state,
+                TurnStarted(at_ms=at_ms, turn_id=turn_id),
+                settings,
+                user_message,
+                user_input.items,
+                submission,
+                user_input.signals,
+                name_records(user_input.client_id, user_input.digest, turn_id, at_ms),
+            )
+        )
+        begin = self._occupy(self._factory.make(turn_id, options), user_message)
+        self._hooks.input_taken(self._thread.id, turn_id, user_input.content)
+        return turn_id, begin
+
+    async def start_compaction(self) -> Callable[[], None]:
+        """Begin a turn that compacts; gives what lets it run.
+
+        Raises:
+            OSError: the disk refused; nothing was begun.
+        """
+        turn_id = self._clock.new_id()
+        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
+        await self._thread.append(*start_of_compaction(self._thread.state, started))
+        return self._occupy(self._factory.make(turn_id, TurnOptions(), compacts=True), None)
+
+    def _occupy(
+        self, run: TurnRun, user_message: UserMessageThreadItem | None
+    ) -> Callable[[], None]:
+        self._slot.fill(run)
+        settings = self._thread.state.settings
+        if (tier := run.options.service_tier) is not None:
+            settings = settings.model_copy(update={"service_tier": tier})
+        self._thread.state.turn_settings = settings
+        self._goals.turn_begins()
+
+        def begin() -> None:
+            self._tasks.start_soon(self._runner.run, run, user_message)
+
+        return begin
