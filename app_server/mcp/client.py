@@ -36,21 +36,14 @@ from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.dispatcher import Dispatcher, Refused
 from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import Tokens
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
-from app_server.mcp_wire.http.session import VERSION_HEADER
 from app_server.mcp_wire.http.transport import Streams, open_http
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
-
-MCP_VERSION = "2025-06-18"
-OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
-"""What a server may answer with instead."""
-
-OPENAI_FORM = "openai/form"
-"""An extension, its method, and the mode of its questions: forms with any schema."""
 
 MAX_REASON_BYTES = 2000
 """Of what a server says when it refuses the handshake; the middle of a longer text is cut out."""
@@ -74,7 +67,11 @@ class McpClient:
         self._introduction_s = introduction_s
         self._introducing = anyio.Lock()
         self._sessions = 0
-        self._version = MCP_VERSION
+        asked: JsonObject = {
+            "elicitation": {"form": {}, "url": {}},
+            "extensions": {OPENAI_FORM: {}},
+        }
+        self._handshake = Handshake(dispatcher, CLIENT_INFO, asked if owner.can_elicit else {})
         self.closed = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
@@ -113,7 +110,7 @@ class McpClient:
             return await self._dispatcher.call(
                 method,
                 params,
-                headers={VERSION_HEADER: self._version},
+                headers=self._handshake.headers,
                 timeout_s=timeout_s,
                 on_progress=on_progress,
             )
@@ -127,23 +124,7 @@ class McpClient:
         Raises:
             PeerError, TransportClosed, RequestTimedOut
         """
-        asked: JsonObject = {
-            "elicitation": {"form": {}, "url": {}},
-            "extensions": {OPENAI_FORM: {}},
-        }
-        hello = await self._dispatcher.call(
-            "initialize",
-            {
-                "protocolVersion": MCP_VERSION,
-                "capabilities": asked if self._owner.can_elicit else {},
-                "clientInfo": CLIENT_INFO,
-            },
-            timeout_s=self._introduction_s,
-            may_cancel=False,
-        )
-        answered = hello.get("protocolVersion")
-        self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
-        await self.notify("notifications/initialized")
+        hello = await self._handshake.run(self._introduction_s)
         self._sessions += 1
         return hello
 
@@ -169,10 +150,6 @@ class McpClient:
         """Take a notification of the server; all but one are nothing to us."""
         if method == "notifications/tools/list_changed":
             self._owner.tools_changed()
-
-    async def notify(self, method: str) -> None:
-        """Tell the server something that has no parameters."""
-        await self._dispatcher.notify(method, {VERSION_HEADER: self._version})
 
 
 def _has_ended_session(error: PeerError) -> bool:

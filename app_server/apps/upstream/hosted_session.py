@@ -22,17 +22,13 @@ from app_server.apps.upstream.elicitation import (
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.mcp_wire.dispatcher import Dispatcher, Refused
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
-from app_server.mcp_wire.http.session import VERSION_HEADER
 from app_server.mcp_wire.http.transport import open_http
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
-
-MCP_VERSION = "2025-06-18"
-OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
-"""What the endpoint may answer with instead."""
 
 CLIENT_INFO = {"name": "codex-apps", "title": "Codex Apps", "version": PROTOCOL_VERSION}
 
@@ -52,7 +48,9 @@ class HostedSession:
         self._dispatcher = dispatcher
         self._bridge = bridge
         self._elicitation = elicitation
-        self._version = MCP_VERSION
+        asked: JsonObject = {"elicitation": {"form": {}, "url": {}}} if elicitation else {}
+        capabilities: JsonObject = {**asked, "extensions": {OPENAI_FORM: {}}}
+        self._handshake = Handshake(dispatcher, CLIENT_INFO, capabilities)
         self._is_broken = False
 
     @property
@@ -70,24 +68,12 @@ class HostedSession:
         Raises:
             UpstreamError: the endpoint does not, or not in time.
         """
-        asked: JsonObject = {"form": {}, "url": {}}
-        capabilities: JsonObject = {"elicitation": asked} if self._elicitation else {}
-        params: JsonObject = {
-            "protocolVersion": MCP_VERSION,
-            "capabilities": {**capabilities, "extensions": {OPENAI_FORM: {}}},
-            "clientInfo": CLIENT_INFO,
-        }
         try:
-            hello = await self._dispatcher.call(
-                "initialize", params, timeout_s=INTRODUCTION_S, may_cancel=False
-            )
+            await self._handshake.run(INTRODUCTION_S)
         except PeerError as exc:
             raise UpstreamError(exc.code, exc.message, exc.data) from exc
         except (RequestTimedOut, TransportClosed) as exc:
             raise UpstreamError(UNREACHABLE, str(exc)) from exc
-        answered = hello.get("protocolVersion")
-        self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
-        await self._dispatcher.notify("notifications/initialized", {VERSION_HEADER: self._version})
 
     async def request(
         self, method: str, params: JsonObject, *, on_progress: Progress | None = None
@@ -95,7 +81,7 @@ class HostedSession:
         """Call a method; see UpstreamSession."""
         try:
             return await self._dispatcher.call(
-                method, params, headers={VERSION_HEADER: self._version}, on_progress=on_progress
+                method, params, headers=self._handshake.headers, on_progress=on_progress
             )
         except PeerError as exc:
             # It stands for HTTP that failed, or for a session that is over.

@@ -1,0 +1,55 @@
+"""The handshake that begins a session with an MCP server, and the version that it agrees on.
+
+Source: MCP 2025-06-18, "Lifecycle".
+"""
+
+from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire.http.session import VERSION_HEADER
+from protocol.model import JsonObject
+
+MCP_VERSION = "2025-06-18"
+OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
+"""What a server may answer with instead."""
+
+OPENAI_FORM = "openai/form"
+"""An extension, its method, and the mode of its questions: forms with any schema."""
+
+
+class Handshake:
+    """What a client says of itself, and the version that is spoken since the last handshake."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, client_info: JsonObject, capabilities: JsonObject
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._client_info = client_info
+        self._capabilities = capabilities
+        self._version = MCP_VERSION
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of every message after the handshake."""
+        return {VERSION_HEADER: self._version}
+
+    async def run(self, timeout_s: float) -> JsonObject:
+        """Begin a new session; returns the server's introduction, which may take `timeout_s`.
+
+        A version that we do not know counts as ours.
+
+        Raises:
+            PeerError, TransportClosed, RequestTimedOut
+        """
+        hello = await self._dispatcher.call(
+            "initialize",
+            {
+                "protocolVersion": MCP_VERSION,
+                "capabilities": self._capabilities,
+                "clientInfo": self._client_info,
+            },
+            timeout_s=timeout_s,
+            may_cancel=False,
+        )
+        answered = hello.get("protocolVersion")
+        self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
+        await self._dispatcher.notify("notifications/initialized", self.headers)
+        return hello

@@ -1,0 +1,64 @@
+"""A conversation of ours with an MCP server, over streams in memory."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
+
+from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from tests.support.harness import WAIT_S
+
+
+@dataclass
+class Conversation:
+    """A dispatcher, and the server's ends of its streams."""
+
+    dispatcher: Dispatcher
+    to_us: MemoryObjectSendStream[SessionMessage | Exception]
+    from_us: MemoryObjectReceiveStream[SessionMessage]
+    heard: list[str] = field(default_factory=list)
+    answering: anyio.Event = field(default_factory=anyio.Event)
+
+    async def say(self, **members: Any) -> None:
+        text = json.dumps({"jsonrpc": "2.0", **members})
+        await self.to_us.send(SessionMessage(jsonrpc_message_adapter.validate_json(text)))
+
+    async def next(self) -> Any:
+        """Return our next message, without what all have."""
+        with anyio.fail_after(WAIT_S):
+            message = (await self.from_us.receive()).message
+        members = json.loads(message.model_dump_json(exclude_unset=True))
+        assert members.pop("jsonrpc") == "2.0"
+        return members
+
+    async def answer(self, method: str, params: Any) -> Any:
+        if method == "stall":
+            self.answering.set()
+            await anyio.sleep_forever()
+        if method == "refuse":
+            raise Refused(INVALID_PARAMS, "not like this")
+        if method == "break":
+            raise LookupError("secret")
+        return params
+
+
+@asynccontextmanager
+async def conversing() -> AsyncIterator[Conversation]:
+    to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](100)
+    outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](100)
+    with to_us, incoming, outgoing, from_us:
+        talk = Conversation(Dispatcher(incoming, outgoing), to_us, from_us)
+        async with anyio.create_task_group() as tasks:
+
+            async def run(*, task_status: Any) -> None:
+                await talk.dispatcher.run(talk.answer, talk.heard.append, task_status=task_status)
+
+            await tasks.start(run)
+            yield talk
+            tasks.cancel_scope.cancel()
