@@ -422,7 +422,8 @@ async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
 def test_without_a_port_auto_goes_on_and_local_does_not(
     tmp_path: Path, mode: str, status: int
 ) -> None:
-    with closing(socket.create_server(("127.0.0.1", 65535))):
+    # The last port is a range of one; any number of runs on this machine can hold it like this.
+    with closing(socket.create_server(("127.0.0.1", 65535), reuse_port=True)):
         result = run_coder(
             environment(tmp_path, PRISM_CODEX_APP_SERVER_URL="ws://127.0.0.1:1"),
             *("-codex-app-server", mode, "-codex-app-server-port", "65535"),
