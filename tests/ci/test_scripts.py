@@ -1,6 +1,7 @@
-"""The scripts in .ci, where what they need cannot be had."""
+"""The scripts in .ci: where what they need cannot be had, and the same checks before a commit."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -35,3 +36,15 @@ def test_a_check_without_its_tools_fails(tmp_path: Path, script: str) -> None:
     assert result.stdout == ""
     assert result.stderr.splitlines()[0] == "no such package"
     assert result.stderr.endswith(": PyPI or npm did not give the tools\n")
+
+
+def test_the_checks_before_a_commit_are_those_of_the_run() -> None:
+    run = (ROOT / ".ci" / "run").read_text()
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+
+    loop = re.search(r"for check in (.*?); do", run, re.DOTALL)
+    assert loop is not None
+    checks = re.findall(r'"([^"]+)"', loop[1])
+
+    assert len(checks) > 1
+    assert re.findall(r"entry: \.venv/bin/(.+)", hooks) == checks
