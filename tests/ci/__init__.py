@@ -1,0 +1,1 @@
+"""Tests of the scripts in .ci, and of the layout of the tests."""
