@@ -15,14 +15,15 @@ from app_server.mcp.errors import (
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.sessions.errors import (
     NoActiveTurn,
+    NotLoaded,
     NotSteerable,
     SessionClosed,
     SessionPutAway,
+    ThreadIdTaken,
     TurnIdMismatch,
 )
 from app_server.sessions.idempotency import InputIdTaken
 from app_server.sessions.managed_policy import SettingNotAllowed
-from app_server.sessions.registry import NotLoaded, ThreadIdTaken
 from app_server.threads.log.live import LogClosed
 from app_server.threads.store import (
     InvalidThreadId,

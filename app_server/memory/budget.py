@@ -62,7 +62,7 @@ class MemoryBudget:
         self._streams.share = max(self._budget - use.histories, self._budget // LEAST_SHARE)
         if self._streams.total_bytes > self._streams.share:
             self._streams.shed()
-        for thread_id in self.sessions.quiet:
+        for thread_id in self.sessions.unloading.quiet:
             if not (await self.measure()).is_too_much:
                 return
-            await self.sessions.unload_quiet(thread_id)
+            await self.sessions.unloading.unload_quiet(thread_id)

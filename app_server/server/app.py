@@ -259,7 +259,7 @@ class AppServer:
         )
         self._account = account_area(areas)
         self._requests = make_dispatcher(areas, self._account)
-        self._background.start_soon(sessions.run)
+        self._background.start_soon(sessions.unloading.run)
         self._background.start_soon(budget.run)
         try:
             async with AsyncExitStack() as stack:

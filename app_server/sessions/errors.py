@@ -30,3 +30,11 @@ class SessionClosed(Exception):
 
 class SessionPutAway(SessionClosed):
     """The thread is leaving memory; the server goes on."""
+
+
+class NotLoaded(Exception):
+    """The thread is not in memory."""
+
+
+class ThreadIdTaken(Exception):
+    """The client chose an id under which another thread was started."""

@@ -49,6 +49,10 @@ class ThreadSession:
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         """`tasks` owns everything the thread does; `mcp` was read from `config`."""
+        self.unload_delay_s: float | None = None
+        """Seconds of quiet before it is unloaded; None means those of the server."""
+        self.quiet_since_s: float | None = None
+        """Since when nobody listens and nothing is done, in the time of the event loop."""
         clients, clock, hooks = ports.clients, ports.clock, ports.extensions.hooks
         self.thread = thread
         thread.watch(ports.log_grew)

@@ -342,7 +342,7 @@ class Signals:
         if session is not None and not session.closed:
             return session
         async with self._loading:
-            session = await self._ports.sessions.load(thread_id, self._configure)
+            session = await self._ports.sessions.loading.load(thread_id, self._configure)
         if not session.publisher.began:
             session.publisher.status(session.status)
             session.publisher.begin()

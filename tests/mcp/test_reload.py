@@ -434,11 +434,11 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
         hub, file = Hub(clock.now_ms), approvals_in(tmp_path)
         ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
         sessions = Sessions(ports, tasks, 0.0)
-        first = await sessions.start(created(), Config({}))
+        first = await sessions.loading.start(created(), Config({}))
         await sessions.unload(first.thread.id)
-        second = await sessions.load(first.thread.id, configure)
+        second = await sessions.loading.load(first.thread.id, configure)
         assert list(second.servers.servers) == ["new"]
-        third = await sessions.start(created(), Config({}))
+        third = await sessions.loading.start(created(), Config({}))
         assert list(third.servers.servers) == []
         await sessions.aclose()
     await store.aclose()

@@ -146,8 +146,8 @@ async def test_quiet_threads_are_unloaded_when_the_budget_does_not_suffice(tmp_p
         await client.turn(listened, "x" * 150_000)
         await client.call("thread/unsubscribe", {"threadId": quiet[0]})
         sessions = sessions_of(served)
-        await sessions.sweep(anyio.current_time())
-        assert sessions.quiet == quiet
+        await sessions.unloading.sweep(anyio.current_time())
+        assert sessions.unloading.quiet == quiet
         assert (await gauges(client))["memory.histories_bytes"] > 900_000
         await budget_of(served).keep_within()
         closed = await client.wait_for("thread/closed")
@@ -175,14 +175,14 @@ async def test_a_thread_can_have_an_unload_delay_of_its_own(tmp_path: Path) -> N
             answer = await client.call("thread/loaded/list", {})
             return [str(thread_id) for thread_id in answer["data"]]
 
-        await sessions.sweep(0.0)
-        await sessions.sweep(9.0)
+        await sessions.unloading.sweep(0.0)
+        await sessions.unloading.sweep(9.0)
         assert await left() == [usual, short, resumed, changed]
-        await sessions.sweep(10.0)
+        await sessions.unloading.sweep(10.0)
         assert await left() == [usual, resumed]
-        await sessions.sweep(100.0)
+        await sessions.unloading.sweep(100.0)
         assert await left() == [resumed]
-        await sessions.sweep(1000.0)
+        await sessions.unloading.sweep(1000.0)
         assert await left() == []
 
 

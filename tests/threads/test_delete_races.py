@@ -75,7 +75,7 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         with anyio.fail_after(WAIT_S):
             # Until it has put the thread away, or waits for that.
             while sessions.find(thread_id) is not None:
-                if sessions._lock(thread_id).statistics().tasks_waiting:
+                if sessions.lock(thread_id).statistics().tasks_waiting:
                     break
                 await anyio.lowlevel.checkpoint()
         going.set()

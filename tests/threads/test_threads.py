@@ -949,7 +949,7 @@ async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path
 async def test_a_thread_that_nobody_listens_to_is_unloaded_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.registry.SWEEP_S", 0.001)
+    monkeypatch.setattr("app_server.sessions.unloading.SWEEP_S", 0.001)
     config = "thread_unload_delay_secs = 0"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         quiet, heard = await client.start_thread(), await client.start_thread()
@@ -1069,12 +1069,12 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
         file = approvals_in(tmp_path)
         ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
         sessions = Sessions(ports, tasks, 0.0)
-        first = await sessions.start(created(), Config({}))
+        first = await sessions.loading.start(created(), Config({}))
         async with anyio.create_task_group() as at_once:
             at_once.start_soon(sessions.unload, first.thread.id)
             while not first.closed:
                 await anyio.lowlevel.checkpoint()
-            second = await sessions.load(first.thread.id, configure)
+            second = await sessions.loading.load(first.thread.id, configure)
         assert second is not first
         assert sessions.find(first.thread.id) is second
         await second.input.inject([{"type": "message", "role": "developer", "content": []}])

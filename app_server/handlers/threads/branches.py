@@ -92,7 +92,7 @@ class BranchHandlers:
             )
             point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
             try:
-                session = await self._sessions.fork(created, config, source_id, point)
+                session = await self._sessions.loading.fork(created, config, source_id, point)
             except TurnNotFound as exc:
                 raise _turn_not_found(str(exc)) from exc
             except TurnInProgress as exc:

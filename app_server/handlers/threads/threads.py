@@ -23,8 +23,9 @@ from app_server.plugins.contributor import Plugins, roots_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
+from app_server.sessions.loading import Start
 from app_server.sessions.managed_policy import with_required
-from app_server.sessions.registry import Sessions, Start
+from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
 from app_server.threads.index.rows import ThreadRow
@@ -145,7 +146,7 @@ class ThreadHandlers:
                 root.model_dump(mode="json") for root in params.selected_capability_roots or ()
             ]
             problems = await self._plugins.select(thread_id, roots_of(selected))
-            session, outcome = await self._sessions.start_once(
+            session, outcome = await self._sessions.loading.start_once(
                 ThreadCreated(
                     at_ms=self._clock.now_ms(),
                     thread_id=thread_id,
@@ -255,7 +256,7 @@ class ThreadHandlers:
                 developer_instructions=params.developer_instructions,
             )
             self._check_path(params)
-            async with self._sessions.loaded(thread_id, configure) as session:
+            async with self._sessions.loading.loaded(thread_id, configure) as session:
                 if is_loaded:
                     self._warn_of_ignored(context, params, overrides, session)
                 self._keep_for(session, params.unload_after_secs)
@@ -333,7 +334,7 @@ class ThreadHandlers:
 
     def _keep_for(self, session: ThreadSession, unload_after_s: int | None) -> None:
         if unload_after_s is not None:
-            self._sessions.set_unload_delay(session.thread.id, unload_after_s)
+            self._sessions.unloading.set_delay(session.thread.id, unload_after_s)
 
     def _announce_resume(
         self, context: RequestContext, session: ThreadSession, joining: Joining
@@ -438,7 +439,7 @@ class ThreadHandlers:
         listened = self._hub.unsubscribe(context.connection_id, params.thread_id)
         unloaded = None
         if params.unload:
-            await self._sessions.unload_quiet(params.thread_id)
+            await self._sessions.unloading.unload_quiet(params.thread_id)
             unloaded = self._sessions.find(params.thread_id) is None
         return ThreadUnsubscribeResponse(
             status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded

@@ -1,0 +1,96 @@
+"""Which threads are loaded: finding one, putting it away, and who may do either.
+
+Source: docs/wire.md, "Threads".
+"""
+
+from collections.abc import Iterator
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.abc
+
+from app_server.config.values import Config
+from app_server.sessions.errors import NotLoaded, SessionClosed
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.session import ThreadSession
+
+
+class LoadedThreads:
+    """The loaded threads, in the order in which they were loaded."""
+
+    def __init__(self, ports: SessionPorts) -> None:
+        self._ports = ports
+        self._sessions: dict[str, ThreadSession] = {}
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self.base: Config | None = None
+        """The configuration of the last reload."""
+        self.draining = False
+        """Whether no thread is loaded any more."""
+
+    def __iter__(self) -> Iterator[ThreadSession]:
+        return iter(list(self._sessions.values()))
+
+    def find(self, thread_id: str) -> ThreadSession | None:
+        """Return a loaded thread, or None."""
+        return self._sessions.get(thread_id)
+
+    def get(self, thread_id: str) -> ThreadSession:
+        """Return a loaded thread.
+
+        Raises:
+            NotLoaded: it is not in memory.
+        """
+        session = self._sessions.get(thread_id)
+        if session is None:
+            raise NotLoaded(thread_id)
+        return session
+
+    async def writable(self, thread_id: str) -> ThreadSession:
+        """Return a loaded thread, for a request that writes to it.
+
+        Raises:
+            ThreadBusy: another process has loaded it.
+            NotLoaded: nobody has.
+        """
+        if thread_id not in self._sessions:
+            await self._ports.store.require_free(thread_id)
+        return self.get(thread_id)
+
+    def add(self, session: ThreadSession) -> None:
+        """Make a thread known that has just been loaded."""
+        self._sessions[session.thread.id] = session
+        self._ports.clients.open_stream(session.thread.id)
+
+    async def unload(self, thread_id: str) -> bool:
+        """Stop a thread's turn and servers and put it away; False if it was not loaded."""
+        session = self._sessions.get(thread_id)
+        if session is None:
+            return False
+        # Before the lock: a start holds it, and may wait for servers that this stops.
+        await session.close()
+        async with self.lock(thread_id):
+            if self._sessions.get(thread_id) is session:
+                await self.put_away(session)
+        return True
+
+    async def put_away(self, session: ThreadSession) -> None:
+        """Close a thread and release its log; to be called under its `lock`."""
+        thread = session.thread
+        with anyio.CancelScope(shield=True):
+            await session.close()
+            self._sessions.pop(thread.id)
+            self._ports.clients.close_stream(thread.id)
+            await self._ports.store.unload(thread)
+
+    def lock(self, thread_id: str) -> anyio.Lock:
+        """Held while a thread is loaded or put away, so that the one never meets the other."""
+        return self._locks.setdefault(thread_id, anyio.Lock())
+
+    def require_open(self) -> None:
+        """Let nothing be loaded while the server stops.
+
+        Raises:
+            SessionClosed
+        """
+        if self.draining:
+            raise SessionClosed

@@ -1,0 +1,223 @@
+"""Creating and loading threads: from a log, or from a request, to a session that is known.
+
+Source: docs/wire.md, "Threads".
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from enum import Enum
+
+import anyio
+import anyio.abc
+
+from app_server.config.values import Config
+from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
+from app_server.sessions.compaction_settings import (
+    UNKNOWN_MODEL_WINDOW,
+    compaction_limit,
+    read_compact_prompt,
+)
+from app_server.sessions.errors import ThreadIdTaken
+from app_server.sessions.loaded import LoadedThreads
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.session import ThreadSession
+from app_server.threads.log.forking import ForkPoint
+from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadArchived, ThreadExists
+from app_server.turns.model.prompt import INTERRUPTED, message, outputs_for_open_calls
+from app_server.turns.model.providers import read_providers
+from app_server.turns.run import SessionSettings
+from protocol.rollout import (
+    HistoryAppended,
+    Record,
+    Settings,
+    SettingsChanged,
+    ThreadCreated,
+    TurnCompleted,
+)
+
+
+class Start(Enum):
+    """What a start did."""
+
+    CREATED = "created"
+    FOUND = "found"
+    """The same request had been here before, and the thread is loaded."""
+    LOADED = "loaded"
+    """The same request had been here before, and the thread was loaded again."""
+
+
+class ThreadLoading:
+    """Loads threads, each one once."""
+
+    def __init__(
+        self, loaded: LoadedThreads, ports: SessionPorts, tasks: anyio.abc.TaskGroup
+    ) -> None:
+        """`tasks` owns whatever the threads do."""
+        self._loaded = loaded
+        self._ports = ports
+        self._tasks = tasks
+
+    async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
+        """Create a thread of a new id and load it; raises what `start_once` does."""
+        session, _ = await self.start_once(created, config)
+        return session
+
+    async def start_once(
+        self, created: ThreadCreated, config: Config
+    ) -> tuple[ThreadSession, Start]:
+        """Create a thread and load it, or load the one that the same request has created.
+
+        Raises:
+            ThreadIdTaken: there is one of this id that another request has created.
+            ThreadArchived: there is one, and it was archived since.
+            InvalidThreadId, ThreadBusy: see ThreadStore.create.
+            ConfigError: the MCP servers cannot be read; nothing was created.
+            RequiredServersFailed: the thread exists but was unloaded again.
+            SessionClosed: the server is stopping.
+            OSError: the disk refused.
+        """
+        self._loaded.require_open()
+        base = self._loaded.base
+        mcp, settings = read_mcp_settings(config), await _session_settings(config)
+        async with self._loaded.lock(created.thread_id):
+            if self._loaded.find(created.thread_id) is not None:
+                return await self._start_again(created, config), Start.FOUND
+            try:
+                thread = await self._ports.store.create(created)
+            except ThreadExists:
+                return await self._start_again(created, config), Start.LOADED
+            session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
+            return await self._open(session, base), Start.CREATED
+
+    async def _start_again(self, created: ThreadCreated, config: Config) -> ThreadSession:
+        session = self._loaded.find(created.thread_id)
+        if session is None:
+            before = (await self._ports.store.read(created.thread_id)).created
+        else:
+            before = session.thread.state.created
+        if created.request_digest is None or created.request_digest != before.request_digest:
+            raise ThreadIdTaken(created.thread_id)
+
+        async def configure(state: ThreadState) -> tuple[Config, Settings]:
+            if state.archived:
+                raise ThreadArchived(state.id)
+            return config, state.settings
+
+        return await self._load(created.thread_id, configure)
+
+    async def fork(
+        self, created: ThreadCreated, config: Config, source_id: str, point: ForkPoint
+    ) -> ThreadSession:
+        """Create a thread from what another one's turns have written, and load it.
+
+        A turn that is copied while it runs is closed as interrupted.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, TurnNotFound, TurnInProgress: see ThreadStore.fork.
+            ConfigError, RequiredServersFailed, SessionClosed, OSError: see `start`.
+        """
+        self._loaded.require_open()
+        base = self._loaded.base
+        mcp, settings = read_mcp_settings(config), await _session_settings(config)
+        async with self._loaded.lock(created.thread_id):
+            thread = await self._ports.store.fork(source_id, point, created)
+            try:
+                await thread.append(*self._repairs(thread.state, thread.state.settings))
+            except BaseException:
+                await self._ports.store.unload(thread)
+                raise
+            session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
+            return await self._open(session, base)
+
+    async def load(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> ThreadSession:
+        """Load a stored thread, or return it if it is loaded already.
+
+        `configure` gives the configuration and the settings for a thread that has to be loaded. A
+        turn that was cut off by a crash is closed as interrupted.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
+            SessionClosed, RequiredServersFailed, OSError: see `start`.
+        """
+        async with self.loaded(thread_id, configure) as session:
+            return session
+
+    @asynccontextmanager
+    async def loaded(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> AsyncIterator[ThreadSession]:
+        """Load a stored thread, or find it loaded; it is not put away while the context lasts.
+
+        See `load`.
+        """
+        async with self._loaded.lock(thread_id):
+            yield await self._load(thread_id, configure)
+
+    async def _load(
+        self,
+        thread_id: str,
+        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
+    ) -> ThreadSession:
+        if (session := self._loaded.find(thread_id)) is not None:
+            if not session.closed:
+                session.quiet_since_s = None
+                return session
+            await self._loaded.put_away(session)
+        self._loaded.require_open()
+        base = self._loaded.base
+        thread = await self._ports.store.load(thread_id)
+        try:
+            config, settings = await configure(thread.state)
+            await thread.append(*self._repairs(thread.state, settings))
+            mcp, session_settings = read_mcp_settings(config), await _session_settings(config)
+        except BaseException:
+            await self._ports.store.unload(thread)
+            raise
+        session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
+        return await self._open(session, base)
+
+    def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
+        at_ms = self._ports.clock.now_ms()
+        records: list[Record] = []
+        if (turn := state.open_turn) is not None:
+            items = [*outputs_for_open_calls(state.history), message("developer", INTERRUPTED)]
+            records.append(HistoryAppended(at_ms=at_ms, items=items))
+            records.append(TurnCompleted(at_ms=at_ms, turn_id=turn.id, status="interrupted"))
+        if settings != state.settings:
+            records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+        return records
+
+    async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
+        self._loaded.add(session)
+        if self._loaded.base is not None and self._loaded.base is not base:
+            # There was a reload after the thread's configuration had been read.
+            session.mcp.reload(self._loaded.base)
+        try:
+            await session.mcp.start(self._tasks)
+        except BaseException:
+            await self._loaded.put_away(session)
+            raise
+        return session
+
+
+async def _session_settings(config: Config) -> SessionSettings:
+    view = config.view()
+    tokens = view.integer("tool_output_token_limit")
+    window = view.integer("model_context_window")
+    return SessionSettings(
+        providers=read_providers(config),
+        context_window=UNKNOWN_MODEL_WINDOW if window is None else window,
+        compact_at=compaction_limit(view),
+        compact_prompt=await read_compact_prompt(view),
+        output_limit_bytes=(
+            DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
+        ),
+    )

@@ -1,0 +1,77 @@
+"""Unloading threads that nobody listens to and that do nothing.
+
+Source: docs/wire.md, "Threads".
+"""
+
+import anyio
+
+from app_server.sessions.loaded import LoadedThreads
+from app_server.sessions.session import ThreadSession
+from app_server.turns.ports import ClientPort
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    ThreadClosedNotification,
+    ThreadStatusChangedNotification,
+)
+
+SWEEP_S = 30.0
+
+
+class QuietUnloading:
+    """Unloads each thread that has been quiet for its delay."""
+
+    def __init__(self, loaded: LoadedThreads, clients: ClientPort, delay_s: float) -> None:
+        """`delay_s` is that of threads without one of their own."""
+        self._loaded = loaded
+        self._clients = clients
+        self._delay_s = delay_s
+
+    async def run(self) -> None:
+        """Unload threads that nobody listens to and that do nothing, until cancelled."""
+        while True:
+            await anyio.sleep(SWEEP_S)
+            await self.sweep(anyio.current_time())
+
+    async def sweep(self, now_s: float) -> None:
+        """Unload what has been quiet for its unload delay."""
+        for session in self._loaded:
+            delay_s = session.unload_delay_s
+            if delay_s is None:
+                delay_s = self._delay_s
+            if not self._is_quiet(session):
+                session.quiet_since_s = None
+                continue
+            if session.quiet_since_s is None:
+                session.quiet_since_s = now_s
+            if now_s - session.quiet_since_s >= delay_s:
+                await self.unload_quiet(session.thread.id)
+
+    def set_delay(self, thread_id: str, delay_s: float) -> None:
+        """Give a loaded thread a delay of its own, for as long as it stays loaded."""
+        if (session := self._loaded.find(thread_id)) is not None:
+            session.unload_delay_s = delay_s
+
+    @property
+    def quiet(self) -> list[str]:
+        """The threads that were quiet at the last sweep, the longest quiet ones first."""
+        since = {
+            session.thread.id: session.quiet_since_s
+            for session in self._loaded
+            if session.quiet_since_s is not None
+        }
+        return sorted(since, key=since.__getitem__)
+
+    def _is_quiet(self, session: ThreadSession) -> bool:
+        wanted = self._clients.has_listeners(session.thread.id)
+        return session.slot.idle.is_set() and session.publisher.began and not wanted
+
+    async def unload_quiet(self, thread_id: str) -> None:
+        """Unload a thread if it is still quiet, and tell every client."""
+        session = self._loaded.find(thread_id)
+        if session is None or not self._is_quiet(session):
+            return
+        await self._loaded.unload(thread_id)
+        self._clients.broadcast(
+            ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
+        )
+        self._clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
