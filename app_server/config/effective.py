@@ -1,6 +1,7 @@
 """The configuration as a request sees it: file, command line, and what the request overrides."""
 
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,17 @@ import anyio.to_thread
 
 from app_server.config.default_provider import chooses_no_provider, with_openai
 from app_server.config.requirements import Requirements, read_requirements, requirements_of
+from app_server.config.unchanged import Stamp, is_settled, stamp_of
 from app_server.config.values import Config, read_config
 from protocol.errors import invalid_params
 
 
 class Configuration:
-    """config.toml and requirements.toml, read anew for every request that needs them."""
+    """config.toml and requirements.toml, as they are when a request needs them.
+
+    Each request looks at both files, which takes two stats on the event loop; those that have not
+    changed are not read again.
+    """
 
     def __init__(
         self,
@@ -24,16 +30,22 @@ class Configuration:
         overrides: Mapping[str, Any],
         cwd: Path,
         is_signed_in: Callable[[], Awaitable[bool]] | None = None,
+        ahead_ns: int = 0,
     ) -> None:
         """Take overrides from the command line; relative paths begin at `cwd`.
 
-        `is_signed_in` says whether there is an account for OpenAI's models.
+        `is_signed_in` says whether there is an account for OpenAI's models; `ahead_ns` is how far
+        the clock is ahead of that of the files.
         """
         self._is_signed_in = is_signed_in
+        self._ahead_ns = ahead_ns
         self._file = home / "config.toml"
         self._requirements = requirements
         self._overrides = overrides
         self._cwd = cwd
+        self._stamps: tuple[Stamp | None, Stamp | None] | None = None
+        """Of the files that `_files` was read from; None: they have to be read again."""
+        self._files = Config({})
 
     @property
     def file(self) -> Path:
@@ -46,13 +58,24 @@ class Configuration:
         Raises:
             ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
         """
-        config = await anyio.to_thread.run_sync(self._read)
+        config = await self._read()
         config = config.override(self._overrides).override(overrides or {})
         if self._is_signed_in is not None and chooses_no_provider(config):
             return with_openai(config) if await self._is_signed_in() else config
         return config
 
-    def _read(self) -> Config:
+    async def _read(self) -> Config:
+        stamps = stamp_of(self._file), stamp_of(self._requirements)
+        if self._stamps is None or stamps != self._stamps:
+            self._stamps = None
+            now_ns = time.time_ns() + self._ahead_ns
+            # Those that change while they are read have other stamps by the next look.
+            self._files = await anyio.to_thread.run_sync(self._read_files)
+            settled = all(is_settled(stamp, now_ns) for stamp in stamps)
+            self._stamps = stamps if settled else None
+        return self._files
+
+    def _read_files(self) -> Config:
         demanded = read_requirements(self._requirements)
         return replace(read_config(self._file), requirements=demanded)
 

@@ -29,6 +29,7 @@ from app_server.threads.history.search import SearchPage, SearchQuery
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadPage, ThreadQuery
 from app_server.threads.index.rebuild import mend, rebuild
+from app_server.threads.index.recent_pages import RecentPages
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.folders import sync_folder
@@ -109,6 +110,7 @@ class ThreadStore:
         self.address: str | None = None
         """Where clients find this process; the locks of its threads say so."""
         self._index: ThreadIndex | None = None
+        self._recent = RecentPages(self._index_path)
         self.filing = Filing(home / "filing.jsonl")
         """The projects and sections that threads can be in."""
         self._indexed = anyio.Event()
@@ -211,6 +213,7 @@ class ThreadStore:
         with anyio.CancelScope(shield=True):
             await self._flush()
             await self._history.aclose()
+            self._recent.close()
             if self._index is not None:
                 await anyio.to_thread.run_sync(self._index.close)
 
@@ -562,9 +565,16 @@ class ThreadStore:
         Raises:
             InvalidCursor: see ThreadIndex.page.
         """
-        await self.indexed()
-        await self._flush()
-        return await anyio.to_thread.run_sync(self._page, query)
+        if not self._indexed.is_set():
+            await self.indexed()
+        if self._is_behind:
+            await self._flush()
+        if self._codex.is_looked_at() and (page := self._recent.find(query)) is not None:
+            return page
+        version = self._recent.version()
+        page = await anyio.to_thread.run_sync(self._page, query)
+        self._recent.keep(query, page, version)
+        return page
 
     def _find(self, thread_id: str) -> ThreadRow | None:
         index = self._require_index()
@@ -682,6 +692,10 @@ class ThreadStore:
         self._behind[state.id] = state
         self._history.note_change(state.id)
         self._changed.set()
+
+    @property
+    def _is_behind(self) -> bool:
+        return bool(self._behind) or self._left_open or self._flushing.locked()
 
     async def _flush(self) -> None:
         async with self._flushing:

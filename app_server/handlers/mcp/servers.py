@@ -121,6 +121,8 @@ class McpHandlers:
         chosen = [name for shown in page for name in groups[shown]]
         if params.thread_id is not None:
             reports = await report(servers, chosen, self._probe, resources=resources)
+        elif not chosen:
+            reports = []
         else:
             reports = await self._ask_trial(
                 McpSettings({name: settings.servers[name] for name in chosen}),
@@ -139,7 +141,8 @@ class McpHandlers:
                 ),
             )
 
-        data, count = await anyio.to_thread.run_sync(render)
+        # Nothing to validate is no work for a worker thread.
+        data, count = await anyio.to_thread.run_sync(render) if reports else ([], len(page))
         end = offset + count
         return ListMcpServerStatusResponse(
             data=data, next_cursor=str(end) if end < len(names) else None

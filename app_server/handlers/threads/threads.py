@@ -30,15 +30,13 @@ from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state import ThreadState
-from app_server.threads.organization.filing import FilingState
 from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore
 from app_server.turns.model.response_items import first_problem
 from app_server.views.first_pages import first_pages
+from app_server.views.shown_rows import ShownRows
 from app_server.views.threads import (
     read_state_of,
-    read_state_of_row,
     settings_response,
-    thread_of_row,
     thread_of_state,
     turns_of_log,
     turns_of_state,
@@ -110,6 +108,7 @@ class ThreadHandlers:
         self._clock = ports.clock
         self._plugins = ports.plugins
         self._git = GitInfoReader()
+        self._shown = ShownRows(ports.store.path_shown)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -399,17 +398,17 @@ class ThreadHandlers:
             return ThreadListResponse(data=[], read_states={})
         with cursor_failures():
             page = await self._store.list_page(query)
+        shown = [self._shown.show(row, self._status(row), filing) for row in page.rows]
         return ThreadListResponse(
-            data=[self._row(row, filing) for row in page.rows],
-            read_states={row.id: read_state_of_row(row) for row in page.rows},
+            data=[thread for thread, _ in shown],
+            read_states={thread.id: read_state for thread, read_state in shown},
             next_cursor=page.next_cursor,
             backwards_cursor=page.backwards_cursor,
         )
 
-    def _row(self, row: ThreadRow, filing: FilingState) -> Thread:
+    def _status(self, row: ThreadRow) -> ThreadStatus:
         session = self._sessions.find(row.id)
-        status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_shown(row.id), filing)
+        return NotLoadedThreadStatus() if session is None else session.status
 
     async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams

@@ -56,11 +56,20 @@ class CodexFolder:
     """Rollouts that Codex has compressed, which cannot be read here."""
 
 
+FOLDERS = {"sessions": False, "archived_sessions": True}
+"""Below a home, and whether what is in there is archived."""
+
+
+def has_folders(home: Path) -> bool:
+    """Whether there is a folder of Codex's; two stats."""
+    return any((home / folder).exists() for folder in FOLDERS)
+
+
 def find_files(home: Path) -> CodexFolder:
     """List the rollouts of Codex below a home; folders that cannot be read count as empty."""
     files: dict[str, CodexFile] = {}
     compressed = 0
-    for folder, archived in (("sessions", False), ("archived_sessions", True)):
+    for folder, archived in FOLDERS.items():
         for entry in _walk(str(home / folder), MAX_DEPTH):
             found = _FILE.fullmatch(entry.name)
             if found is None:

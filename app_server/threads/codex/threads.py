@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from app_server.threads.codex.files import CodexFile, CodexNames, find_files
+from app_server.threads.codex.files import CodexFile, CodexNames, find_files, has_folders
 from app_server.threads.codex.items import NoItem
 from app_server.threads.codex.reading import (
     NotACodexRollout,
@@ -100,6 +100,13 @@ class CodexThreads:
                 return
             self._look(shelf)
             self._looked_at = time.monotonic()
+
+    def is_looked_at(self) -> bool:
+        """Whether `look` would do nothing now, or find nothing; two stats, for the event loop."""
+        if time.monotonic() - self._looked_at < LOOK_S:
+            return True
+        # None were there, and none are: most homes have never seen Codex.
+        return self._seen == {} and not has_folders(self._home)
 
     def _look(self, shelf: Shelf) -> None:
         if self._seen is None:

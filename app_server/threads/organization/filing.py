@@ -87,6 +87,9 @@ class Filing:
         Raises:
             OSError: the log cannot be read.
         """
+        # While another task reads or writes, how far it has read is no sign of what `state` has.
+        if not self._turn.locked() and not self._log.has_new():
+            return self.state
         async with self._turn:
             with anyio.CancelScope(shield=True):
                 lines = await anyio.to_thread.run_sync(self._log.read_new)

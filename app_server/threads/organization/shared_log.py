@@ -35,6 +35,17 @@ class SharedLog:
         self._path = path
         self._read_to = 0
 
+    def has_new(self) -> bool:
+        """Whether the file is of another length than what was read; one stat, for the event loop.
+
+        Raises:
+            OSError: the file cannot be looked at.
+        """
+        try:
+            return self._path.stat().st_size != self._read_to
+        except FileNotFoundError:
+            return False
+
     def read_new(self) -> Sequence[bytes]:
         """Return the whole lines that were added since the last look.
 

@@ -1,0 +1,45 @@
+"""Whether a file is as it was when it was read, from one stat.
+
+Source: racy-git, https://git-scm.com/docs/racy-git: a file may change twice within one tick of its
+file system's clock, so one that was changed a moment ago cannot be told from its next version.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+SETTLED_S = 2.0
+"""The coarsest clock of a file system in use: that of FAT."""
+
+
+class Stamp(NamedTuple):
+    """What differs between two versions of a file. Times are Unix nanoseconds."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+ABSENT = Stamp(0, 0, 0, 0, 0)
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Look at a file; ABSENT if it is not there, None where what it is like cannot be told."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ABSENT
+    except OSError:
+        return None
+    return Stamp(
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
+
+
+def is_settled(stamp: Stamp | None, now_ns: int) -> bool:
+    """Whether the next version of the file will have another stamp than this one."""
+    if stamp is None:
+        return False
+    newest = max(stamp.modified_ns, stamp.changed_ns)
+    return now_ns - newest > SETTLED_S * 1e9
