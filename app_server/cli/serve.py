@@ -20,6 +20,7 @@ from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
 LATE_COMMANDS = {
+    "bench": "app_server.cli.bench",
     "doctor": "app_server.cli.doctor",
     "exec-server": "app_server.cli.exec_server",
     "signal": "app_server.cli.signal",
@@ -41,6 +42,7 @@ examples:
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
+  app-server bench ws://127.0.0.1:4500              measure running servers side by side
   app-server doctor                                 check stored threads, locks and the index
   app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere

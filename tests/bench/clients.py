@@ -92,7 +92,7 @@ async def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 10, 50, 200])
     options = parser.parse_args()
     model = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.model"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "app_server.clients.bench.model"], stdout=subprocess.PIPE, text=True
     )
     assert model.stdout is not None
     config: dict[str, Any] = {

@@ -128,7 +128,9 @@ def main() -> None:
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         model = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.model"], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "app_server.clients.bench.model"],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         stack.callback(model.wait)
         stack.callback(model.kill)

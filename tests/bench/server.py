@@ -292,7 +292,7 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=200, help="calls per figure (default: 200)")
     options = parser.parse_args()
     model = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.model"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "app_server.clients.bench.model"], stdout=subprocess.PIPE, text=True
     )
     assert model.stdout is not None
     try:

@@ -224,7 +224,7 @@ async def main() -> None:
         await measure_calls(options.measure)
         return
     model = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.model"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "app_server.clients.bench.model"], stdout=subprocess.PIPE, text=True
     )
     assert model.stdout is not None
     config: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """A model that answers at once, as a process of its own so that it does not slow the bench down.
 
-Run by tests/bench/server.py; prints its port. It speaks just enough HTTP for the clients at hand.
+Run by a bench; prints its port. It speaks just enough HTTP for the clients at hand.
 The last user message says what it answers: `deltas 2000` that many deltas in one HTTP chunk,
 `events 1000` the same with a chunk for each, `flood` deltas of half a megabyte without end, `huge`
 one delta of 20 MB; else one delta.
@@ -9,6 +9,7 @@ one delta of 20 MB; else one delta.
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -98,7 +99,8 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 async def main() -> None:
     """Serve on a free port until killed."""
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=1 << 26)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
     await server.serve_forever()
 
 

@@ -1,0 +1,1 @@
+"""The bench: a client that measures running app-servers side by side."""

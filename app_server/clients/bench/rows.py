@@ -1,0 +1,103 @@
+"""What a bench measures: one step of each row, on one server.
+
+Every step is made of calls that any client of an app-server makes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from app_server.clients.bench.conversation import Conversation
+from protocol.model import JsonObject
+
+LISTED = 10
+"""Threads with a turn each, of which lists are made."""
+
+IN_FLIGHT = 100
+
+DELTAS = 2000
+
+SIGNAL: JsonObject = {
+    "type": "message",
+    "role": "developer",
+    "content": [{"type": "input_text", "text": "a signal"}],
+}
+
+
+@dataclass
+class Subject:
+    """A server under the clock."""
+
+    url: str
+    server: Conversation
+    config: JsonObject
+    """What `thread/start` overrides, so that the bench's model answers."""
+    threads: list[str] = field(default_factory=list)
+    """Everything that was started, oldest first."""
+
+    async def start_thread(self) -> str:
+        """Start a thread that the bench's model answers."""
+        result = await self.server.call("thread/start", {"config": self.config})
+        thread_id = str(result["thread"]["id"])
+        self.threads.append(thread_id)
+        return thread_id
+
+    async def prepare(self) -> None:
+        """Make the threads that rows read, list and write to."""
+        for _ in range(LISTED):
+            await self.server.turn(await self.start_thread(), "hello")
+
+
+Step: TypeAlias = Callable[[Subject], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the report."""
+
+    name: str
+    step: Step
+    calls: int = 1
+    """Made in one step; processor time is shown for each of them, and so is the latency."""
+    divisor: int = 1
+    """A slow row makes so many times fewer steps than the others."""
+
+
+async def _burst(subject: Subject) -> None:
+    call = subject.server.call
+    await asyncio.gather(*(call("thread/loaded/list", {}) for _ in range(IN_FLIGHT)))
+
+
+def _list_threads(subject: Subject) -> Awaitable[object]:
+    # No provider means the server's own one to some servers, an empty list every one.
+    return subject.server.call("thread/list", {"limit": LISTED, "modelProviders": []})
+
+
+def _list_servers(subject: Subject) -> Awaitable[object]:
+    return subject.server.call("mcpServerStatus/list", {"detail": "toolsAndAuthOnly"})
+
+
+def _inject(subject: Subject) -> Awaitable[object]:
+    params = {"threadId": subject.threads[0], "items": [SIGNAL]}
+    return subject.server.call("thread/inject_items", params)
+
+
+ROWS = (
+    Row("thread/loaded/list", lambda one: one.server.call("thread/loaded/list", {})),
+    Row(f"{IN_FLIGHT} in flight, each", _burst, calls=IN_FLIGHT, divisor=10),
+    Row(
+        "thread/read",
+        lambda one: one.server.call("thread/read", {"threadId": one.threads[0]}),
+    ),
+    Row(f"thread/list of {LISTED}", _list_threads),
+    Row("mcpServerStatus/list", _list_servers),
+    Row("thread/inject_items", _inject),
+    Row("thread/start", lambda one: one.start_thread(), divisor=4),
+    Row("a turn of text", lambda one: one.server.turn(one.threads[1], "hello"), divisor=4),
+    Row(
+        f"a turn of {DELTAS:,} deltas",
+        lambda one: one.server.turn(one.threads[1], f"deltas {DELTAS}"),
+        divisor=40,
+    ),
+)

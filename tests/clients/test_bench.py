@@ -1,0 +1,149 @@
+"""`app-server bench`: few calls against real servers, and every figure that it writes."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from app_server.cli.bench import as_json, main, table
+from app_server.clients.bench.processor import listener_of, processor_seconds
+from app_server.clients.bench.rows import ROWS
+from app_server.clients.bench.run import Figures, Measured, Samples, Target, bench
+from tests.support.harness import serve
+
+NAMES = [row.name for row in ROWS]
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processor time needs /proc")
+
+
+async def run_command(*words: str) -> tuple[int | None, str, str]:
+    """Run the command as users do; returns its exit status, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app_server.cli.serve", "bench", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_every_row_is_measured_on_every_server_and_threads_are_deleted(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    async with serve(tmp_path / "a") as first, serve(tmp_path / "b") as second:
+        targets = [Target(first.urls[0], os.getpid()), Target(second.urls[0], None)]
+        measured = await bench(targets, ROWS, 1, told.append)
+        assert [row.name for row in measured] == NAMES
+        for row in measured:
+            ours, theirs = row.figures
+            assert 0 < ours.p50_ms <= ours.p99_ms
+            assert 0 < theirs.p50_ms <= theirs.p99_ms
+            assert theirs.processor_ms is None
+        assert told == [
+            *(f"preparing {target.url}" for target in targets),
+            *(f"measuring {name}" for name in NAMES),
+        ]
+        for served in (first, second):
+            async with served.client() as client:
+                assert (await client.call("thread/list", {}))["data"] == []
+
+
+@ON_LINUX
+async def test_the_command_finds_the_process_and_writes_json(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        (url,) = served.urls
+        status, out, err = await run_command(url, "--steps", "2", "--row", "thread/list", "--json")
+    assert (status, err) == (0, f"preparing {url}\nmeasuring thread/list of 10\n")
+    report = json.loads(out)
+    assert report["targets"] == [{"url": url, "pid": os.getpid()}]
+    (row,) = report["rows"]
+    assert row["name"] == "thread/list of 10"
+    (figures,) = row["figures"]
+    assert list(figures) == ["p50Ms", "p99Ms", "processorMs"]
+    assert all(value > 0 for value in figures.values())
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{probe.getsockname()[1]}"
+        status, out, err = await run_command(url, "--steps", "1")
+    assert (status, out) == (1, "")
+    assert "app-server bench: " in err
+    assert url.removeprefix("ws://127.0.0.1:") in err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "the following arguments are required: URL"),
+        (["ws://a", "--row", "nothing"], "--row 'nothing' is part of no row: thread/loaded/list"),
+        (["ws://a", "ws://b", "--pid", "1"], "--pid must be given once for every URL"),
+        (["ws://a", "--steps", "0"], "argument --steps: must be at least 1"),
+    ],
+)
+def test_a_wrong_call_is_told_what_is_wrong(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_help_explains_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    for part in ("p50 ", "p99 ", "cpu ", "examples:", "exit status"):
+        assert part in out
+
+
+def test_samples_are_broken_down_to_single_calls() -> None:
+    samples = Samples([0.004, 0.002, 0.001], 0.003)
+    assert samples.figures(2) == Figures(p50_ms=1.0, p99_ms=2.0, processor_ms=0.5)
+    assert Samples([0.001], None).figures(1) == Figures(1.0, 1.0, None)
+
+
+def test_servers_stand_side_by_side() -> None:
+    targets = [Target("ws://a:1", 7), Target("ws://b:2", None)]
+    measured = [Measured("row", [Figures(2.0, 4.0, 1.0), Figures(1.0, 2.0, None)])]
+    assert table(targets, measured) == [
+        "A  ws://a:1  pid 7",
+        "B  ws://b:2  pid -",
+        "",
+        "       A p50    A p99    A cpu    B p50    B p99    B cpu  p50/  cpu/",
+        "row    2.000    4.000    1.000    1.000    2.000        -  0.50     -",
+    ]
+    assert json.loads(as_json(targets, measured)) == {
+        "targets": [{"url": "ws://a:1", "pid": 7}, {"url": "ws://b:2", "pid": None}],
+        "rows": [
+            {
+                "name": "row",
+                "figures": [
+                    {"p50Ms": 2.0, "p99Ms": 4.0, "processorMs": 1.0},
+                    {"p50Ms": 1.0, "p99Ms": 2.0, "processorMs": None},
+                ],
+            }
+        ],
+    }
+
+
+@ON_LINUX
+def test_a_listener_is_found_and_its_processor_time_grows() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{listener.getsockname()[1]}"
+        assert listener_of(url) is None
+        listener.listen()
+        assert listener_of(url) == os.getpid()
+    before = processor_seconds(os.getpid())
+    assert before is not None
+    while processor_seconds(os.getpid()) == before:
+        pass
+    assert processor_seconds(2**22 + 1) is None
