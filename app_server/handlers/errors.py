@@ -16,11 +16,11 @@ from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, Tra
 from app_server.sessions.errors import (
     NoActiveTurn,
     NotLoaded,
-    NotSteerable,
     SessionClosed,
     SessionPutAway,
     ThreadIdTaken,
     TurnIdMismatch,
+    TurnNotSteerable,
 )
 from app_server.sessions.idempotency import InputIdTaken
 from app_server.sessions.managed_policy import SettingNotAllowed
@@ -145,7 +145,7 @@ def turn_failures(doing: str) -> Iterator[None]:
         raise invalid_request(
             str(exc), "turnIdMismatch", expected=exc.expected, found=exc.found
         ) from exc
-    except NotSteerable as exc:
+    except TurnNotSteerable as exc:
         facts: JsonObject = {
             "message": str(exc),
             "codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": exc.kind}},

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types import METHOD_NOT_FOUND
 
 from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.catalog.config import (
@@ -23,7 +23,6 @@ from app_server.mcp.catalog.config import (
     ServerUnavailable,
     StdioTransport,
 )
-from app_server.mcp.elicitation import BadQuestion
 from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
 from app_server.mcp.header_command import HeaderCommand
 from app_server.mcp.measurements import measured_list
@@ -34,7 +33,7 @@ from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess, run_server
 from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
 from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import Tokens
@@ -140,11 +139,8 @@ class McpClient:
         if method in ("elicitation/create", OPENAI_FORM) and self._owner.can_elicit:
             if method == OPENAI_FORM:
                 params = {**params, "mode": OPENAI_FORM}
-            try:
-                return await self._owner.elicit(params)
-            except BadQuestion as exc:
-                raise Refused(INVALID_PARAMS, str(exc)) from exc
-        raise Refused(METHOD_NOT_FOUND, f"Method not found: {method}")
+            return await self._owner.elicit(params)
+        raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _hear(self, method: str) -> None:
         """Take a notification of the server; all but one are nothing to us."""

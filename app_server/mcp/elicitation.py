@@ -30,10 +30,6 @@ class ServerQuestion:
     """Whom the newest running call of the server was made for; None when none runs."""
 
 
-class BadQuestion(Exception):
-    """A question that cannot be asked; the text is what the server is told."""
-
-
 class ElicitationPort(Protocol):
     """Whoever can ask the user."""
 

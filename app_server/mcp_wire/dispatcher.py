@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -26,7 +27,13 @@ from mcp_types import (
     RequestId,
 )
 
-from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.errors import (
+    BadQuestion,
+    PeerError,
+    ProgressCallback,
+    RequestTimedOut,
+    TransportClosed,
+)
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -41,13 +48,13 @@ CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 
 Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
-"""Answers a request of the server, or raises Refused."""
+"""Answers a request of the server, or raises RequestRefused or BadQuestion."""
 
 Hear: TypeAlias = Callable[[str], None]
 """Takes note of a notification."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request of the server is answered with an error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -223,8 +230,11 @@ class Dispatcher:
             with scope:
                 result = await answer(request.method, request.params or {})
                 reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
-        except Refused as exc:
+        except RequestRefused as exc:
             reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=exc.error)
+        except BadQuestion as exc:
+            error = ErrorData(code=INVALID_PARAMS, message=str(exc))
+            reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
         except Exception:
             logger.exception("a request of a server was not answered: %s", request.method)
             error = ErrorData(code=INTERNAL_ERROR, message="Internal error")

@@ -41,5 +41,9 @@ class PeerError(McpError):
         self.data = data
 
 
+class BadQuestion(McpError):
+    """A question of the server that cannot be asked; the text is what the server is told."""
+
+
 class NoCredential(McpError):
     """What shows who we are cannot be had now; the text holds no secret."""

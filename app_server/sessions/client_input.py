@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
-from app_server.sessions.errors import NotSteerable, SessionClosed, TurnIdMismatch
+from app_server.sessions.errors import SessionClosed, TurnIdMismatch, TurnNotSteerable
 from app_server.sessions.idempotency import name_records, turn_that_took
 from app_server.sessions.slot import TurnSlot
 from app_server.sessions.turn_records import user_message_item
@@ -75,7 +75,7 @@ class ClientInput:
         `client_metadata` makes the entries from then on of those so far.
 
         Raises:
-            NoActiveTurn, TurnIdMismatch, NotSteerable, SessionClosed
+            NoActiveTurn, TurnIdMismatch, TurnNotSteerable, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
         async with self._slot.changing():
@@ -84,7 +84,7 @@ class ClientInput:
                 raise TurnIdMismatch(expected_turn_id, run.id)
             run = self._slot.require_active(expected_turn_id)
             if run.is_compaction:
-                raise NotSteerable("compact")
+                raise TurnNotSteerable("compact")
             await self._queue(run, user_input, mcp_meta)
             run.options.client_metadata = client_metadata(run.options.client_metadata)
 

@@ -16,7 +16,7 @@ class TurnIdMismatch(Exception):
         self.found = found
 
 
-class NotSteerable(Exception):
+class TurnNotSteerable(Exception):
     """The running turn takes no directions; `kind` says what it does."""
 
     def __init__(self, kind: Literal["compact"]) -> None:

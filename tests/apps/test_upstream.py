@@ -19,13 +19,14 @@ from app_server.apps.inventory.fetch import (
     collect_tools,
 )
 from app_server.apps.routes.ports import ElicitationMode
-from app_server.apps.upstream.elicitation import MAX_OPEN, BadQuestion, ElicitationBridge
+from app_server.apps.upstream.elicitation import MAX_OPEN, ElicitationBridge
 from app_server.apps.upstream.endpoint import (
     BadDebugToken,
     apps_endpoint,
     debug_token,
     upstream_target,
 )
+from app_server.mcp_wire.errors import BadQuestion
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S, claim
 

@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
 
-from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
 from tests.support.harness import WAIT_S
 
 
@@ -42,7 +42,7 @@ class Conversation:
             self.answering.set()
             await anyio.sleep_forever()
         if method == "refuse":
-            raise Refused(INVALID_PARAMS, "not like this")
+            raise RequestRefused(INVALID_PARAMS, "not like this")
         if method == "break":
             raise LookupError("secret")
         return params

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import anyio
 
 from app_server.apps.routes.ports import DownstreamPeer, ElicitationMode
+from app_server.mcp_wire.errors import BadQuestion
 from protocol.model import JsonObject
 
 MAX_OPEN = 16
@@ -17,10 +18,6 @@ MAX_OPEN = 16
 OPENAI_FORM: ElicitationMode = "openai/form"
 METHODS = ("elicitation/create", OPENAI_FORM)
 """Requests of the endpoint that are questions."""
-
-
-class BadQuestion(Exception):
-    """What the endpoint asks is none of the questions there are."""
 
 
 class ElicitationBridge:

@@ -10,17 +10,16 @@ from contextlib import asynccontextmanager
 import anyio
 import httpx2
 from anyio.abc import TaskStatus
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from app_server.apps.routes.ports import Progress, UpstreamError
 from app_server.apps.upstream.elicitation import (
     METHODS,
     OPENAI_FORM,
-    BadQuestion,
     ElicitationBridge,
 )
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.mcp_wire.dispatcher import Dispatcher, Refused
+from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
@@ -95,11 +94,8 @@ class HostedSession:
         if method == "ping":
             return {}
         if method in METHODS and (self._elicitation or method == OPENAI_FORM):
-            try:
-                return await self._bridge.ask(method, params)
-            except BadQuestion as exc:
-                raise Refused(INVALID_PARAMS, str(exc)) from exc
-        raise Refused(METHOD_NOT_FOUND, f"Method not found: {method}")
+            return await self._bridge.ask(method, params)
+        raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
 
 def _ignore(method: str) -> None:

@@ -17,7 +17,13 @@ from app_server.clients.receiver.failpoints import reached
 from app_server.clients.receiver.history import Presence, find_in_log, log_exists
 from app_server.clients.receiver.ledger import Ledger
 from app_server.clients.receiver.ledger_entries import Entry
-from app_server.clients.receiver.thread_link import Put, Recipient, Refused, ThreadLink, Unclear
+from app_server.clients.receiver.thread_link import (
+    Put,
+    Recipient,
+    SignalRefused,
+    ThreadLink,
+    Unclear,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +95,7 @@ class AppServerInjectStrategy:
         except Unclear as exc:
             logger.warning("a signal waits: the app-server failed: %s", exc)
             await self._ledger.doubt(envelope.id)
-        except Refused as exc:
+        except SignalRefused as exc:
             logger.warning("a signal waits: the app-server refuses it: %s", exc)
             await self._ledger.give_back(envelope.id)
         return False

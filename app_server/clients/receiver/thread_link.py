@@ -26,7 +26,7 @@ Stage: TypeAlias = Literal["accepted", "inHistory"]
 _IN_HISTORY = ("inHistory", "seen", "answered")
 
 
-class Refused(Exception):
+class SignalRefused(Exception):
     """The server says that it did not put a signal into the thread, and will not."""
 
 
@@ -136,7 +136,7 @@ class ThreadLink:
         """Put a signal into a thread; one that is not loaded is resumed, once.
 
         Raises:
-            Refused, Unclear, ConnectionLost
+            SignalRefused, Unclear, ConnectionLost
         """
         if self.takes_signals:
             return await self._deliver(put, thread_id, when_sent)
@@ -168,7 +168,7 @@ class ThreadLink:
             return "inHistory"
         if stage == "accepted":
             return "accepted"
-        raise Refused(f"the signal is {stage}")
+        raise SignalRefused(f"the signal is {stage}")
 
     async def _inject(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> None:
         item = render_item(put.envelope, put.payload_tool)
@@ -182,7 +182,7 @@ class ThreadLink:
             # Its events are for others.
             await self._connection.call("thread/unsubscribe", {"threadId": thread_id})
         except RpcError as exc:
-            raise Refused(str(exc)) from exc
+            raise SignalRefused(str(exc)) from exc
 
     async def _loaded(self) -> list[str]:
         ids: list[str] = []
@@ -205,9 +205,9 @@ class ThreadLink:
         return thread if isinstance(thread, dict) and isinstance(thread.get("id"), str) else None
 
 
-def _verdict(exc: RpcError) -> Refused | Unclear:
+def _verdict(exc: RpcError) -> SignalRefused | Unclear:
     # An internal error may have come after the item was written.
-    return Unclear(str(exc)) if exc.code == INTERNAL_ERROR else Refused(str(exc))
+    return Unclear(str(exc)) if exc.code == INTERNAL_ERROR else SignalRefused(str(exc))
 
 
 def _says_unknown_thread(exc: RpcError) -> bool:

@@ -104,7 +104,7 @@ class Lines(Protocol):
         """Send a line; BrokenResourceError when the agent has gone."""
 
 
-class BadArguments(Exception):
+class BadToolArguments(Exception):
     """A call makes no sense; the text is for the agent."""
 
 
@@ -133,9 +133,9 @@ class Tools:
         tool = self._of.get(params.name)
         try:
             if tool is None:
-                raise BadArguments(f"Unknown tool '{params.name}'")
+                raise BadToolArguments(f"Unknown tool '{params.name}'")
             result: JsonObject = await tool(params.arguments or {})
-        except (BadArguments, BadEnvelope, NotSent, LedgerBroken) as exc:
+        except (BadToolArguments, BadEnvelope, NotSent, LedgerBroken) as exc:
             result = {"error": str(exc)}
         if "pending_signals" not in result:
             with suppress(LedgerBroken):
@@ -160,15 +160,15 @@ class Tools:
         _allow(arguments, "ack", "id")
         ack = arguments.get("ack") or []
         if not isinstance(ack, list) or not all(isinstance(one, str) for one in ack):
-            raise BadArguments("`ack` must be a list of ids")
+            raise BadToolArguments("`ack` must be a list of ids")
         acked = await self._bridge.ack(ack)
         signal_id = arguments.get("id")
         if signal_id is not None:
             if not isinstance(signal_id, str):
-                raise BadArguments("`id` must be the id of a signal")
+                raise BadToolArguments("`id` must be the id of a signal")
             entry = await self._bridge.read(signal_id)
             if entry is None:
-                raise BadArguments("no signal with this `id` is here, or not any more")
+                raise BadToolArguments("no signal with this `id` is here, or not any more")
             return {
                 "signals": [_shown(entry)],
                 "acked": acked,
@@ -193,7 +193,7 @@ class Tools:
             }
         )
         if envelope.to is None:
-            raise BadArguments("`to` must be the name of an agent")
+            raise BadToolArguments("`to` must be the name of an agent")
         try:
             await self._session.send(envelope)
         except NotSent as exc:
@@ -251,7 +251,7 @@ async def _write(lines: Lines, from_server: MemoryObjectReceiveStream[SessionMes
 def _allow(arguments: JsonObject, *names: str) -> None:
     unknown = sorted(set(arguments) - set(names))
     if unknown:
-        raise BadArguments(f"unknown argument `{unknown[0][:80]}`")
+        raise BadToolArguments(f"unknown argument `{unknown[0][:80]}`")
 
 
 def _shown(entry: Entry) -> Json:

@@ -16,7 +16,7 @@ from app_server.turns.approval.question import (
     planned_action,
 )
 from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.review.reviewer import Refused, Reviewer, is_reviewed
+from app_server.turns.review.reviewer import ApprovalRefused, Reviewer, is_reviewed
 from protocol.elicitation import McpServerElicitationRequestResponse
 from protocol.lifecycle import WarningNotification
 from protocol.model import Json
@@ -93,7 +93,7 @@ class ApprovalGate:
         """
         try:
             await self._reviewer.review(planned_action(request))
-        except Refused as exc:
+        except ApprovalRefused as exc:
             raise Denied(str(exc)) from exc
 
     async def _remember(self, request: ApprovalRequest, meta: Json) -> None:

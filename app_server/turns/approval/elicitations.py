@@ -11,7 +11,8 @@ import anyio
 from pydantic import ValidationError
 
 from app_server.extension.metadata import RuntimeMetadata
-from app_server.mcp.elicitation import CANCELLED, DECLINED, BadQuestion, ServerQuestion
+from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
+from app_server.mcp_wire.errors import BadQuestion
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import ELICITATION, writes_freely
 from app_server.turns.approval.forms import (
@@ -21,7 +22,7 @@ from app_server.turns.approval.forms import (
     planned_by_server,
 )
 from app_server.turns.ports import ClientPort
-from app_server.turns.review.reviewer import Refused, Reviewer, is_reviewed
+from app_server.turns.review.reviewer import ApprovalRefused, Reviewer, is_reviewed
 from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
@@ -93,7 +94,7 @@ class ElicitationGate:
         with self._withdrawable(turn_id):
             try:
                 await self._reviewer.review(planned)
-            except Refused as exc:
+            except ApprovalRefused as exc:
                 return declined(str(exc))
             return accepted()
         return CANCELLED

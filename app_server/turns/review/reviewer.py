@@ -54,7 +54,7 @@ ADVICE_UNDECIDED = (
 End: TypeAlias = Literal["approved", "denied", "timedOut", "aborted"]
 
 
-class Refused(Exception):
+class ApprovalRefused(Exception):
     """The action must not be done; the text goes to the item and to the model."""
 
 
@@ -103,8 +103,8 @@ class Reviewer:
         Takes at most `REVIEW_S`. Cancelling aborts the review, and clients are told.
 
         Raises:
-            Refused: it was denied, or there was no verdict. When a turn was denied too much, it is
-                interrupted as well.
+            ApprovalRefused: it was denied, or there was no verdict. When a turn was denied too
+                much, it is interrupted as well.
         """
         if self._turn.turn_id != planned.turn_id:
             self._turn = TurnReviews(planned.turn_id)
@@ -116,12 +116,12 @@ class Reviewer:
         except TimeoutError as exc:
             self._turn.end(denied=False)
             telling.ended("timedOut", TIMED_OUT)
-            raise Refused(f"{TIMED_OUT}\n{ADVICE_UNDECIDED}") from exc
+            raise ApprovalRefused(f"{TIMED_OUT}\n{ADVICE_UNDECIDED}") from exc
         except NoVerdict as exc:
             self._turn.end(denied=False)
             failure = f"Automatic approval review failed: {exc}"
             telling.ended("denied", failure)
-            raise Refused(f"{failure}\n{ADVICE_UNDECIDED}") from exc
+            raise ApprovalRefused(f"{failure}\n{ADVICE_UNDECIDED}") from exc
         except BaseException:
             telling.ended("aborted")
             raise
@@ -131,7 +131,9 @@ class Reviewer:
             self._stop_denied_turn()
         if denied:
             reason = f"Reason: {assessment.rationale}"
-            raise Refused(f"This action was rejected due to unacceptable risk.\n{reason}\n{ADVICE}")
+            raise ApprovalRefused(
+                f"This action was rejected due to unacceptable risk.\n{reason}\n{ADVICE}"
+            )
 
     async def _assess(self, planned: PlannedAction) -> Assessment:
         if not self._turn.begin():
