@@ -15,7 +15,8 @@ from app_server.config.home import default_home, resolve_home
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import ConfigError, parse_override
 from app_server.runtime.open_files import raise_limit
-from app_server.server.app import DRAIN_S, VERSION, Settings, serve
+from app_server.server.app import serve
+from app_server.server.settings import DRAIN_S, VERSION, Settings
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 
 from app_server.extension.metadata import RuntimeMetadata
@@ -80,6 +81,8 @@ class Plugins:
         """`is_available` says whether an environment can be used now; it never waits."""
         self.store = store
         self._is_available = is_available
+        self.changing = anyio.Lock()
+        """Held while something is installed, removed or configured."""
         self._installed: Mapping[str, Plugin] = {}
         self._selected: OrderedDict[str, Sequence[tuple[Root, Plugin]]] = OrderedDict()
         self._revision = 0

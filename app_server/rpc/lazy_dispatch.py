@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from app_server.rpc.dispatch import Dispatcher
 
 
-class LateDispatcher:
+class LazyDispatcher:
     """A Dispatcher that is made when the first request comes, or soon after the start."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:

@@ -22,7 +22,7 @@ async def _no_requirements() -> Requirements:
     return requirements_of(Config({}))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPorts:
     """The store, the model, the clients and the rest of the server, as a thread sees them."""
 

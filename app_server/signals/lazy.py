@@ -1,28 +1,46 @@
 """Signals, opened with the first call, or after a start when there is a ledger."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
+from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy, load
+from app_server.sessions.registry import Sessions
 from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:
+    from app_server.signals.entries import Announce
     from app_server.signals.ledger import Ledger
-    from app_server.signals.service import SignalPorts, Signals
+    from app_server.signals.service import Configure, SignalPorts, Signals
 
 
-class LateSignals:
+class LazySignals:
     """The signals of a home that may never have one."""
 
-    def __init__(self, home: Path, tasks: anyio.abc.TaskGroup, *ports: Any) -> None:
-        """`ports` are those of `SignalPorts` behind the ledger; `tasks` owns the work."""
+    def __init__(
+        self,
+        *,
+        home: Path,
+        tasks: anyio.abc.TaskGroup,
+        store: ThreadStore,
+        sessions: Sessions,
+        clock: Clock,
+        announce: "Announce",
+        configure: "Configure",
+    ) -> None:
+        """`tasks` owns the work; for the others see `SignalPorts`."""
         self._path = home / "signals" / "ledger.sqlite3"
         self._tasks = tasks
-        self._ports = ports
+        self._store = store
+        self._sessions = sessions
+        self._clock = clock
+        self._announce = announce
+        self._configure = configure
         self._ledger = Lazy("the ledger of signals", self._open)
         self._signals = Lazy("signals", self._begin)
 
@@ -50,7 +68,16 @@ class LateSignals:
 
     async def _begin(self) -> "Signals":
         service, ports = await load(_service)
-        signals = service(ports(await self._ledger.get(), *self._ports))
+        signals = service(
+            ports(
+                ledger=await self._ledger.get(),
+                store=self._store,
+                sessions=self._sessions,
+                clock=self._clock,
+                announce=self._announce,
+                configure=self._configure,
+            )
+        )
         await signals.load()
         self._tasks.start_soon(signals.run)
         return signals

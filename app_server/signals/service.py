@@ -73,7 +73,7 @@ class NotRecallable(Exception):
         self.stage = stage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignalPorts:
     """What delivery works with."""
 

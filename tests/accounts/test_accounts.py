@@ -813,7 +813,7 @@ async def test_no_token_leaves_but_to_its_issuer_its_model_and_its_file(
             ("thread/read", {"threadId": thread_id, "includeTurns": True}),
         ):
             await client.call(method, params)
-        state = served.app._accounts.current()
+        state = served.services.accounts.current()
         issuer.answers["/oauth/revoke"] = (500, {"error": MARK})
         record = AuthRecord(stored(tmp_path))
         holders = [

@@ -25,7 +25,7 @@ from websockets.asyncio.client import connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app_server.config import home
-from app_server.server.app import VERSION
+from app_server.server.settings import VERSION
 from tests.support.harness import (
     WAIT_S,
     Gate,

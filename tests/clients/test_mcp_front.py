@@ -23,7 +23,7 @@ from app_server.clients.mcp_front.conversation import FrontLimits
 from app_server.clients.mcp_front.pipe import MAX_WAITING, open_pipe
 from app_server.clients.mcp_front.process import offer
 from app_server.clients.mcp_front.questions import Verdict, elicitation_params, parse_verdict
-from app_server.server.app import VERSION
+from app_server.server.settings import VERSION
 from protocol.envelope import Answer, Notification, parse_message
 from protocol.errors import RpcError
 from tests.support.harness import (

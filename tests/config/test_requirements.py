@@ -15,7 +15,7 @@ from app_server.config.requirements import (
 )
 from app_server.config.values import Config, ConfigError
 from app_server.mcp.catalog.managed_policy import may_run
-from app_server.server.app import Settings as ServerSettings
+from app_server.server.settings import Settings as ServerSettings
 from app_server.sessions.managed_policy import SettingNotAllowed, refuse_overrides, with_required
 from app_server.sessions.settings import Overrides
 from protocol.policy import (

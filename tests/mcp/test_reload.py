@@ -432,7 +432,14 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
 
     async with anyio.create_task_group() as tasks:
         hub, file = Hub(clock.now_ms), approvals_in(tmp_path)
-        ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
+        ports = SessionPorts(
+            store=store,
+            model=NoModel(),
+            clients=hub,
+            clock=clock,
+            approvals=file,
+            processes=NoProcesses(),
+        )
         sessions = Sessions(ports, tasks, 0.0)
         first = await sessions.loading.start(created(), Config({}))
         await sessions.unload(first.thread.id)

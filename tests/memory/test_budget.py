@@ -129,9 +129,7 @@ def sessions_of(served: Served) -> Sessions:
 
 
 def budget_of(served: Served) -> MemoryBudget:
-    memory = served.app.memory
-    assert memory is not None
-    return memory
+    return served.services.memory
 
 
 @claim("memory:unload")

@@ -233,8 +233,7 @@ async def test_each_state_of_a_recipient_has_its_own_answer(tmp_path: Path) -> N
 
 async def unload(served: Served, thread_id: str) -> None:
     """Put a thread away as the sweep does."""
-    sessions = served.app._signals._ports[1]  # type: ignore[union-attr]
-    await sessions.unload(thread_id)
+    await served.services.sessions.unload(thread_id)
 
 
 async def test_a_target_can_be_a_directory_or_a_name(tmp_path: Path) -> None:
@@ -633,8 +632,7 @@ async def test_a_turn_that_was_accepted_begins_though_its_sender_has_gone(
     monkeypatch.setattr(Entries, "find", find_then_hang)
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
-        assert served.app._signals is not None
-        signals = await served.app._signals.get()
+        signals = await served.services.signals.get()
         params = {"signal": signal(), "target": {"threadId": thread_id}, "mode": "wake"}
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(signals.deliver, SignalDeliverParams.model_validate(params))

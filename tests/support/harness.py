@@ -26,8 +26,10 @@ from websockets.exceptions import ConnectionClosed
 # Imported here so that no test waits for them, or has its event loop slowed by them.
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
-from app_server.handlers.apps.servers import AppServers
-from app_server.server.app import AppServer, Settings
+from app_server.handlers.apps.port import AppsPort
+from app_server.handlers.services import Services
+from app_server.server.app import AppServer
+from app_server.server.settings import Settings
 from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
 from tests.support.schema_check import MessageCheck
@@ -430,6 +432,12 @@ class Served:
     model: ScriptedModel
     home: Path
 
+    @property
+    def services(self) -> Services:
+        """What its handlers work with."""
+        assert self.app.services is not None, "it runs"
+        return self.app.services
+
     @asynccontextmanager
     async def pipe(self, url: str | None = None) -> AsyncIterator[SocketPipe]:
         """Connect without a handshake."""
@@ -467,7 +475,7 @@ async def serve(
     listen: Sequence[Address] = (TcpAddress("127.0.0.1", 0),),
     extensions: ExtensionRegistry | None = None,
     with_apps: bool = False,
-    apps: AppServers | None = None,
+    apps: AppsPort | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a server on `home` while the context lasts; `config` is added to its config.toml.

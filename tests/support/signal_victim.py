@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from app_server.extension.registry import ExtensionRegistry
-from app_server.server.app import AppServer, Settings
+from app_server.server.app import AppServer
+from app_server.server.settings import Settings
 from app_server.signals.ledger import Ledger
 from app_server.threads.log.rollout import RolloutWriter
 from app_server.transport.address import TcpAddress

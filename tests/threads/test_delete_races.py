@@ -63,8 +63,7 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         thread_id = await first.start_thread()
         await first.turn(thread_id, "hello")
         await first.call("thread/unsubscribe", {"threadId": thread_id})
-        assert served.app.memory is not None
-        sessions = served.app.memory.sessions
+        sessions = served.services.sessions
         monkeypatch.setattr(ThreadStore, "ask", hold)
         resumed = await first.request("thread/resume", {"threadId": thread_id})
         await asked.wait()

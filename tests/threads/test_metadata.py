@@ -231,7 +231,7 @@ async def test_changes_and_loads_of_one_thread_wait_for_each_other(tmp_path: Pat
             await two.call("thread/unsubscribe", here)
             await two.call("thread/archive", here)
             await two.call("thread/unarchive", here)
-        state = await served.app._store.read(thread_id)
+        state = await served.services.store.read(thread_id)
         assert state.metadata.git_info is not None
         assert state.metadata.git_info.sha == "4"
 
@@ -243,9 +243,9 @@ async def test_the_memory_mode_is_kept_and_there_are_no_memories(tmp_path: Path)
         mode = {"threadId": thread_id, "mode": "disabled"}
         for _ in range(2):
             assert await client.call("thread/memoryMode/set", mode) == {}
-        log = served.app._store.path_of(thread_id).read_text()
+        log = served.services.store.path_of(thread_id).read_text()
         assert log.count('"type":"memoryModeChanged","mode":"disabled"') == 1
-        state = await served.app._store.read(thread_id)
+        state = await served.services.store.read(thread_id)
         assert state.metadata.memory_mode == "disabled"
         memory = await client.call("thread/memory/read", {"threadId": thread_id})
         assert memory == {"summary": None}

@@ -1067,7 +1067,14 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
 
     async with anyio.create_task_group() as tasks:
         file = approvals_in(tmp_path)
-        ports = SessionPorts(store, NoModel(), hub, clock, file, NoProcesses())
+        ports = SessionPorts(
+            store=store,
+            model=NoModel(),
+            clients=hub,
+            clock=clock,
+            approvals=file,
+            processes=NoProcesses(),
+        )
         sessions = Sessions(ports, tasks, 0.0)
         first = await sessions.loading.start(created(), Config({}))
         async with anyio.create_task_group() as at_once:

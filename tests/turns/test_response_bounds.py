@@ -370,7 +370,7 @@ async def test_a_stream_that_comes_at_once_lets_others_run_in_between(tmp_path: 
     )
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
-        stream = served.app._hub.streams.find(thread_id)
+        stream = served.services.hub.streams.find(thread_id)
         assert stream is not None
         told = [stream.last]
 

@@ -30,8 +30,8 @@ from app_server.accounts.login.browser import BrowserWishes
 from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
-from app_server.handlers.account.ports import AccountPorts
 from app_server.handlers.errors import config_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.runtime.loader import load
 from app_server.turns.model.providers import read_providers, spare_key_is_set
@@ -83,11 +83,11 @@ EXTERNAL_ACTIVE = (
 class AccountHandlers:
     """The account/* methods."""
 
-    def __init__(self, ports: AccountPorts) -> None:
-        self._configuration = ports.configuration
-        self._accounts = ports.accounts
-        self._clients = ports.clients
-        self._attempts = LoginAttempts(ports.tasks, self._keep, self._tell_end)
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
+        self._accounts = services.accounts
+        self._clients = services.hub
+        self._attempts = LoginAttempts(services.tasks, self._keep, self._tell_end)
         self._asked_for = 0
         self._told = _news(self._accounts.current())
         self._accounts.subscribe(self._changed)

@@ -9,7 +9,8 @@ import anyio.to_thread
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.directory import NoSuchPage, cursor_index, page_of
 from app_server.handlers.apps.listing import AppListing, ListFailed
-from app_server.handlers.apps.terms import AppPorts, apps_failures, read_terms
+from app_server.handlers.apps.terms import apps_failures, read_terms
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
 from protocol.errors import RpcError, internal_error, invalid_request
@@ -32,8 +33,8 @@ MAX_PAGE_CHARS = 900_000
 class AppListHandlers:
     """The method app/list."""
 
-    def __init__(self, ports: AppPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._follow_ups = 0
 
     @property
@@ -43,12 +44,12 @@ class AppListHandlers:
 
     async def list_apps(self, context: RequestContext, params: AppsListParams) -> AppsListResponse:
         """Merge the directory with what the account can use; clients hear of it as it comes."""
-        apps = self._ports.apps
+        apps = self._services.apps
         if apps is None:
             return AppsListResponse(data=[])
         for _ in range(MAX_ATTEMPTS):
             with apps_failures():
-                terms = await read_terms(self._ports, apps, params.thread_id)
+                terms = await read_terms(self._services, apps, params.thread_id)
             if terms.backend is None:
                 return AppsListResponse(data=[])
             listing = AppListing(
@@ -86,12 +87,12 @@ class AppListHandlers:
             raise _unavailable(text) from exc
 
     def _tell(self, apps: list[AppInfo]) -> None:
-        self._ports.clients.broadcast(AppListUpdatedNotification(data=apps))
+        self._services.hub.broadcast(AppListUpdatedNotification(data=apps))
 
     def _begin_follow_up(self, listing: AppListing) -> None:
         if self._follow_ups < MAX_FOLLOW_UPS:
             self._follow_ups += 1
-            self._ports.tasks.start_soon(self._follow_up, listing)
+            self._services.tasks.start_soon(self._follow_up, listing)
 
     async def _follow_up(self, listing: AppListing) -> None:
         try:

@@ -7,7 +7,8 @@ from app_server.apps.inventory.directory import installed_apps
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.measured import READ, measured
 from app_server.handlers.apps.port import AppsPort
-from app_server.handlers.apps.terms import AppPorts, AppTerms, apps_failures, read_terms
+from app_server.handlers.apps.terms import AppTerms, apps_failures, read_terms
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from protocol.apps import (
     AppsInstalledParams,
@@ -24,8 +25,8 @@ MAX_IDS = 100
 class AppReadHandlers:
     """The methods app/read and app/installed."""
 
-    def __init__(self, ports: AppPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -40,11 +41,11 @@ class AppReadHandlers:
                 f"app/read accepts at most {MAX_IDS} appIds", field="appIds", rule=rule
             )
         ids = list(dict.fromkeys(params.app_ids))
-        apps = self._ports.apps
+        apps = self._services.apps
         if apps is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
         with apps_failures():
-            terms = await read_terms(self._ports, apps, params.thread_id)
+            terms = await read_terms(self._services, apps, params.thread_id)
         if terms.backend is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
         with measured(READ) as measurement:
@@ -69,11 +70,11 @@ class AppReadHandlers:
         self, context: RequestContext, params: AppsInstalledParams
     ) -> AppsInstalledResponse:
         """List the apps that have tools here, as last fetched; only `forceRefresh` fetches."""
-        apps = self._ports.apps
+        apps = self._services.apps
         if apps is None:
             return AppsInstalledResponse(apps=[])
         with apps_failures():
-            terms = await read_terms(self._ports, apps, params.thread_id)
+            terms = await read_terms(self._services, apps, params.thread_id)
         allowed = terms.backend is not None
         if allowed and params.force_refresh:
             connectors = await _fetched(apps, terms)

@@ -5,32 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import anyio.abc
-
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.settings import AppsSettings
 from app_server.apps.upstream.outbound import Backend
-from app_server.config.effective import Configuration
 from app_server.config.values import Config
 from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.errors import config_failures, thread_failures
-from app_server.sessions.registry import Sessions
-from app_server.turns.ports import ClientPort
+from app_server.handlers.services import Services
 from protocol.errors import internal_error
-
-
-@dataclass(frozen=True, slots=True)
-class AppPorts:
-    """What the app/* methods work with."""
-
-    sessions: Sessions
-    configuration: Configuration
-    clients: ClientPort
-    tasks: anyio.abc.TaskGroup
-    """Owns what goes on after an answer."""
-    apps: AppsPort | None = None
-    """None: there are no apps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +37,7 @@ def apps_failures() -> Iterator[None]:
         raise internal_error(str(exc), "appsUnavailable") from exc
 
 
-async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> AppTerms:
+async def read_terms(services: Services, apps: AppsPort, thread_id: str | None) -> AppTerms:
     """Find out the terms; a loaded thread's own settings lie on top of the file's.
 
     Raises:
@@ -62,9 +45,9 @@ async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> 
         AppsUnavailable: it cannot be found out now whose apps they are.
     """
     with config_failures():
-        config = await ports.configuration.read()
+        config = await services.configuration.read()
         if thread_id is not None:
-            config = _of_thread(ports, thread_id, config)
+            config = _of_thread(services, thread_id, config)
         settings = AppsSettings.read(config.document)
         demands = config.requirements.document if config.requirements is not None else None
         policy = AppsPolicy.read(config.document, demands)
@@ -79,8 +62,8 @@ async def read_terms(ports: AppPorts, apps: AppsPort, thread_id: str | None) -> 
     return AppTerms(config.document, policy, names, backend)
 
 
-def _of_thread(ports: AppPorts, thread_id: str, config: Config) -> Config:
+def _of_thread(services: Services, thread_id: str, config: Config) -> Config:
     with thread_failures(thread_id, f"thread not found: {thread_id}"):
-        of_thread = ports.sessions.get(thread_id).config
+        of_thread = services.sessions.get(thread_id).config
     enabled = AppsSettings.read(of_thread.document).enabled
     return config.with_layers(of_thread.layers).override({"features.apps": enabled})

@@ -8,7 +8,7 @@ import anyio
 import anyio.abc
 
 from app_server.handlers.errors import config_failures, thread_failures
-from app_server.handlers.mcp.servers import LoginPorts
+from app_server.handlers.services import Services
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
     HttpTransport,
@@ -52,8 +52,8 @@ class _Attempt:
 class OAuthHandlers:
     """Sign-ins to MCP servers; at most one for a server at a time."""
 
-    def __init__(self, ports: LoginPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._attempts: dict[str, _Attempt] = {}
 
     @property
@@ -85,10 +85,10 @@ class OAuthHandlers:
         store = CredentialStore(home, transport.oauth.store)
         sign_in = Login(config.name, transport, store, _wishes(params))
         key = credential_key(config.name, transport.url)
-        attempt = _Attempt(self._ports.clock.new_id(), key, params, sign_in)
+        attempt = _Attempt(self._services.clock.new_id(), key, params, sign_in)
         context.after_answer(attempt.answered.set)
         try:
-            url: str = await self._ports.tasks.start(self._run, attempt)
+            url: str = await self._services.tasks.start(self._run, attempt)
         except (OAuthFailed, ServerUnavailable) as exc:
             raise internal_error(
                 f"failed to login to MCP server '{params.name}': {exc}",
@@ -100,13 +100,13 @@ class OAuthHandlers:
     async def _server(self, params: McpServerOauthLoginParams) -> ServerConfig:
         if params.thread_id is not None:
             with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-                servers = self._ports.sessions.get(params.thread_id).servers.servers
+                servers = self._services.sessions.get(params.thread_id).servers.servers
             config = servers[params.name].config if params.name in servers else None
         else:
             with config_failures():
-                settings = await self._ports.configuration.read()
+                settings = await self._services.configuration.read()
                 configured = read_mcp_settings(settings)
-            catalog = ServerCatalog(self._ports.extensions)
+            catalog = ServerCatalog(self._services.extensions)
             config = catalog.resolve(configured, settings, "current").servers.get(params.name)
         if config is None or config.is_registered:
             raise invalid_request(
@@ -158,7 +158,7 @@ class OAuthHandlers:
 
     async def _tell(self, attempt: _Attempt, error: str | None) -> None:
         await attempt.answered.wait()
-        self._ports.clients.broadcast(
+        self._services.hub.broadcast(
             McpServerOauthLoginCompletedNotification(
                 name=attempt.params.name,
                 thread_id=attempt.params.thread_id,
@@ -168,7 +168,8 @@ class OAuthHandlers:
             )
         )
         if error is None:
-            self._ports.on_credentials_changed(attempt.params.name)
+            for session in self._services.sessions:
+                session.servers.signed_in(attempt.params.name)
 
 
 def _wishes(params: McpServerOauthLoginParams) -> LoginWishes:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from functools import partial
 
-from app_server.config.effective import Configuration
 from app_server.handlers.errors import refresh_failures
+from app_server.handlers.services import Services
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from protocol.mcp import McpServerRefreshResponse
 from protocol.specs import NoParams
 
@@ -15,9 +14,9 @@ from protocol.specs import NoParams
 class McpReloadHandlers:
     """The method config/mcpServer/reload."""
 
-    def __init__(self, sessions: Sessions, configuration: Configuration) -> None:
-        self._sessions = sessions
-        self._configuration = configuration
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
+        self._configuration = services.configuration
 
     @property
     def routes(self) -> Mapping[str, Handler]:

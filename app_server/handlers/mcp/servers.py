@@ -1,7 +1,6 @@
 """mcpServerStatus/list, direct calls to MCP servers, and streams of their events."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
@@ -9,16 +8,14 @@ import anyio.abc
 import anyio.to_thread
 from pydantic_core import to_json
 
-from app_server.config.effective import Configuration
 from app_server.config.values import Config
-from app_server.extension.registry import ExtensionRegistry
-from app_server.handlers.apps.servers import RESOURCES, AppServers, AppViews, is_of_apps
+from app_server.handlers.apps.servers import RESOURCES, AppViews, is_of_apps
 from app_server.handlers.errors import config_failures, mcp_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, read_mcp_settings
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.processes import Processes
 from app_server.mcp.status import report, without_left_out
 from app_server.mcp.tools.calls import (
     blocks_of,
@@ -29,10 +26,7 @@ from app_server.mcp.tools.calls import (
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import Handler, RequestContext
-from app_server.runtime.clock import Clock
-from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
-from app_server.turns.ports import ClientPort
 from app_server.views.mcp_servers import page_of, row
 from app_server.views.offset_pages import offset, page
 from protocol.errors import internal_error, invalid_request
@@ -54,42 +48,15 @@ from protocol.model import Json, JsonObject
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class McpPorts:
-    """What these handlers work with."""
-
-    sessions: Sessions
-    configuration: Configuration
-    extensions: ExtensionRegistry
-    processes: Processes
-    apps: AppServers | None = None
-    """None: there are no apps, and none are looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoginPorts:
-    """What app_server/handlers/mcp/oauth.py works with, which is imported late."""
-
-    sessions: Sessions
-    configuration: Configuration
-    extensions: ExtensionRegistry
-    clients: ClientPort
-    clock: Clock
-    tasks: anyio.abc.TaskGroup
-    """Owns the sign-ins, which outlive their requests."""
-    on_credentials_changed: Callable[[str], None]
-    """Hears the raw name of a server that was signed in to."""
-
-
 class McpHandlers:
     """The mcpServer*/ methods."""
 
-    def __init__(self, ports: McpPorts) -> None:
-        self._sessions = ports.sessions
-        self._configuration = ports.configuration
-        self._extensions = ports.extensions
-        self._processes = ports.processes
-        self._apps = ports.apps
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
+        self._configuration = services.configuration
+        self._extensions = services.extensions
+        self._processes = services.environments
+        self._apps = services.apps
         self._probe = AuthProbe()
 
     @property

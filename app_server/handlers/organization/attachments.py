@@ -9,7 +9,7 @@ from functools import partial
 from pydantic_core import to_json
 
 from app_server.handlers.errors import cursor_failures, thread_failures
-from app_server.handlers.threads.threads import ThreadPorts
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadNotFound
@@ -46,8 +46,8 @@ MAX_LIST_BYTES = 900_000
 class AttachmentHandlers:
     """What is attached to threads."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -69,9 +69,9 @@ class AttachmentHandlers:
             raise invalid_params(
                 f"attachment payload must not exceed {MAX_PAYLOAD_BYTES} bytes", field="payload"
             )
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
         attachment = ThreadAttachment(
-            id=self._ports.clock.new_id(),
+            id=self._services.clock.new_id(),
             attachment_type=names[0],
             identity_key=names[1],
             payload=params.payload,
@@ -101,7 +101,7 @@ class AttachmentHandlers:
         """Take something off a thread; what is not there is no failure."""
         thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
         _check_names(*names)
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
         removed: list[ThreadAttachment] = []
 
         def decide(state: ThreadState) -> Sequence[Record]:
@@ -126,7 +126,7 @@ class AttachmentHandlers:
 
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
             try:
-                return await self._ports.sessions.change(thread_id, decide_for_stored)
+                return await self._services.sessions.change(thread_id, decide_for_stored)
             except ThreadNotFound as exc:
                 raise _no_thread(thread_id) from exc
 
@@ -144,7 +144,7 @@ class AttachmentHandlers:
             attachment_id=attachment.id,
             operation=operation,
         )
-        context.after_answer(partial(self._ports.hub.broadcast, event))
+        context.after_answer(partial(self._services.hub.broadcast, event))
 
     async def list_page(
         self, context: RequestContext, params: ThreadAttachmentListParams
@@ -166,12 +166,12 @@ class AttachmentHandlers:
         )
 
     async def _attachments(self, thread_id: str) -> Sequence[ThreadAttachment]:
-        session = self._ports.sessions.find(thread_id)
+        session = self._services.sessions.find(thread_id)
         if session is not None:
             return session.thread.state.metadata.attachments
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
             try:
-                return (await self._ports.store.read(thread_id)).metadata.attachments
+                return (await self._services.store.read(thread_id)).metadata.attachments
             except ThreadNotFound:
                 return []
 
@@ -183,7 +183,7 @@ class AttachmentHandlers:
         _check_names(*names)
         limit = page_size(params.limit, DEFAULT_PAGE)
         after = "" if params.cursor is None else _parse(params.cursor, "owner")
-        owners = await self._ports.store.owners(names, params.archived, after, limit + 1)
+        owners = await self._services.store.owners(names, params.archived, after, limit + 1)
         page = [
             ThreadAttachmentOwner(thread_id=owner.id, archived=owner.archived)
             for owner in owners[:limit]

@@ -13,7 +13,7 @@ import anyio
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.organization.project_pages import project_page
 from app_server.handlers.organization.sections import filing_failures
-from app_server.handlers.threads.threads import ThreadPorts
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state import ThreadState
 from app_server.threads.organization.filing import FilingState
@@ -60,9 +60,9 @@ MAX_IMPORTED = 1000
 class ProjectHandlers:
     """The project/* methods."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
-        self._filing = ports.store.filing
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._filing = services.store.filing
         self._importing = anyio.Lock()
         """Two imports of one key must not both take threads in."""
 
@@ -111,12 +111,12 @@ class ProjectHandlers:
             self._tell(context, made.id, "created")
             for thread_id in thread_ids:
                 event = ThreadProjectUpdatedNotification(thread_id=thread_id, project_id=made.id)
-                context.after_answer(partial(self._ports.hub.broadcast, event))
+                context.after_answer(partial(self._services.hub.broadcast, event))
         return ProjectImportResponse(project=await self._show(made.id))
 
     async def _require_thread(self, thread_id: str) -> None:
         try:
-            is_stored = await self._ports.store.exists(thread_id)
+            is_stored = await self._services.store.exists(thread_id)
         except InvalidThreadId as exc:
             raise _no_thread(thread_id) from exc
         if not is_stored:
@@ -136,7 +136,7 @@ class ProjectHandlers:
 
     async def _assign(self, thread_id: str, project_id: str | None) -> str | None:
         """Return the project that the thread was in."""
-        record = ProjectChanged(at_ms=self._ports.clock.now_ms(), project_id=project_id)
+        record = ProjectChanged(at_ms=self._services.clock.now_ms(), project_id=project_id)
         before: str | None = None
 
         def decide(state: ThreadState) -> Sequence[Record]:
@@ -145,7 +145,7 @@ class ProjectHandlers:
             return [record]
 
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            await self._ports.sessions.change(thread_id, decide)
+            await self._services.sessions.change(thread_id, decide)
         return before
 
     async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
@@ -160,13 +160,13 @@ class ProjectHandlers:
         """Page through the projects, in the manual order or by their last activity."""
         with filing_failures():
             state = await self._filing.refresh()
-        recency = await self._ports.store.project_recency()
+        recency = await self._services.store.project_recency()
         return project_page(_all(state, recency), recency, params)
 
     async def move(self, context: RequestContext, params: ProjectMoveParams) -> ProjectMoveResponse:
         """Give a project another place in the manual order."""
         project_id, before = params.project_id, params.before_project_id
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
             project = _require(state, project_id)
@@ -200,7 +200,7 @@ class ProjectHandlers:
             changed["roots"] = _roots(params.roots)
         if params.metadata is not None:
             changed["metadata"] = params.metadata
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
             before = _require(state, params.project_id)
@@ -224,7 +224,9 @@ class ProjectHandlers:
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
             _require(state, params.project_id)
-            return [ProjectDeleted(at_ms=self._ports.clock.now_ms(), project_id=params.project_id)]
+            return [
+                ProjectDeleted(at_ms=self._services.clock.now_ms(), project_id=params.project_id)
+            ]
 
         with filing_failures():
             await self._filing.change(decide)
@@ -235,9 +237,9 @@ class ProjectHandlers:
         name, roots = _name(params.name), _roots(params.roots)
         if not params.idempotency_key:
             raise invalid_params("idempotencyKey must not be empty", field="idempotencyKey")
-        now_s = self._ports.clock.now_ms() // 1000
+        now_s = self._services.clock.now_ms() // 1000
         project = FiledProject(
-            id=self._ports.clock.new_id(),
+            id=self._services.clock.new_id(),
             name=name,
             roots=roots,
             metadata=params.metadata or {},
@@ -260,14 +262,14 @@ class ProjectHandlers:
                 raise invalid_request(
                     f"there are {MAX_PROJECTS} projects already", "tooManyProjects"
                 )
-            return [ProjectPut(at_ms=self._ports.clock.now_ms(), project=project, key=key)]
+            return [ProjectPut(at_ms=self._services.clock.now_ms(), project=project, key=key)]
 
         with filing_failures():
             await self._filing.change(decide)
         return made
 
     async def _show(self, project_id: str) -> Project:
-        recency = await self._ports.store.project_recency()
+        recency = await self._services.store.project_recency()
         for project in _all(self._filing.state, recency):
             if project.id == project_id:
                 return project
@@ -275,7 +277,7 @@ class ProjectHandlers:
 
     def _tell(self, context: RequestContext, project_id: str, change: ProjectChangeType) -> None:
         event = ProjectChangedNotification(project_id=project_id, change_type=change)
-        context.after_answer(partial(self._ports.hub.broadcast, event))
+        context.after_answer(partial(self._services.hub.broadcast, event))
 
 
 def _all(state: FilingState, recency: Mapping[str, int]) -> Sequence[Project]:

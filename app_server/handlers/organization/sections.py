@@ -9,8 +9,8 @@ from functools import partial
 
 import anyio
 
+from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.handlers.threads.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.placement import NotInSection
@@ -42,10 +42,10 @@ MAX_CHARS = 4096
 class SectionHandlers:
     """Sections, and which threads are in them."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
-        self._filing = ports.store.filing
-        self._changes = ThreadChanges(ports)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._filing = services.store.filing
+        self._changes = ThreadChanges(services)
         self._moving = anyio.Lock()
         """Two moves must not find the same place."""
 
@@ -65,7 +65,7 @@ class SectionHandlers:
     ) -> ThreadSectionCreateResponse:
         """Make a section; names may be there twice."""
         section = ThreadSection(
-            id=self._ports.clock.new_id(),
+            id=self._services.clock.new_id(),
             name=_name(params.name, params.appearance),
             appearance=params.appearance,
         )
@@ -75,7 +75,7 @@ class SectionHandlers:
                 raise invalid_request(
                     f"there are {MAX_SECTIONS} sections already", "tooManySections"
                 )
-            return [SectionPut(at_ms=self._ports.clock.now_ms(), section=section)]
+            return [SectionPut(at_ms=self._services.clock.now_ms(), section=section)]
 
         with filing_failures():
             await self._filing.change(decide)
@@ -91,7 +91,7 @@ class SectionHandlers:
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
             _require(state, section_id)
-            return [SectionDeleted(at_ms=self._ports.clock.now_ms(), section_id=section_id)]
+            return [SectionDeleted(at_ms=self._services.clock.now_ms(), section_id=section_id)]
 
         with filing_failures():
             await self._filing.change(decide)
@@ -128,7 +128,7 @@ class SectionHandlers:
         def decide(state: FilingState) -> Sequence[FilingRecord]:
             nonlocal section
             section = _require(state, section_id).model_copy(update=changed)
-            return [SectionPut(at_ms=self._ports.clock.now_ms(), section=section)]
+            return [SectionPut(at_ms=self._services.clock.now_ms(), section=section)]
 
         with filing_failures():
             await self._filing.change(decide)
@@ -143,7 +143,7 @@ class SectionHandlers:
         async with self._moving:
             rank = None if section_id is None else await self._rank(params, section_id)
             record = SectionChanged(
-                at_ms=self._ports.clock.now_ms(), section_id=section_id, rank=rank
+                at_ms=self._services.clock.now_ms(), section_id=section_id, rank=rank
             )
             await self._changes.write(
                 thread_id,
@@ -152,7 +152,7 @@ class SectionHandlers:
                 ephemeral=not_for_ephemeral("section moves", thread_id),
             )
         event = ThreadSectionChangedNotification(thread_id=thread_id, section_id=section_id)
-        context.after_answer(partial(self._ports.hub.broadcast, event))
+        context.after_answer(partial(self._services.hub.broadcast, event))
         return ThreadSectionMoveResponse()
 
     async def _check_move(self, params: ThreadSectionMoveParams) -> None:
@@ -173,7 +173,7 @@ class SectionHandlers:
     async def _rank(self, params: ThreadSectionMoveParams, section_id: str) -> str:
         before = params.before_thread_id
         try:
-            return await self._ports.store.rank_in_section(section_id, params.thread_id, before)
+            return await self._services.store.rank_in_section(section_id, params.thread_id, before)
         except NotInSection as exc:
             raise invalid_request(
                 f"before thread {before} is not in section {section_id}",

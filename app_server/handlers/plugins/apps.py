@@ -9,30 +9,31 @@ from collections.abc import Sequence
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.names import install_url
 from app_server.handlers.apps.port import AppsPort
-from app_server.handlers.apps.terms import AppPorts, AppTerms, apps_failures, read_terms
+from app_server.handlers.apps.terms import AppTerms, apps_failures, read_terms
+from app_server.handlers.services import Services
 from protocol.plugins import AppSummary
 
 logger = logging.getLogger(__name__)
 
 
-async def declared_apps(ports: AppPorts, app_ids: Sequence[str]) -> list[AppSummary]:
+async def declared_apps(services: Services, app_ids: Sequence[str]) -> list[AppSummary]:
     """Show apps, sorted by name; none where there are no apps. Asks nobody."""
-    if not app_ids or ports.apps is None:
+    if not app_ids or services.apps is None:
         return []
     with apps_failures():
-        terms = await read_terms(ports, ports.apps, None)
-    return await _shown(ports.apps, terms, app_ids)
+        terms = await read_terms(services, services.apps, None)
+    return await _shown(services.apps, terms, app_ids)
 
 
-async def apps_needing_auth(ports: AppPorts, app_ids: Sequence[str]) -> list[AppSummary]:
+async def apps_needing_auth(services: Services, app_ids: Sequence[str]) -> list[AppSummary]:
     """Show the apps that the account has not linked; none if that cannot be known."""
-    if not app_ids or ports.apps is None:
+    if not app_ids or services.apps is None:
         return []
     try:
-        terms = await read_terms(ports, ports.apps, None)
+        terms = await read_terms(services, services.apps, None)
         if terms.backend is None:
             return []
-        snapshot = await ports.apps.snapshot_allowing_cached(terms.config)
+        snapshot = await services.apps.snapshot_allowing_cached(terms.config)
     except AppsUnavailable as exc:
         logger.warning("which apps of a plugin need a sign-in is not known: %s", exc)
         return []
@@ -43,7 +44,7 @@ async def apps_needing_auth(ports: AppPorts, app_ids: Sequence[str]) -> list[App
         linked = {connector.id for connector in snapshot.all_connectors}
     finally:
         snapshot.release()
-    return await _shown(ports.apps, terms, [id_ for id_ in app_ids if id_ not in linked])
+    return await _shown(services.apps, terms, [id_ for id_ in app_ids if id_ not in linked])
 
 
 async def _shown(apps: AppsPort, terms: AppTerms, app_ids: Sequence[str]) -> list[AppSummary]:

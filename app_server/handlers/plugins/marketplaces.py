@@ -6,7 +6,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from app_server.handlers.plugins.ports import PluginPorts, plugin_failures
+from app_server.handlers.plugins.sources import PluginSources, plugin_failures
+from app_server.handlers.services import Services
 from app_server.plugins.files import NAME, BrokenFiles
 from app_server.plugins.marketplace import (
     Marketplace,
@@ -32,8 +33,9 @@ _REPOSITORY = re.compile(r"[a-z+]+://|[^/@]+@[^/:]+:|[A-Za-z0-9_.-]+/[A-Za-z0-9_
 class MarketplaceHandlers:
     """The marketplace/* methods."""
 
-    def __init__(self, ports: PluginPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._sources = PluginSources(services)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -61,11 +63,11 @@ class MarketplaceHandlers:
             raise _invalid("--sparse is only supported for git marketplace sources")
         if "\0" in params.source:
             raise _invalid("a path must not hold a NUL character")
-        source = Path(self._ports.configuration.resolve(None)), params.source
+        source = Path(self._services.configuration.resolve(None)), params.source
         with plugin_failures():
             root, marketplace = await anyio.to_thread.run_sync(_read, *source)
-        async with self._ports.changing:
-            config = await self._ports.read_config()
+        async with self._services.plugins.changing:
+            config = await self._sources.read_config()
             known = configured_roots(config.document).get(marketplace.name)
             if known is not None and known != root:
                 raise _invalid(
@@ -75,7 +77,7 @@ class MarketplaceHandlers:
             if known is None:
                 table = ("marketplaces", marketplace.name)
                 with plugin_failures():
-                    await self._ports.file.write_all(
+                    await self._services.config_file.write_all(
                         [((*table, "source_type"), "local"), ((*table, "source"), str(root))]
                     )
         return MarketplaceAddResponse(
@@ -93,13 +95,13 @@ class MarketplaceHandlers:
             raise _invalid(
                 "invalid marketplace name: only ASCII letters, digits, `_`, and `-` are allowed"
             )
-        async with self._ports.changing:
-            config = await self._ports.read_config()
+        async with self._services.plugins.changing:
+            config = await self._sources.read_config()
             tables = config.document.get("marketplaces")
             if not isinstance(tables, dict) or name not in tables:
                 raise _invalid(f"marketplace `{name}` is not configured or installed")
             with plugin_failures():
-                await self._ports.file.remove(("marketplaces", name))
+                await self._services.config_file.remove(("marketplaces", name))
         return MarketplaceRemoveResponse(marketplace_name=name)
 
     async def upgrade(

@@ -7,8 +7,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.handlers.plugins.apps import apps_needing_auth, declared_apps
-from app_server.handlers.plugins.ports import PluginPorts, hosted, plugin_failures
+from app_server.handlers.plugins.sources import PluginSources, hosted, plugin_failures
 from app_server.handlers.plugins.views import PluginViews
+from app_server.handlers.services import Services
 from app_server.plugins.files import BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
@@ -33,9 +34,10 @@ from protocol.plugins import (
 class PluginHandlers:
     """The plugin/* methods."""
 
-    def __init__(self, ports: PluginPorts) -> None:
-        self._ports = ports
-        self._store: PluginStore = ports.plugins.store
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._sources = PluginSources(services)
+        self._store: PluginStore = services.plugins.store
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -54,8 +56,8 @@ class PluginHandlers:
         """List what local marketplaces offer; other kinds have nothing here."""
         if params.marketplace_kinds is not None and "local" not in params.marketplace_kinds:
             return PluginListResponse(marketplaces=[])
-        config = await self._ports.read_config()
-        found, errors = await self._ports.marketplaces(config, params.cwds)
+        config = await self._sources.read_config()
+        found, errors = await self._sources.marketplaces(config, params.cwds)
         views = await self._views()
         entries = await anyio.to_thread.run_sync(views.entries, found)
         return PluginListResponse(marketplaces=entries, marketplace_load_errors=errors)
@@ -64,8 +66,8 @@ class PluginHandlers:
         self, context: RequestContext, params: PluginInstalledParams
     ) -> PluginInstalledResponse:
         """List installed plugins of the marketplaces that are found."""
-        config = await self._ports.read_config()
-        found, errors = await self._ports.marketplaces(config, params.cwds)
+        config = await self._sources.read_config()
+        found, errors = await self._sources.marketplaces(config, params.cwds)
         views = await self._views()
         wanted = params.install_suggestion_plugin_names or []
         entries = await anyio.to_thread.run_sync(views.entries, found, wanted)
@@ -77,7 +79,7 @@ class PluginHandlers:
         # What is fetched from elsewhere is shown as far as its marketplace does.
         is_here = isinstance(entry.source, LocalPluginSource)
         plugin = await self._plugin(entry) if is_here else None
-        apps = await declared_apps(self._ports.apps, () if plugin is None else plugin.app_ids)
+        apps = await declared_apps(self._services, () if plugin is None else plugin.app_ids)
         views = await self._views()
         detail = await anyio.to_thread.run_sync(views.detail, marketplace, entry, plugin, apps)
         return PluginReadResponse(plugin=detail)
@@ -101,13 +103,13 @@ class PluginHandlers:
                 "pluginInvalid",
             )
         id_ = PluginId(marketplace.name, entry.name)
-        async with self._ports.changing:
+        async with self._services.plugins.changing:
             with plugin_failures():
                 copy = partial(self._store.install, plugin.root, id_, plugin.version)
                 await anyio.to_thread.run_sync(copy)
-                await self._ports.file.write(("plugins", str(id_), "enabled"), True)
-            context.after_answer(await self._ports.take_effect())
-        needing = await apps_needing_auth(self._ports.apps, plugin.app_ids)
+                await self._services.config_file.write(("plugins", str(id_), "enabled"), True)
+            context.after_answer(await self._sources.take_effect())
+        needing = await apps_needing_auth(self._services, plugin.app_ids)
         return PluginInstallResponse(auth_policy=entry.auth_policy, apps_needing_auth=needing)
 
     async def uninstall(
@@ -118,15 +120,15 @@ class PluginHandlers:
             id_ = PluginId.parse(params.plugin_id)
         except ValueError:
             raise hosted("resolve remote plugin before uninstall") from None
-        async with self._ports.changing:
+        async with self._services.plugins.changing:
             with plugin_failures():
-                await self._ports.file.remove(("plugins", str(id_)))
+                await self._services.config_file.remove(("plugins", str(id_)))
                 await anyio.to_thread.run_sync(self._store.remove, id_)
-            context.after_answer(await self._ports.take_effect())
+            context.after_answer(await self._sources.take_effect())
         return PluginUninstallResponse()
 
     async def _views(self) -> PluginViews:
-        config = await self._ports.read_config()
+        config = await self._sources.read_config()
         installed = await anyio.to_thread.run_sync(self._store.installed)
         return PluginViews(installed, config.document)
 
@@ -141,7 +143,7 @@ class PluginHandlers:
             )
         if path is None:
             raise hosted("read remote plugin details")
-        marketplace = await self._ports.marketplace(path)
+        marketplace = await self._sources.marketplace(path)
         entry = marketplace.find(params.plugin_name)
         if entry is None:
             raise invalid_request(

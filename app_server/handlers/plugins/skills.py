@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import anyio.to_thread
 
-from app_server.config.effective import Configuration
 from app_server.handlers.errors import config_failures
+from app_server.handlers.services import Services
 from app_server.plugins.skills import Skill, read_linked_skills
 from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import invalid_params
@@ -43,9 +43,9 @@ class _Found(NamedTuple):
 class SkillHandlers:
     """The method skills/list."""
 
-    def __init__(self, configuration: Configuration, home: Path) -> None:
-        self._configuration = configuration
-        self._home = home
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
+        self._home = services.home
 
     @property
     def routes(self) -> Mapping[str, Handler]:

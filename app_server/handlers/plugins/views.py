@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app_server.handlers.plugins.ports import is_enabled
+from app_server.handlers.plugins.sources import is_enabled
 from app_server.plugins.files import BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace

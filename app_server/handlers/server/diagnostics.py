@@ -2,16 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio.to_thread
 
-from app_server.memory.budget import MemoryBudget
-from app_server.rpc.connection import ConnectionLoad
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.rpc.hub import Hub
-from app_server.sessions.registry import Sessions
 from protocol.lifecycle import (
     ServerDiagnosticsGauge,
     ServerDiagnosticsParams,
@@ -25,18 +22,11 @@ STATUS = Path("/proc/self/statm")
 class DiagnosticsHandlers:
     """How the server is doing."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        sessions: Sessions,
-        memory: MemoryBudget,
-        loads: Callable[[], Iterable[ConnectionLoad]],
-    ) -> None:
-        """Take `loads`, which gives what waits on each connection."""
-        self._hub = hub
-        self._sessions = sessions
-        self._memory = memory
-        self._loads = loads
+    def __init__(self, services: Services) -> None:
+        self._hub = services.hub
+        self._sessions = services.sessions
+        self._memory = services.memory
+        self._loads = services.connection_loads
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
 
-from app_server.host.environments import Environments, NotAdded, UnknownEnvironment
+from app_server.handlers.services import Services
+from app_server.host.environments import NotAdded, UnknownEnvironment
 from app_server.host.exec.address import BadAddress, parse_exec_address
 from app_server.host.exec.environment import RemoteEnvironment
 from app_server.rpc.context import Handler, RequestContext
@@ -26,8 +27,8 @@ from protocol.errors import internal_error, invalid_request
 class EnvironmentHandlers:
     """The environment/ methods."""
 
-    def __init__(self, environments: Environments) -> None:
-        self._environments = environments
+    def __init__(self, services: Services) -> None:
+        self._environments = services.environments
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -3,8 +3,8 @@
 import platform
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
+from app_server.handlers.services import Services
 from app_server.rpc.context import ClientSession, Handler, RequestContext
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -18,10 +18,9 @@ from protocol.lifecycle import (
 class LifecycleHandlers:
     """The handshake."""
 
-    def __init__(self, home: Path, version: str) -> None:
-        """`version` is this package's."""
-        self._home = home
-        self._version = version
+    def __init__(self, services: Services) -> None:
+        self._home = services.home
+        self._version = services.version
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -9,10 +9,10 @@ from typing import cast
 import anyio.to_thread
 
 from app_server.config.default_provider import default_provider_id
-from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, requirements_failures
+from app_server.handlers.services import Services
 from app_server.handlers.settings.layers import (
     effective_config,
     layers_of,
@@ -43,8 +43,8 @@ EFFORTS = {
 class ConfigHandlers:
     """The config/* and model/* methods."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
 
     @property
     def routes(self) -> Mapping[str, Handler]:

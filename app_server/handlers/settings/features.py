@@ -7,11 +7,10 @@ Source: docs/config.md, "Features".
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from app_server.config.effective import Configuration
 from app_server.config.values import ConfigView
 from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from app_server.views.offset_pages import page
 from protocol.models import (
     CollaborationModeListParams,
@@ -48,9 +47,9 @@ MODES = (CollaborationModeMask(name="Default", mode="default"),)
 class FeatureHandlers:
     """The methods experimentalFeature/list and collaborationMode/list."""
 
-    def __init__(self, configuration: Configuration, sessions: Sessions) -> None:
-        self._configuration = configuration
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

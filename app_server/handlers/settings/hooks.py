@@ -5,10 +5,9 @@ Source: docs/config.md, "Hooks".
 
 from collections.abc import Mapping
 
-from app_server.config.effective import Configuration
 from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from protocol.errors import invalid_request
 from protocol.skills import HooksListEntry, HooksListParams, HooksListResponse
 
@@ -18,9 +17,9 @@ NOT_RUN = "hooks are not run by this server: those in config.toml have no effect
 class HookHandlers:
     """The method hooks/list."""
 
-    def __init__(self, configuration: Configuration, sessions: Sessions) -> None:
-        self._configuration = configuration
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

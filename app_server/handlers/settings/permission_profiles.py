@@ -5,8 +5,8 @@ Source: docs/config.md, "Permission profiles".
 
 from collections.abc import Mapping
 
-from app_server.config.effective import Configuration
 from app_server.handlers.errors import requirements_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.settings import PERMISSION_PROFILES
 from app_server.views.offset_pages import page
@@ -20,8 +20,8 @@ from protocol.config import (
 class PermissionProfileHandlers:
     """The method permissionProfile/list."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.config.effective import Configuration
 from app_server.config.errors import NotRecorded
-from app_server.config.file import ChangedMeanwhile, ConfigFile
+from app_server.config.file import ChangedMeanwhile
 from app_server.config.keys import (
     MAX_STEPS,
     BadEdit,
@@ -24,10 +23,10 @@ from app_server.config.keys import (
     value_at,
 )
 from app_server.config.values import Config, ConfigError, Document
+from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
 from app_server.handlers.settings.layers import SHOWN_TABLES, Layer, layers_of, plain, version_of
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from protocol.config import (
     ConfigBatchWriteParams,
     ConfigEdit,
@@ -53,10 +52,10 @@ CONFLICT = "Configuration was modified since last read. Fetch latest version and
 class ConfigWriteHandlers:
     """The methods that write to config.toml."""
 
-    def __init__(self, configuration: Configuration, file: ConfigFile, sessions: Sessions) -> None:
-        self._configuration = configuration
-        self._file = file
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
+        self._file = services.config_file
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pydantic_core import to_json
 
 from app_server.handlers.errors import thread_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.signals.lazy import LateSignals
-from app_server.signals.notifications import SignalNews
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
     Delivery,
@@ -40,9 +39,9 @@ from protocol.signals import (
 class SignalHandlers:
     """The signal/* methods."""
 
-    def __init__(self, signals: LateSignals, news: SignalNews) -> None:
-        self._signals = signals
-        self._news = news
+    def __init__(self, services: Services) -> None:
+        self._signals = services.signals
+        self._news = services.signal_news
 
     @property
     def routes(self) -> Mapping[str, Handler]:

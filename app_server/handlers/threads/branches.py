@@ -9,9 +9,10 @@ from typing import Any, cast
 
 from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import thread_overrides
 from app_server.handlers.threads.history import refuse_ephemeral
-from app_server.handlers.threads.threads import ThreadPorts, shown_turns
+from app_server.handlers.threads.threads import shown_turns
 from app_server.plugins.contributor import roots_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import with_required
@@ -44,12 +45,12 @@ from protocol.turns import ThreadTokenUsageUpdatedNotification
 class BranchHandlers:
     """The methods that make a thread's history another one."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
-        self._store = ports.store
-        self._sessions = ports.sessions
-        self._hub = ports.hub
-        self._clock = ports.clock
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._store = services.store
+        self._sessions = services.sessions
+        self._hub = services.hub
+        self._clock = services.clock
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -65,7 +66,7 @@ class BranchHandlers:
     async def fork(self, context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
         """Copy the history of a thread into a new one, and subscribe the caller to that."""
         _refuse_two_ends(params)
-        source_id, configuration = params.thread_id, self._ports.configuration
+        source_id, configuration = params.thread_id, self._services.configuration
         with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
             source, end = await self._source(source_id)
             config = await configuration.read(params.config)
@@ -74,7 +75,7 @@ class BranchHandlers:
             chosen = with_overrides(source.settings, overrides, config.view())
             settings, replaced = with_required(chosen, requirements)
             thread_id, roots = self._clock.new_id(), source.created.selected_capability_roots
-            problems = await self._ports.plugins.select(thread_id, roots_of(roots or ()))
+            problems = await self._services.plugins.select(thread_id, roots_of(roots or ()))
             created = ThreadCreated(
                 at_ms=self._clock.now_ms(),
                 thread_id=thread_id,

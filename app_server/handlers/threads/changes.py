@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from app_server.handlers.errors import thread_failures
-from app_server.handlers.threads.threads import ThreadPorts
+from app_server.handlers.services import Services
 from app_server.threads.log.state import ThreadState
 from app_server.views.threads import thread_of_state
 from protocol.errors import RpcError, invalid_request
@@ -14,8 +14,8 @@ from protocol.threads import NotLoadedThreadStatus, Thread
 class ThreadChanges:
     """Writes records to threads by their ids."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def write(
         self,
@@ -40,7 +40,7 @@ class ThreadChanges:
             return decide(state)
 
         with thread_failures(thread_id, missing):
-            return await self._ports.sessions.change(thread_id, decide_for_stored)
+            return await self._services.sessions.change(thread_id, decide_for_stored)
 
     async def read(self, thread_id: str, missing: str) -> ThreadState:
         """Return the state of a thread, loaded or not.
@@ -48,18 +48,18 @@ class ThreadChanges:
         Raises:
             RpcError: there is no such thread.
         """
-        session = self._ports.sessions.find(thread_id)
+        session = self._services.sessions.find(thread_id)
         if session is not None:
             return session.thread.state
         with thread_failures(thread_id, missing):
-            return await self._ports.store.read(thread_id)
+            return await self._services.store.read(thread_id)
 
     def show(self, state: ThreadState) -> Thread:
         """Show a thread as it is now, without its turns."""
-        session = self._ports.sessions.find(state.id)
+        session = self._services.sessions.find(state.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        path = None if state.created.ephemeral else self._ports.store.path_shown(state.id)
-        return thread_of_state(state, status, path, filing=self._ports.store.filing.state)
+        path = None if state.created.ephemeral else self._services.store.path_shown(state.id)
+        return thread_of_state(state, status, path, filing=self._services.store.filing.state)
 
 
 def no_rollout(thread_id: str) -> str:

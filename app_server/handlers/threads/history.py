@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from app_server.handlers.errors import cursor_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.registry import Sessions
 from app_server.threads.history.pages import (
@@ -20,7 +21,6 @@ from app_server.threads.history.pages import (
     items_page,
 )
 from app_server.threads.history.timeline import timeline_page
-from app_server.threads.store import ThreadStore
 from app_server.views.first_pages import wire_page
 from app_server.views.history import item_entry, listed_entry, timeline_entry
 from app_server.views.page_size import page_size
@@ -46,9 +46,9 @@ Answer = TypeVar("Answer")
 class HistoryHandlers:
     """The methods that page through one thread."""
 
-    def __init__(self, store: ThreadStore, sessions: Sessions) -> None:
-        self._store = store
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app_server.handlers.errors import thread_failures
+from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, no_rollout, not_for_ephemeral
-from app_server.handlers.threads.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.metadata import initial_read_state, new_revision
 from app_server.threads.log.state import ThreadState
@@ -48,9 +48,9 @@ MAX_GIT_CHARS = 4096
 class ThreadMetadataHandlers:
     """What is stored about a thread."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
-        self._changes = ThreadChanges(ports)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._changes = ThreadChanges(services)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -68,14 +68,14 @@ class ThreadMetadataHandlers:
         """Change what is asked for; what is left out stays."""
         _check(params)
         thread_id = params.thread_id
-        filing = await self._ports.store.filing.refresh()
+        filing = await self._services.store.filing.refresh()
         if params.project_id and params.project_id not in filing.projects:
             raise invalid_request(
                 f"project not found: {params.project_id}",
                 "projectNotFound",
                 projectId=params.project_id,
             )
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
         state, added = await self._changes.write(
             thread_id,
             no_rollout(thread_id),
@@ -87,14 +87,14 @@ class ThreadMetadataHandlers:
                 event = ThreadProjectUpdatedNotification(
                     thread_id=thread_id, project_id=record.project_id
                 )
-                context.after_answer(partial(self._ports.hub.broadcast, event))
+                context.after_answer(partial(self._services.hub.broadcast, event))
         return ThreadMetadataUpdateResponse(thread=self._changes.show(state))
 
     async def set_memory_mode(
         self, context: RequestContext, params: ThreadMemoryModeSetParams
     ) -> ThreadMemoryModeSetResponse:
         """Store whether the thread takes part in memories."""
-        record = MemoryModeChanged(at_ms=self._ports.clock.now_ms(), mode=params.mode)
+        record = MemoryModeChanged(at_ms=self._services.clock.now_ms(), mode=params.mode)
 
         def decide(state: ThreadState) -> Sequence[Record]:
             if state.archived:
@@ -114,7 +114,7 @@ class ThreadMetadataHandlers:
     ) -> ThreadMemoryReadResponse:
         """Answer null: there is no store of memories across threads."""
         with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            self._ports.sessions.get(params.thread_id)
+            self._services.sessions.get(params.thread_id)
         return ThreadMemoryReadResponse(summary=None)
 
     async def update_read_state(
@@ -123,7 +123,7 @@ class ThreadMetadataHandlers:
         """Mark a thread as read or unread, unless its read state is another than the user saw."""
         unread = params.operation.type == "unread"
         record = ReadStateChanged(
-            at_ms=self._ports.clock.now_ms(),
+            at_ms=self._services.clock.now_ms(),
             first_unread=ThreadStartThreadUnreadPosition() if unread else None,
             revision=new_revision(),
         )
@@ -151,7 +151,7 @@ class ThreadMetadataHandlers:
         event = ThreadReadStateChangedNotification(
             thread_id=params.thread_id, read_state=state.metadata.read_state
         )
-        context.after_answer(partial(self._ports.hub.emit, params.thread_id, event))
+        context.after_answer(partial(self._services.hub.emit, params.thread_id, event))
         return ThreadReadStateUpdateResponse(read_state=state.metadata.read_state)
 
 

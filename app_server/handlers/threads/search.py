@@ -6,14 +6,13 @@ Source: docs/wire.md, "History and search".
 from collections.abc import Mapping
 
 from app_server.handlers.errors import cursor_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.handlers.threads.history import refuse_ephemeral
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.index.query import SortKey
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.store import ThreadStore
 from app_server.views.page_size import page_size
 from app_server.views.threads import thread_of_row
 from protocol.errors import invalid_params, invalid_request
@@ -43,9 +42,9 @@ _SORT_KEYS: Mapping[str | None, SortKey] = {
 class SearchHandlers:
     """The methods that search."""
 
-    def __init__(self, store: ThreadStore, sessions: Sessions) -> None:
-        self._store = store
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

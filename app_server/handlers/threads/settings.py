@@ -9,8 +9,8 @@ from functools import partial
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, setting_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import local_folder, model_name, turn_overrides
-from app_server.handlers.threads.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, with_overrides
@@ -28,8 +28,8 @@ from protocol.turns import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
 class ThreadSettingsHandlers:
     """Settings of loaded threads and running turns."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -50,23 +50,23 @@ class ThreadSettingsHandlers:
             config_failures(),
             setting_failures(),
         ):
-            overrides = turn_overrides(params, self._ports.configuration.resolve)
-            requirements = await self._ports.configuration.requirements()
-            session = self._ports.sessions.get(thread_id)
+            overrides = turn_overrides(params, self._services.configuration.resolve)
+            requirements = await self._services.configuration.requirements()
+            session = self._services.sessions.get(thread_id)
 
             def decide(state: ThreadState) -> Sequence[Record]:
                 nonlocal warnings
                 settings, warnings = _changed(state.settings, params, overrides, requirements)
                 if settings == state.settings:
                     return []
-                return [SettingsChanged(at_ms=self._ports.clock.now_ms(), settings=settings)]
+                return [SettingsChanged(at_ms=self._services.clock.now_ms(), settings=settings)]
 
             added = await session.thread.change(decide)
         if added:
             event = ThreadSettingsUpdatedNotification(
                 thread_id=thread_id, thread_settings=thread_settings(session.thread.state.settings)
             )
-            context.after_answer(partial(self._ports.hub.emit, thread_id, event))
+            context.after_answer(partial(self._services.hub.emit, thread_id, event))
             for warning in warnings:
                 context.after_answer(partial(session.publisher.warning, warning))
         return ThreadSettingsUpdateResponse()
@@ -77,12 +77,12 @@ class ThreadSettingsHandlers:
         """Change settings of the running turn alone, from its next model request on."""
         thread_id = params.thread_id
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            session = self._ports.sessions.get(thread_id)
+            session = self._services.sessions.get(thread_id)
         if session.active_turn_id != params.turn_id:
             return TurnSettingsUpdateResponse(status="targetUnavailable")
         overrides = Overrides(
             model=model_name(params.model),
-            cwd=local_folder(params.environments, self._ports.configuration.resolve),
+            cwd=local_folder(params.environments, self._services.configuration.resolve),
             approvals_reviewer=params.approvals_reviewer,
             effort=params.effort,
             summary=params.summary,

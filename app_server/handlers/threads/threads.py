@@ -1,12 +1,11 @@
 """thread/*: starting, finding, reading and putting away conversations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
 from app_server.handlers.errors import (
@@ -15,17 +14,15 @@ from app_server.handlers.errors import (
     thread_failures,
 )
 from app_server.handlers.idempotency import chosen_id, digest_of
+from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import members_without_effect, thread_overrides
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.list_query import list_query
 from app_server.handlers.threads.subscribing import Joining, join, known_position
-from app_server.plugins.contributor import Plugins, roots_of
+from app_server.plugins.contributor import roots_of
 from app_server.rpc.context import Handler, RequestContext
-from app_server.rpc.hub import Hub
-from app_server.runtime.clock import Clock
 from app_server.sessions.loading import Start
 from app_server.sessions.managed_policy import with_required
-from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
 from app_server.threads.index.rows import ThreadRow
@@ -85,30 +82,18 @@ SOURCE = "vscode"
 """The kind of source that clients of an app-server list when they do not choose one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadPorts:
-    """What these handlers work with."""
-
-    store: ThreadStore
-    sessions: Sessions
-    hub: Hub
-    configuration: Configuration
-    clock: Clock
-    plugins: Plugins
-
-
 class ThreadHandlers:
     """The thread/* methods."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._store = ports.store
-        self._sessions = ports.sessions
-        self._hub = ports.hub
-        self._configuration = ports.configuration
-        self._clock = ports.clock
-        self._plugins = ports.plugins
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._sessions = services.sessions
+        self._hub = services.hub
+        self._configuration = services.configuration
+        self._clock = services.clock
+        self._plugins = services.plugins
         self._git = GitInfoReader()
-        self._shown = ShownRows(ports.store.path_shown)
+        self._shown = ShownRows(services.store.path_shown)
 
     @property
     def routes(self) -> Mapping[str, Handler]:

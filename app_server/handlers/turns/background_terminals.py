@@ -6,8 +6,8 @@ No command is run here yet, so no thread has one.
 from collections.abc import Mapping
 
 from app_server.handlers.errors import thread_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from app_server.views.offset_pages import invalid_cursor
 from protocol.cursors import is_offset
 from protocol.host import (
@@ -19,8 +19,8 @@ from protocol.host import (
 class BackgroundTerminalHandlers:
     """The method thread/backgroundTerminals/list."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from app_server.handlers.errors import thread_failures
+from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.registry import Sessions
 from protocol.planning import ThreadCompactStartParams, ThreadCompactStartResponse
 
 
 class CompactionHandlers:
     """The methods about compaction."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -6,8 +6,8 @@ Source: docs/threads.md, "Goals".
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.handlers.threads.threads import ThreadPorts
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.goals import within_budget
 from app_server.threads.log.state import ThreadState
@@ -31,9 +31,9 @@ MAX_OBJECTIVE_CHARS = 4000
 class GoalHandlers:
     """The thread/goal/* methods."""
 
-    def __init__(self, ports: ThreadPorts) -> None:
-        self._ports = ports
-        self._changes = ThreadChanges(ports)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._changes = ThreadChanges(services)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -57,7 +57,7 @@ class GoalHandlers:
     ) -> ThreadGoalSetResponse:
         """Give a thread a goal, or change the one it has; a loaded thread begins to work on it."""
         _check(params)
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
 
         def decide(state: ThreadState) -> Sequence[Record]:
             return [GoalChanged(at_ms=at_ms, goal=_changed(state, params, at_ms // 1000))]
@@ -72,8 +72,8 @@ class GoalHandlers:
         assert isinstance(record, GoalChanged)
         assert record.goal is not None
         event = ThreadGoalUpdatedNotification(thread_id=params.thread_id, goal=record.goal)
-        context.after_answer(partial(self._ports.hub.broadcast, event))
-        session = self._ports.sessions.find(params.thread_id)
+        context.after_answer(partial(self._services.hub.broadcast, event))
+        session = self._services.sessions.find(params.thread_id)
         if session is not None:
             session.goals.user_changed()
             context.after_answer(session.wake_goal)
@@ -83,7 +83,7 @@ class GoalHandlers:
         self, context: RequestContext, params: ThreadGoalClearParams
     ) -> ThreadGoalClearResponse:
         """Remove a thread's goal; the running turn goes on."""
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._services.clock.now_ms()
 
         def decide(state: ThreadState) -> Sequence[Record]:
             return [] if state.metadata.goal is None else [GoalChanged(at_ms=at_ms, goal=None)]
@@ -96,7 +96,7 @@ class GoalHandlers:
         )
         if added:
             event = ThreadGoalClearedNotification(thread_id=params.thread_id)
-            context.after_answer(partial(self._ports.hub.broadcast, event))
+            context.after_answer(partial(self._services.hub.broadcast, event))
         return ThreadGoalClearResponse(cleared=bool(added))
 
 

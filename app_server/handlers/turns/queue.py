@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from app_server.handlers.errors import archived, config_failures, thread_failures
+from app_server.handlers.services import Services
 from app_server.handlers.turns.turns import check_length
 from app_server.rpc.context import Handler, RequestContext
-from app_server.runtime.clock import Clock
-from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.queue import (
     MAX_ENTRY_BYTES,
@@ -20,7 +19,6 @@ from app_server.threads.log.queue import (
     removing,
     reordering,
 )
-from app_server.threads.store import ThreadStore
 from app_server.views.threads import started_turn
 from protocol.cursors import InvalidCursor, parse_offset
 from protocol.errors import invalid_request
@@ -49,10 +47,10 @@ MAX_CURSOR_DIGITS = 9
 class QueueHandlers:
     """The thread/queue/* methods."""
 
-    def __init__(self, store: ThreadStore, sessions: Sessions, clock: Clock) -> None:
-        self._store = store
-        self._sessions = sessions
-        self._clock = clock
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._sessions = services.sessions
+        self._clock = services.clock
 
     @property
     def routes(self) -> Mapping[str, Handler]:

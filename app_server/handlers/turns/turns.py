@@ -2,10 +2,8 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import (
@@ -15,12 +13,11 @@ from app_server.handlers.errors import (
     turn_failures,
 )
 from app_server.handlers.idempotency import digest_of
+from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import turn_overrides
 from app_server.rpc.context import Handler, RequestContext
-from app_server.rpc.hub import Hub
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.managed_policy import refuse_overrides, with_required
-from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, with_overrides
 from app_server.turns.model.additional_context import context_chars, context_items
@@ -55,22 +52,13 @@ MAX_CONTEXT_ENTRIES = 100
 NOTHING_ADDED: Mapping[str, AdditionalContextEntry] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class TurnPorts:
-    """What these handlers work with."""
-
-    sessions: Sessions
-    hub: Hub
-    configuration: Configuration
-
-
 class TurnHandlers:
     """The turn/* methods."""
 
-    def __init__(self, ports: TurnPorts) -> None:
-        self._sessions = ports.sessions
-        self._hub = ports.hub
-        self._configuration = ports.configuration
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
+        self._hub = services.hub
+        self._configuration = services.configuration
 
     @property
     def routes(self) -> Mapping[str, Handler]:

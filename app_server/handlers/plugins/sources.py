@@ -3,20 +3,16 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from app_server.config.effective import Configuration
 from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
 from app_server.config.values import Config, ConfigError
-from app_server.handlers.apps.terms import AppPorts
 from app_server.handlers.errors import config_failures
-from app_server.plugins.contributor import Plugins
+from app_server.handlers.services import Services
 from app_server.plugins.files import BrokenFiles
 from app_server.plugins.marketplace import (
     Marketplace,
@@ -24,25 +20,17 @@ from app_server.plugins.marketplace import (
     find_marketplaces,
     read_marketplace,
 )
-from app_server.sessions.registry import Sessions
 from protocol.errors import RpcError, internal_error, invalid_request
 from protocol.plugins import MarketplaceLoadErrorInfo
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginPorts:
-    """What these handlers work with."""
+class PluginSources:
+    """The marketplaces that requests may name, and what a change of plugins means to threads."""
 
-    plugins: Plugins
-    sessions: Sessions
-    configuration: Configuration
-    file: ConfigFile
-    apps: AppPorts
-    changing: anyio.Lock
-    """Held while something is installed, removed or configured."""
-    user_home: Callable[[], Path] = Path.home
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def marketplaces(
         self, config: Config, folders: Sequence[str] | None
@@ -51,7 +39,7 @@ class PluginPorts:
         return await anyio.to_thread.run_sync(
             _read_all,
             [Path(folder) for folder in folders or ()],
-            self.user_home(),
+            Path.home(),
             list(configured_roots(config.document).values()),
         )
 
@@ -63,18 +51,18 @@ class PluginPorts:
     async def read_config(self) -> Config:
         """Read the settings in force."""
         with config_failures():
-            return await self.configuration.read()
+            return await self._services.configuration.read()
 
     async def take_effect(self) -> Callable[[], None]:
         """Load what is installed now; returns what gives it to loaded threads."""
-        await self.plugins.load()
+        await self._services.plugins.load()
         try:
-            base = await self.configuration.read()
+            base = await self._services.configuration.read()
         except ConfigError as exc:
             # It was readable a moment ago; the next reload takes over what is there then.
             logger.warning("loaded threads do not learn of a change of plugins: %s", exc)
             return _nothing
-        return lambda: self.sessions.reload_servers(base)
+        return lambda: self._services.sessions.reload_servers(base)
 
 
 def _nothing() -> None:

@@ -1,0 +1,54 @@
+"""What the handlers of one server work with: one value, made in app_server/server/services.py."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.abc
+
+from app_server.accounts.accounts import Accounts
+from app_server.config.effective import Configuration
+from app_server.config.file import ConfigFile
+from app_server.extension.registry import ExtensionRegistry
+from app_server.host.environments import Environments
+from app_server.memory.budget import MemoryBudget
+from app_server.plugins.contributor import Plugins
+from app_server.rpc.connection import ConnectionLoad
+from app_server.rpc.hub import Hub
+from app_server.runtime.clock import Clock
+from app_server.sessions.registry import Sessions
+from app_server.signals.lazy import LazySignals
+from app_server.signals.notifications import SignalNews
+from app_server.threads.store import ThreadStore
+
+if TYPE_CHECKING:
+    from app_server.handlers.apps.port import AppsPort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The services of one server. Every class of handlers takes this and nothing else."""
+
+    home: Path
+    version: str
+    """This package's."""
+    clock: Clock
+    store: ThreadStore
+    sessions: Sessions
+    hub: Hub
+    configuration: Configuration
+    config_file: ConfigFile
+    extensions: ExtensionRegistry
+    environments: Environments
+    accounts: Accounts
+    plugins: Plugins
+    apps: "AppsPort | None"
+    """None: there are no apps, and none are looked for."""
+    signals: LazySignals
+    signal_news: SignalNews
+    memory: MemoryBudget
+    connection_loads: Callable[[], Sequence[ConnectionLoad]]
+    """How much waits on each connection."""
+    tasks: anyio.abc.TaskGroup
+    """Owns what goes on after an answer; cancelled when the server ends."""

@@ -1,0 +1,45 @@
+"""The conversations with all clients of a server."""
+
+import anyio
+
+from app_server.rpc.connection import (
+    ConnectionLimits,
+    ConnectionLoad,
+    MessageStream,
+    RpcConnection,
+)
+from app_server.rpc.hub import Hub
+from app_server.rpc.lazy_dispatch import LazyDispatcher
+
+
+class Conversations:
+    """Those that are held now."""
+
+    def __init__(self, hub: Hub, limits: ConnectionLimits) -> None:
+        self._hub = hub
+        self._limits = limits
+        self._connections: set[RpcConnection] = set()
+        self._one_ended = anyio.Event()
+
+    def loads(self) -> list[ConnectionLoad]:
+        """Return how much waits on each connection."""
+        return [connection.load for connection in self._connections]
+
+    async def hold(self, stream: MessageStream, requests: LazyDispatcher) -> None:
+        """Hold the conversation with one client, until it or `finish` ends it."""
+        connection = RpcConnection(stream, requests, self._hub, self._limits)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            self._one_ended.set()
+
+    async def finish(self, within_s: float) -> None:
+        """Have all answers sent and every conversation ended, as far as that takes `within_s`."""
+        for connection in self._connections:
+            connection.finish()
+        with anyio.move_on_after(within_s):
+            while self._connections:
+                self._one_ended = anyio.Event()
+                await self._one_ended.wait()

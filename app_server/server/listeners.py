@@ -1,0 +1,82 @@
+"""Opens the addresses of a server."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio.abc
+
+from app_server.config.effective import Configuration
+from app_server.config.values import ConfigError
+from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
+from app_server.transport.peer_user.own_user import CAN_LOOK, OwnUser
+from app_server.transport.websocket import (
+    Conversation,
+    OpenListener,
+    WebSocketLimits,
+    listen_tcp,
+    listen_unix,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class StdioListener:
+    """Stands among the listeners for stdin and stdout."""
+
+    url = "stdio://"
+
+    def stop_accepting(self) -> None:
+        """Do nothing: stdio has one client."""
+
+
+Listener = OpenListener | StdioListener
+
+
+class Listeners:
+    """What opens one address after another."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        on_stdio: Callable[[], Coroutine[Any, Any, None]],
+        configuration: Configuration,
+        limits: WebSocketLimits,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        """`on_stdio` talks to the client of stdin and stdout, in `tasks`."""
+        self._conversation = conversation
+        self._on_stdio = on_stdio
+        self._configuration = configuration
+        self._limits = limits
+        self._tasks = tasks
+
+    @asynccontextmanager
+    async def open(self, address: Address) -> AsyncIterator[Listener]:
+        """Accept clients while the context lasts.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        match address:
+            case TcpAddress():
+                own_user = await self._own_user()
+                async with listen_tcp(address, self._conversation, self._limits, own_user) as tcp:
+                    yield tcp
+            case UnixAddress():
+                async with listen_unix(address, self._conversation, self._limits) as unix:
+                    yield unix
+            case StdioAddress():
+                self._tasks.start_soon(self._on_stdio)
+                yield StdioListener()
+
+    async def _own_user(self) -> OwnUser | None:
+        """Return what keeps other users away; None where they may come, or cannot be told apart."""
+        try:
+            view = (await self._configuration.read()).view()
+            refuses = view.boolean("refuse_other_users", default=True)
+        except ConfigError as exc:
+            logger.warning("other users are refused, as the configuration cannot be used: %s", exc)
+            refuses = True
+        return OwnUser() if refuses and CAN_LOOK else None

@@ -1,0 +1,185 @@
+"""Builds the services of a server and joins them; starts nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio.abc
+
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.settings import AccountSettings, read_account_settings
+from app_server.apps.lazy import LateApps
+from app_server.config.effective import Configuration
+from app_server.config.file import ConfigFile
+from app_server.extension.registry import ExtensionRegistry
+from app_server.handlers.services import Services
+from app_server.host.environments import Environments
+from app_server.memory.budget import MemoryBudget
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.store import PluginStore
+from app_server.rpc.connection import ConnectionLoad
+from app_server.rpc.hub import Hub
+from app_server.runtime.clock import Clock, SystemClock
+from app_server.server.offline_model import OfflineModel
+from app_server.server.settings import VERSION, Settings, read_first_settings
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.registry import Sessions
+from app_server.signals.lazy import LazySignals
+from app_server.signals.notifications import SignalNews, settings_as_stored
+from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadStore
+from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.model.interface import Model
+from app_server.turns.model.lazy import LazyModel
+
+if TYPE_CHECKING:
+    from app_server.handlers.apps.port import AppsPort
+
+APPROVALS_OF_APPS = "apps"
+"""Where registrations of apps say that their lasting approvals belong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substitutes:
+    """What tests put in the place of a service; None leaves the real one."""
+
+    clock: Clock | None = None
+    model: Model | None = None
+    extensions: ExtensionRegistry | None = None
+    """With it there are no apps and no plugins of the real ones."""
+    apps: "AppsPort | None" = None
+    """Taken where `extensions` are given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """The services, and what only the server itself works with."""
+
+    services: Services
+    lazy_model: LazyModel
+    lazy_apps: LateApps | None
+    """None: nobody serves apps in this process."""
+
+
+async def build_services(
+    settings: Settings,
+    substitutes: Substitutes,
+    *,
+    store: ThreadStore,
+    hub: Hub,
+    connection_loads: Callable[[], Sequence[ConnectionLoad]],
+    background: anyio.abc.TaskGroup,
+    work: anyio.abc.TaskGroup,
+) -> Built:
+    """Join the services; reads the configuration and starts no task.
+
+    `background` is cancelled when the server ends, `work` has whatever threads do and ends before.
+    """
+    home, clock = settings.home, substitutes.clock or SystemClock()
+    accounts = _accounts(settings, clock)
+    configuration = Configuration(
+        home,
+        settings.requirements,
+        settings.overrides,
+        settings.cwd,
+        partial(_is_signed_in, accounts),
+    )
+    config_file = ConfigFile(home)
+    environments = Environments(background)
+    plugins = Plugins(PluginStore(home), partial(_is_available, environments))
+    apps, extensions = substitutes.apps, substitutes.extensions
+    lazy_apps: LateApps | None = None
+    if extensions is None:
+        apps = lazy_apps = LateApps(home, environments.instance_of, plugins)
+        extensions = ExtensionRegistry(
+            [plugins, lazy_apps],
+            {APPROVALS_OF_APPS: partial(_approve, config_file)},
+            [lazy_apps],
+        )
+    lazy_model = LazyModel(OfflineModel(background).url, accounts)
+    unload_delay_s, memory = await read_first_settings(configuration)
+    hub.streams.limits = memory.stream
+
+    def log_grew(state: ThreadState) -> None:
+        signals.log_grew(state)
+
+    sessions = Sessions(
+        SessionPorts(
+            store=store,
+            model=substitutes.model or lazy_model,
+            clients=hub,
+            clock=clock,
+            approvals=LastingApprovals(config_file, extensions),
+            processes=environments,
+            extensions=extensions,
+            log_grew=log_grew,
+            requirements=configuration.requirements,
+        ),
+        work,
+        unload_delay_s,
+    )
+    environments.on_connection = partial(_environment_changed, sessions, plugins)
+    signal_news = SignalNews(hub)
+    signals = LazySignals(
+        home=home,
+        tasks=background,
+        store=store,
+        sessions=sessions,
+        clock=clock,
+        announce=signal_news.announce,
+        configure=partial(settings_as_stored, configuration),
+    )
+    services = Services(
+        home=home,
+        version=VERSION,
+        clock=clock,
+        store=store,
+        sessions=sessions,
+        hub=hub,
+        configuration=configuration,
+        config_file=config_file,
+        extensions=extensions,
+        environments=environments,
+        accounts=accounts,
+        plugins=plugins,
+        apps=apps,
+        signals=signals,
+        signal_news=signal_news,
+        memory=MemoryBudget(memory.budget_bytes, hub.streams, sessions),
+        connection_loads=connection_loads,
+        tasks=background,
+    )
+    return Built(services=services, lazy_model=lazy_model, lazy_apps=lazy_apps)
+
+
+def _accounts(settings: Settings, clock: Clock) -> Accounts:
+    # Whether somebody is signed in changes a configuration; this one says where to look for it.
+    as_written = Configuration(
+        settings.home, settings.requirements, settings.overrides, settings.cwd
+    )
+    return Accounts(settings.home, partial(_account_settings, as_written), clock.now_ms)
+
+
+async def _account_settings(configuration: Configuration) -> AccountSettings:
+    return read_account_settings(await configuration.read())
+
+
+async def _is_signed_in(accounts: Accounts) -> bool:
+    return (await accounts.look()).credentials is not None
+
+
+def _is_available(environments: Environments, environment_id: str) -> bool:
+    return environments.instance_of(environment_id) is not None
+
+
+async def _approve(file: ConfigFile, path: Sequence[str]) -> None:
+    await file.write(path, "approve")
+
+
+def _environment_changed(
+    sessions: Sessions, plugins: Plugins, environment_id: str, connected: bool
+) -> None:
+    plugins.environment_changed()
+    for session in sessions:
+        session.mcp.environment_changed(environment_id, connected)

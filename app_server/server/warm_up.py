@@ -1,0 +1,60 @@
+"""Loads what the first requests and turns will need, once clients can connect."""
+
+import gc
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+
+from app_server.accounts.accounts import Accounts
+from app_server.config.effective import Configuration
+from app_server.config.values import ConfigError
+from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.mcp.loading import load_sdk
+from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
+
+logger = logging.getLogger(__name__)
+
+COLLECT_AFTER = (10_000, 100, 20)
+"""New objects before the garbage collector looks at the youngest, and how often it does that before
+it looks at older ones. Whoever makes 100,000 at once that stay, as a list of thousands of tools is,
+would set off dozens of looks at all of them, during which nobody else runs."""
+
+
+async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
+    """Load the parts in their order, now that nobody waits for them.
+
+    What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
+    RETRY_MOST_S; whoever needs it sooner has it tried at once.
+    """
+    wait_s = RETRY_FIRST_S
+    while parts := [part for part in parts if not await _succeeds(part)]:
+        await anyio.sleep(wait_s)
+        wait_s = min(2 * wait_s, RETRY_MOST_S)
+    # Modules and types live as long as the process: collections need not look at them again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+
+
+async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> None:
+    """Import the MCP SDK where servers are configured."""
+    try:
+        await accounts.load()
+        mcp = read_mcp_settings(await configuration.read())
+    except ConfigError:
+        # Whoever starts a thread will be told.
+        logger.debug("the configuration cannot be used yet")
+        return
+    if any(server.enabled for server in mcp.servers.values()):
+        await load_sdk()
+
+
+async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await part()
+    except Exception as exc:
+        # Nothing of what is loaded ahead may end the server.
+        logger.warning("something cannot be loaded yet: %s", exc)
+        return False
+    return True
