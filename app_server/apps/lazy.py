@@ -8,7 +8,7 @@ import gc
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
@@ -17,10 +17,9 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.plugins import NoPlugins, PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
-from app_server.extension.hooks import Presentation, ToolCall
+from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
 from app_server.extension.registration import ContributionContext, Registration
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
-from protocol.items import UserInput
 
 if TYPE_CHECKING:
     from app_server.apps.for_clients import ClientApps
@@ -43,7 +42,7 @@ LOAD_S = 30.0
 """For the rest of this room to be imported, when a request needs it."""
 
 
-class LateApps:
+class LateApps(TurnHooks):
     """A Contributor and TurnHooks that do nothing until there is a reason to."""
 
     id = "codex_apps"
@@ -265,21 +264,6 @@ class LateApps:
     def present(self, call: ToolCall) -> Presentation | None:
         """See TurnHooks."""
         return None if self._hooks is None else self._hooks.present(call)
-
-    def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
-        """See TurnHooks."""
-        if self._hooks is not None:
-            self._hooks.input_taken(thread_id, turn_id, content)
-
-    def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
-        """See TurnHooks."""
-        if self._hooks is not None:
-            self._hooks.call_ended(call, status)
-
-    def turn_ended(self, thread_id: str, turn_id: str) -> None:
-        """See TurnHooks."""
-        if self._hooks is not None:
-            self._hooks.turn_ended(thread_id, turn_id)
 
 
 def _unavailable(failure: Exception) -> AppsUnavailable:

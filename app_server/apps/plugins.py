@@ -31,15 +31,3 @@ class NoPlugins:
     ) -> Mapping[str, Sequence[str]]:
         """Return nothing."""
         return {}
-
-
-class InstalledPlugin(Protocol):
-    """A plugin whose installation is to be verified."""
-
-    @property
-    def remote_plugin_id(self) -> str | None:
-        """Its id in a hosted catalog; None for one that comes from elsewhere."""
-
-    @property
-    def app_ids(self) -> Sequence[str]:
-        """The connectors that it declares."""

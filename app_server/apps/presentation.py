@@ -104,9 +104,6 @@ class ApprovalTemplates:
             return None
 
 
-NO_TEMPLATES = ApprovalTemplates()
-
-
 PresentedTools: TypeAlias = Mapping[str, Mapping[str, ToolMetadata]]
 """What the generic rooms may know of tools, by server and routed name."""
 

@@ -31,7 +31,7 @@ from app_server.apps.files.files import FilesPort, FileSupport
 from app_server.apps.files.upload import Uploads, UploadTarget
 from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
 from app_server.apps.inventory.inventory import Connector
-from app_server.apps.plugins import InstalledPlugin, NoPlugins, PluginPort
+from app_server.apps.plugins import NoPlugins, PluginPort
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.routes.generation import Generation
@@ -193,24 +193,6 @@ class AppsService:
         settings = AppsSettings.read(config)
         if settings.serves_mcp:
             await self._answered(settings, Connection.first)
-
-    def verify_plugin_install(
-        self, plugin: InstalledPlugin, config: Settings, requirements: Settings
-    ) -> bool | None:
-        """Say whether all connectors of a plugin are there; no network.
-
-        None: it is not of a hosted catalog, or declares no connector.
-
-        Raises:
-            ConfigError
-        """
-        if plugin.remote_plugin_id is None or not plugin.app_ids:
-            return None
-        snapshot = self.current_snapshot(config, requirements)
-        if snapshot is None:
-            return False
-        with snapshot:
-            return set(plugin.app_ids) <= {one.id for one in snapshot.all_connectors}
 
     async def known_connectors(self, config: Settings) -> Sequence[Connector]:
         """Return the connectors with a real tool, as published or kept on disk; asks nobody.

@@ -9,7 +9,6 @@ from typing import Self
 
 from app_server.apps.connection import Published, Use
 from app_server.apps.inventory.inventory import AppTool, Connector, Inventory
-from app_server.apps.inventory.names import RESOURCES
 from app_server.apps.policy import AppsPolicy
 from app_server.extension.registration import Registration
 
@@ -64,10 +63,6 @@ class Snapshot:
         return list(
             self._published.registrations(Use(self.policy, self._origin, self._plugin_names))
         )
-
-    def resource_registration(self) -> Registration:
-        """Return the server of resources."""
-        return next(one for one in self.registrations() if one.name == RESOURCES)
 
     def release(self) -> None:
         """Let the generation go; called any number of times."""

@@ -3,18 +3,15 @@
 Source: docs/apps.md, "Turns".
 """
 
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Collection
 
-from app_server.apps.analytics import Analytics
 from app_server.apps.connection import Published
 from app_server.apps.inventory.inventory import AppTool, Connector
 from app_server.apps.presentation import app_context
 from app_server.apps.service import AppsService
 from app_server.apps.settings import AppsSettings
-from app_server.extension.hooks import Presentation, ToolCall
+from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
 from app_server.extension.registration import ContributionContext
-from protocol.items import UserInput
 
 INSTRUCTIONS = """\
 <apps_instructions>
@@ -25,13 +22,11 @@ nothing about apps.
 </apps_instructions>"""
 
 
-class AppsHooks:
+class AppsHooks(TurnHooks):
     """The TurnHooks of the service."""
 
-    def __init__(self, service: AppsService, analytics: Analytics | None = None) -> None:
-        """Without `analytics` nothing is counted."""
+    def __init__(self, service: AppsService) -> None:
         self._service = service
-        self._analytics = analytics
 
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
@@ -51,23 +46,6 @@ class AppsHooks:
         connector, tool = found
         uri = tool.resources[0] if tool.resources else None
         return Presentation(app_context(connector, tool), uri)
-
-    def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
-        """Note which apps the user names."""
-        published = self._published(thread_id)
-        if self._analytics is not None:
-            connectors = () if published is None else published.generation.inventory.connectors
-            self._analytics.input_taken(turn_id, content, connectors)
-
-    def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
-        """Count the use of an app."""
-        if self._analytics is not None and (found := self._find(call)) is not None:
-            self._analytics.used(call.turn_id, found[0])
-
-    def turn_ended(self, thread_id: str, turn_id: str) -> None:
-        """Forget the turn."""
-        if self._analytics is not None:
-            self._analytics.forget(turn_id)
 
     def _published(self, thread_id: str | None) -> Published | None:
         return None if thread_id is None else self._service.shown_to(thread_id)

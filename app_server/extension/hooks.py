@@ -41,7 +41,7 @@ class Presentation:
 
 
 class TurnHooks(Protocol):
-    """One extension's part in turns."""
+    """One extension's part in turns; one that derives from it inherits hooks that do nothing."""
 
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
@@ -56,12 +56,15 @@ class TurnHooks(Protocol):
 
     def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
         """Hear what the user sent, at the start of a turn or in the middle of it."""
+        return
 
     def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
         """Hear that a call was made and is over; one that was not approved was not made."""
+        return
 
     def turn_ended(self, thread_id: str, turn_id: str) -> None:
         """Hear that nothing more will come of a turn."""
+        return
 
 
 class Hooks:

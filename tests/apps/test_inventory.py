@@ -1,6 +1,5 @@
 """Apps: the endpoint's list of tools, and the names that are made from it."""
 
-import json
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from app_server.apps.inventory.inventory import (
     InconsistentInventory,
     Inventory,
     build_inventory,
-    inventory_bytes,
 )
 from app_server.apps.inventory.names import (
     MAX_NAME_BYTES,
@@ -241,18 +239,6 @@ def test_inventories_are_equal_if_all_that_is_served_is_equal() -> None:
         served(a, b, listed("a", "c", "D")),
     ]
     assert all(one != same for one in others)
-
-
-def test_the_size_of_an_inventory_is_that_of_its_compact_array() -> None:
-    tools: list[dict[str, Any]] = [{"name": "ä"}, {"name": "b", "inputSchema": {}}]
-    sizes = [
-        len(json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode()) for one in tools
-    ]
-    assert [inventory_bytes(tools[:count]) for count in range(3)] == [
-        2,
-        2 + sizes[0],
-        2 + sizes[0] + 1 + sizes[1],
-    ]
 
 
 def routes(*tools: dict[str, Any]) -> dict[str, list[str]]:

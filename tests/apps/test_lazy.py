@@ -45,9 +45,6 @@ def context(config: dict[str, Any]) -> ContributionContext:
 
 async def answers(apps: LateApps) -> list[Any]:
     """Ask everything that can be asked."""
-    apps.input_taken("thread", "turn", [])
-    apps.call_ended(CALL, "completed")
-    apps.turn_ended("thread", "turn")
     await apps.prepare_mcp_servers({})
     await apps.refresh(context({}))
     return [

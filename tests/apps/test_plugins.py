@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from app_server.apps.upstream.backend import KnownDirectory
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.store import PluginStore
 from protocol.apps import AppInfo
-from tests.apps.test_service import open_apps
 from tests.apps.test_thread import STARTED, Desk, open_desk
 from tests.support.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
 from tests.support.harness import claim, methods_of, serve
@@ -70,29 +68,6 @@ async def test_tools_of_an_app_name_the_plugins_that_are_there_in_this_very_step
         assert await said_after(True) == both
         assert await said_after(False) == "Part of the plugin `Desk`."
         assert await said_after(True) == both
-
-
-@dataclass(frozen=True)
-class Hosted:
-    """A plugin of a hosted catalog, or of a folder."""
-
-    remote_plugin_id: str | None
-    app_ids: tuple[str, ...]
-
-
-async def test_an_installation_is_verified_by_what_is_published(tmp_path: Path) -> None:
-    async with open_apps(tmp_path) as apps:
-
-        def verified(id_: str | None, *app_ids: str) -> bool | None:
-            return apps.service.verify_plugin_install(Hosted(id_, app_ids), apps.config, {})
-
-        assert verified("p", "cal") is False
-        assert apps.fetches() == 0
-        await apps.service.prepare_mcp_servers(apps.config)
-        fetches = apps.fetches()
-        assert (verified("p", "cal"), verified("p", "cal", "mail")) == (True, False)
-        assert (verified(None, "cal"), verified("p")) == (None, None)
-        assert apps.fetches() == fetches
 
 
 def summary(id_: str, name: str, slug: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from app_server.apps.inventory.inventory import AppTool, Connector, build_invent
 from app_server.apps.inventory.names import Route, allocate_routes
 from app_server.apps.policy import AppsPolicy, registrations
 from app_server.apps.presentation import (
-    NO_TEMPLATES,
     TEMPLATES_FILE,
     ApprovalTemplates,
     Presented,
@@ -40,6 +39,8 @@ from tests.support.harness import claim
 from tests.support.shelf import Generation as CountingOwner
 
 ORIGIN = "https://chatgpt.com"
+
+NO_TEMPLATES = ApprovalTemplates()
 
 
 def policy(config: str = "", requirements: str | None = None) -> AppsPolicy:

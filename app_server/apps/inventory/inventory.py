@@ -6,17 +6,12 @@ Source: docs/apps.md, "Inventory".
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pydantic_core import to_json
-
 from app_server.apps.inventory import annotations
 from app_server.apps.inventory.annotations import Origin
 from protocol.model import JsonObject
 
 MAX_TOOLS = 4096
 """Of one inventory, before any of them is dropped."""
-
-MAX_INVENTORY_BYTES = 8 * 1024 * 1024
-"""Of one inventory as a compact JSON array."""
 
 
 class InconsistentInventory(Exception):
@@ -115,11 +110,6 @@ def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:
         for id_ in sorted(origins)
     )
     return Inventory(connectors, tuple(raw_tools))
-
-
-def inventory_bytes(tools: Sequence[JsonObject]) -> int:
-    """Return how many bytes tools take as a compact JSON array."""
-    return len(to_json(list(tools)))
 
 
 def _app_tool(name: str, raw: JsonObject) -> AppTool:
