@@ -57,6 +57,9 @@ FLUSH_S = 0.5
 MEND_S = 5.0
 """How long after the death of another process lists may show its threads as it last told."""
 
+INDEX_WORKERS = 2
+"""Threads for lists and what they wait for, so that these are not behind the writes of turns."""
+
 WAIT_FOR_MAKER_S = 0.2
 """Between looks at an index that another process makes."""
 
@@ -111,6 +114,7 @@ class ThreadStore:
         """Where clients find this process; the locks of its threads say so."""
         self._index: ThreadIndex | None = None
         self._recent = RecentPages(self._index_path)
+        self._index_workers = anyio.CapacityLimiter(INDEX_WORKERS)
         self.filing = Filing(home / "filing.jsonl")
         """The projects and sections that threads can be in."""
         self._indexed = anyio.Event()
@@ -572,7 +576,7 @@ class ThreadStore:
         if self._codex.is_looked_at() and (page := self._recent.find(query)) is not None:
             return page
         version = self._recent.version()
-        page = await anyio.to_thread.run_sync(self._page, query)
+        page = await anyio.to_thread.run_sync(self._page, query, limiter=self._index_workers)
         self._recent.keep(query, page, version)
         return page
 
@@ -723,7 +727,7 @@ class ThreadStore:
         if states:
             rows = [ThreadRow.of(state) for state in states.values()]
             put = partial(self._require_index().put, rows, is_open=True)
-            await anyio.to_thread.run_sync(put)
+            await anyio.to_thread.run_sync(put, limiter=self._index_workers)
 
     def _require_index(self) -> ThreadIndex:
         assert self._index is not None, "open() comes first"

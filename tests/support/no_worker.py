@@ -2,21 +2,24 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import patch
 
-from anyio.to_thread import current_default_thread_limiter
+import anyio
+import anyio.to_thread
 
 
 @asynccontextmanager
 async def no_worker_free() -> AsyncIterator[None]:
-    """Take every worker thread for as long as the context lasts; others wait for theirs."""
-    limiter = current_default_thread_limiter()
-    borrowers = [object() for _ in range(int(limiter.total_tokens))]
-    taken: list[object] = []
+    """Let everybody who wants a worker thread wait for as long as the context lasts."""
+    free, run_sync = anyio.Event(), anyio.to_thread.run_sync
+
+    async def wait_and_run(*arguments: Any, **options: Any) -> Any:
+        await free.wait()
+        return await run_sync(*arguments, **options)
+
     try:
-        for borrower in borrowers:
-            await limiter.acquire_on_behalf_of(borrower)
-            taken.append(borrower)
-        yield
+        with patch.object(anyio.to_thread, "run_sync", wait_and_run):
+            yield
     finally:
-        for borrower in taken:
-            limiter.release_on_behalf_of(borrower)
+        free.set()

@@ -7,7 +7,9 @@ Source: docs/architecture.md, "Threads on disk".
 
 from collections.abc import Iterable
 from dataclasses import astuple
+from itertools import chain, islice
 from pathlib import Path
+from sqlite3 import Connection
 
 from app_server.threads.codex.threads import Seen
 from app_server.threads.index.file import IndexFile
@@ -15,10 +17,14 @@ from app_server.threads.index.lists import ThreadLists
 from app_server.threads.index.rows import COLUMN_NAMES, COLUMNS, ThreadRow
 from app_server.threads.log.state import ThreadState
 
-_INSERT = f"INSERT INTO threads ({COLUMN_NAMES}, open) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"
+ROWS_AT_ONCE = 64
+"""Written by one statement. Each statement gives the interpreter's lock away and waits to have it
+back, up to sys.getswitchinterval() beside a busy event loop; so a row is none of its own."""
+
+_VALUES = f"({', '.join('?' * (len(COLUMNS) + 1))})"
 _ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in [*COLUMNS[1:], "open"])
-_UPSERT = f"{_INSERT} ON CONFLICT (id) DO UPDATE SET {_ASSIGNMENTS}"
-_ADD = f"{_INSERT} ON CONFLICT (id) DO NOTHING"
+_REPLACE = f"ON CONFLICT (id) DO UPDATE SET {_ASSIGNMENTS}"
+_KEEP = "ON CONFLICT (id) DO NOTHING"
 
 
 class ThreadIndex(IndexFile):
@@ -36,12 +42,12 @@ class ThreadIndex(IndexFile):
     def put(self, rows: Iterable[ThreadRow], *, is_open: bool) -> None:
         """Insert or replace rows, all or none; `is_open` says that a writer holds their threads."""
         with self.transaction() as database:
-            database.executemany(_UPSERT, ((*astuple(row), is_open) for row in rows))
+            _insert(database, rows, _REPLACE, is_open=is_open)
 
     def add(self, rows: Iterable[ThreadRow]) -> None:
         """Insert rows that no writer holds, where there is none yet."""
         with self.transaction() as database:
-            database.executemany(_ADD, ((*astuple(row), False) for row in rows))
+            _insert(database, rows, _KEEP, is_open=False)
 
     def forget_unheld(self, thread_ids: Iterable[str]) -> None:
         """Remove rows, as far as no writer holds their threads."""
@@ -87,7 +93,7 @@ class ThreadIndex(IndexFile):
         """Insert or replace rows of threads of Codex, all or none."""
         with self.transaction() as database:
             rows = (ThreadRow.of(state) for state, _ in threads)
-            database.executemany(_UPSERT, ((*astuple(row), False) for row in rows))
+            _insert(database, rows, _REPLACE, is_open=False)
             places = ", ".join("?" * len(Seen._fields))
             database.executemany(
                 f"INSERT OR REPLACE INTO seen VALUES ({places})", [seen for _, seen in threads]
@@ -100,3 +106,16 @@ class ThreadIndex(IndexFile):
             database.executemany("DELETE FROM seen WHERE thread_id = ?", values)
             if rows_too:
                 database.executemany("DELETE FROM threads WHERE id = ?", values)
+
+
+def _insert(
+    database: Connection, rows: Iterable[ThreadRow], conflict: str, *, is_open: bool
+) -> None:
+    """Write rows, some at a time; `conflict` says what becomes of those that are there."""
+    left = iter(rows)
+    while some := [(*astuple(row), is_open) for row in islice(left, ROWS_AT_ONCE)]:
+        places = ", ".join([_VALUES] * len(some))
+        database.execute(
+            f"INSERT INTO threads ({COLUMN_NAMES}, open) VALUES {places} {conflict}",
+            list(chain.from_iterable(some)),
+        )
