@@ -42,7 +42,7 @@ LOAD_S = 30.0
 """For the rest of this room to be imported, when a request needs it."""
 
 
-class LateApps(TurnHooks):
+class LazyApps(TurnHooks):
     """A Contributor and TurnHooks that do nothing until there is a reason to."""
 
     id = "codex_apps"

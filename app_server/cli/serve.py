@@ -81,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet_libraries()
     home = resolve_home(options.home)
     if options.command == "demo":
-        stories = {"apps_story": options.apps, "signals_story": options.signals}
-        return _demo(next((story for story, chosen in stories.items() if chosen), "story"))
+        return _demo(of_apps=options.apps, of_signals=options.signals)
     is_mcp_server = options.command == MCP_SERVER
     if is_mcp_server and options.listen:
         parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
@@ -97,9 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(exc))
     raise_limit()
     if is_mcp_server:
-        # Imported late: other servers have no use for it.
-        front = importlib.import_module("app_server.clients.mcp_front.process")
-        return _run(lambda: front.serve(settings))
+        # Other servers have no use for it.
+        from app_server.clients.mcp_front.process import serve as serve_mcp
+
+        return _run(lambda: serve_mcp(settings))
     return _run(lambda: serve(settings, _print_addresses))
 
 
@@ -201,10 +201,15 @@ def _print_addresses(urls: Sequence[str]) -> None:
         print(f"listening on: {url}", file=sys.stderr, flush=True)
 
 
-def _demo(name: str) -> int:
-    # Imported late: a server has no use for the demo.
-    story = importlib.import_module(f"app_server.clients.demo.{name}")
-    return _run(story.tell)
+def _demo(*, of_apps: bool, of_signals: bool) -> int:
+    # A server has no use for the demos.
+    if of_apps:
+        from app_server.clients.demo.apps_story import tell
+    elif of_signals:
+        from app_server.clients.demo.signals_story import tell
+    else:
+        from app_server.clients.demo.story import tell
+    return _run(tell)
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, int | None]]) -> int:

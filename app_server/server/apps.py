@@ -6,7 +6,7 @@ import anyio
 
 from app_server.accounts.accounts import Accounts
 from app_server.apps.account import FixedAccount
-from app_server.apps.lazy import LateApps
+from app_server.apps.lazy import LazyApps
 from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, load_module
@@ -15,7 +15,7 @@ from app_server.server.apps_account import AppsAccount
 logger = logging.getLogger(__name__)
 
 
-async def serve_apps(apps: LateApps, accounts: Accounts, configuration: Configuration) -> None:
+async def serve_apps(apps: LazyApps, accounts: Accounts, configuration: Configuration) -> None:
     """Serve apps until cancelled; without them the server goes on.
 
     What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
@@ -35,7 +35,7 @@ async def serve_apps(apps: LateApps, accounts: Accounts, configuration: Configur
         wait_s = min(2 * wait_s, RETRY_MOST_S)
 
 
-async def _run_apps(apps: LateApps, accounts: Accounts, configuration: Configuration) -> None:
+async def _run_apps(apps: LazyApps, accounts: Accounts, configuration: Configuration) -> None:
     """Serve the apps from when there is a reason to."""
     try:
         config = await configuration.read()

@@ -9,7 +9,7 @@ import anyio.abc
 
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
-from app_server.apps.lazy import LateApps
+from app_server.apps.lazy import LazyApps
 from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
@@ -58,7 +58,7 @@ class Built:
 
     services: Services
     lazy_model: LazyModel
-    lazy_apps: LateApps | None
+    lazy_apps: LazyApps | None
     """None: nobody serves apps in this process."""
 
 
@@ -89,9 +89,9 @@ async def build_services(
     environments = Environments(background)
     plugins = Plugins(PluginStore(home), partial(_is_available, environments))
     apps, extensions = substitutes.apps, substitutes.extensions
-    lazy_apps: LateApps | None = None
+    lazy_apps: LazyApps | None = None
     if extensions is None:
-        apps = lazy_apps = LateApps(home, environments.instance_of, plugins)
+        apps = lazy_apps = LazyApps(home, environments.instance_of, plugins)
         extensions = ExtensionRegistry(
             [plugins, lazy_apps],
             {APPROVALS_OF_APPS: partial(_approve, config_file)},

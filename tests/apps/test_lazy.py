@@ -13,7 +13,7 @@ import pytest
 
 from app_server.apps import lazy as late
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.lazy import LateApps
+from app_server.apps.lazy import LazyApps
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.extension.hooks import ToolCall
 from app_server.extension.registration import ContributionContext
@@ -28,8 +28,8 @@ CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
 
 
 @asynccontextmanager
-async def run_late(home: Path, auth: Auth, base_url: str | None = None) -> AsyncIterator[LateApps]:
-    apps = LateApps(home, lambda environment_id: "instance")
+async def run_late(home: Path, auth: Auth, base_url: str | None = None) -> AsyncIterator[LazyApps]:
+    apps = LazyApps(home, lambda environment_id: "instance")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apps.run, auth, base_url)
         await apps.settled()
@@ -43,7 +43,7 @@ def context(config: dict[str, Any]) -> ContributionContext:
     return ContributionContext("discover", config, "thread")
 
 
-async def answers(apps: LateApps) -> list[Any]:
+async def answers(apps: LazyApps) -> list[Any]:
     """Ask everything that can be asked."""
     await apps.prepare_mcp_servers({})
     await apps.refresh(context({}))
@@ -169,7 +169,7 @@ async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_t
 async def test_what_is_not_known_is_no_empty_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apps = LateApps(tmp_path, lambda environment_id: None)
+    apps = LazyApps(tmp_path, lambda environment_id: None)
     with monkeypatch.context() as patched:
         patched.setattr(late, "LOAD_S", 0.0)
         with pytest.raises(AppsUnavailable, match="not known after 0 s whose apps they are"):
@@ -180,7 +180,7 @@ async def test_what_is_not_known_is_no_empty_list(
 
 
 async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) -> None:
-    apps = LateApps(tmp_path, lambda environment_id: None)
+    apps = LazyApps(tmp_path, lambda environment_id: None)
     found: list[Any] = []
 
     async def ask() -> None:

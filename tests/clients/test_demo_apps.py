@@ -143,7 +143,7 @@ async def test_apps_that_break_leave_the_server_alone(
         raise OSError("no port")
 
     with monkeypatch.context() as patched:
-        patched.setattr("app_server.apps.lazy.LateApps.run", broken)
+        patched.setattr("app_server.apps.lazy.LazyApps.run", broken)
         async with serve(tmp_path, with_apps=True) as served, served.client() as client:
             for method in ("app/list", "app/installed", "app/read"):
                 params = {"appIds": ["a"], "includeTools": False} if method == "app/read" else {}

@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -37,3 +39,15 @@ async def test_a_class_serves_what_its_row_says(tmp_path: Path) -> None:
     async with serve(tmp_path) as served:
         served_methods = [set(row.load()(served.services).routes) for row in TABLE]
     assert served_methods == [set(row.methods) for row in TABLE]
+
+
+def test_a_start_imports_no_class_of_handlers() -> None:
+    code = (
+        "import sys, app_server.cli.serve; "
+        "print(*(m for m in sorted(sys.modules) if m.startswith('app_server.handlers.')))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    rooms = ("lazy", "services", "table")
+    assert result.stdout.split() == [f"app_server.handlers.{room}" for room in rooms]
