@@ -201,16 +201,14 @@ class RpcConnection:
             while True:
                 await self._outbox.wait_for_room()
                 text = await self._stream.receive()
-                await self._take(await read_message(text), len(text), tasks)
+                message = await read_message(text)
+                if isinstance(message, Batch):
+                    with anyio.CancelScope(shield=True):
+                        await self._take_batch(message, len(text) // len(message.messages), tasks)
+                else:
+                    await self._take_one(message, len(text), self._reply, tasks)
         except anyio.EndOfStream:
             pass
-
-    async def _take(self, message: Message | Batch, chars: int, tasks: asyncio.TaskGroup) -> None:
-        if isinstance(message, Batch):
-            with anyio.CancelScope(shield=True):
-                await self._take_batch(message, chars // len(message.messages), tasks)
-        else:
-            await self._take_one(message, chars, self._reply, tasks)
 
     async def _take_batch(self, batch: Batch, chars: int, tasks: asyncio.TaskGroup) -> None:
         answers = BatchAnswers(batch, self._reply, lambda: self._jsonrpc)

@@ -1,4 +1,4 @@
-"""What the clients of a thread are told of it: status, turns, messages of the user, MCP servers.
+"""What the clients of a thread hear of it: status, turns, messages of the user, MCP servers.
 
 Events of MCP servers wait until the thread itself has been announced.
 Source: docs/wire.md, "Turns".
@@ -44,7 +44,7 @@ class Publisher:
 
     @property
     def began(self) -> bool:
-        """Whether a client has been told of the thread since it was loaded."""
+        """Whether a client has heard of the thread since it was loaded."""
         return self._waiting is None
 
     def begin(self) -> None:
@@ -54,7 +54,7 @@ class Publisher:
             self._clients.emit(self._thread.id, event, method)
 
     def status(self, status: ThreadStatus) -> None:
-        """Tell every client how the thread is."""
+        """Send every client the thread's status."""
         self._clients.broadcast(
             ThreadStatusChangedNotification(thread_id=self._thread.id, status=status)
         )
@@ -62,7 +62,7 @@ class Publisher:
     def server_step(
         self, name: str, step: StartupStep, error: str | None, *, sign_in_again: bool
     ) -> None:
-        """Tell how far the start of an MCP server has come."""
+        """Send how far the start of an MCP server has come."""
         self._publish_later(
             McpServerStatusUpdatedNotification(
                 thread_id=self._thread.id,
@@ -74,11 +74,11 @@ class Publisher:
         )
 
     def warning(self, text: str) -> None:
-        """Tell what is doubtful about the thread's settings or MCP servers."""
+        """Warn of the thread's settings or MCP servers."""
         self._publish_later(WarningNotification(thread_id=self._thread.id, message=text))
 
     def environment(self, environment_id: str, *, connected: bool) -> None:
-        """Tell that an environment of the thread's MCP servers came or went."""
+        """Send that an environment of the thread's MCP servers came or went."""
         self._publish_later(
             EnvironmentConnectionNotification(
                 thread_id=self._thread.id, environment_id=environment_id
@@ -93,7 +93,7 @@ class Publisher:
             self._waiting.append((event, method))
 
     def turn_started(self, turn_id: str, started_at_ms: int) -> None:
-        """Tell that a turn runs."""
+        """Send that a turn runs."""
         turn = Turn(
             id=turn_id,
             root_turn_id=turn_id,
@@ -113,7 +113,7 @@ class Publisher:
         error: TurnError | None,
         last_message: AgentMessageThreadItem | None,
     ) -> None:
-        """Tell that a turn is over; one that went well shows its last message."""
+        """Send that a turn is over; one that went well shows its last message."""
         shown = [last_message] if end == "completed" and last_message is not None else []
         turn = Turn(
             id=state.id,
@@ -131,18 +131,18 @@ class Publisher:
         )
 
     def user_message(self, turn_id: str, item: UserMessageThreadItem) -> None:
-        """Tell what the user said, as an item that began and ended."""
+        """Send what the user said, as an item that began and ended."""
         recorder = TurnRecorder(self._thread, turn_id, self._clients, self._clock)
         recorder.announce_started(item.model_copy(update={"completed_at_ms": None}))
         recorder.announce_completed(item)
 
     def queue_changed(self) -> None:
-        """Tell that the queue should be read again."""
+        """Send that the queue should be read again."""
         event = ThreadQueueChangedNotification(thread_id=self._thread.id)
         self._clients.emit(self._thread.id, event)
 
     def failure(self, turn_id: str, reason: str) -> TurnError:
-        """Tell that a turn fails for a reason that is not the model's."""
+        """Send that a turn fails for a reason that is not the model's."""
         error = TurnError(message=reason, codex_error_info="other")
         self._clients.emit(
             self._thread.id,

@@ -3,15 +3,13 @@
 Source: docs/wire.md, "Rollout lines".
 """
 
-from collections.abc import Sequence
-
 from app_server.runtime.clock import Clock
+from app_server.sessions.idempotency import name_records
 from app_server.sessions.publisher import TurnEnd
 from app_server.threads.log.state import ThreadState
 from app_server.turns.model.prompt import message, outputs_for_open_calls
 from app_server.turns.model.user_input import TurnInput
 from protocol.items import UserMessageThreadItem
-from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,
@@ -21,7 +19,6 @@ from protocol.rollout import (
     Record,
     Settings,
     SettingsChanged,
-    SignalMark,
     SubmissionQueued,
     SubmissionTaken,
     TurnCompleted,
@@ -49,21 +46,20 @@ def start_of_turn(
     state: ThreadState,
     started: TurnStarted,
     settings: Settings,
+    user_input: TurnInput,
     user_message: UserMessageThreadItem | None,
-    items: Sequence[JsonObject],
     submission: SubmissionQueued | None,
-    signals: Sequence[SignalMark] = (),
-    names: Sequence[Record] = (),
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
     Queued input leaves the queue with the one line that makes it a message: a write that is cut off
     by a crash neither loses nor doubles it.
     """
-    at_ms, turn_id = started.at_ms, started.turn_id
+    at_ms, turn_id, items = started.at_ms, started.turn_id, user_input.items
     records: list[Record] = []
     if settings != state.settings:
         records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+    names = name_records(user_input.client_id, user_input.digest, turn_id, at_ms)
     records.extend((started, *names))
     if state.queue.paused and user_message is None and submission is None:
         # Nobody said anything: a pause of the queue outlives such a turn.
@@ -88,7 +84,7 @@ def start_of_turn(
     if user_message is not None:
         records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
     if items:
-        marks = list(signals) or None
+        marks = list(user_input.signals) or None
         records.append(HistoryAppended(at_ms=at_ms, items=list(items), signals=marks))
     return records
 

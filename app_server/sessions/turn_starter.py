@@ -7,7 +7,6 @@ import anyio.abc
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals import Goals
-from app_server.sessions.idempotency import name_records
 from app_server.sessions.slot import TurnSlot
 from app_server.sessions.turn_factory import TurnFactory
 from app_server.sessions.turn_records import start_of_compaction, start_of_turn, user_message_item
@@ -64,11 +63,9 @@ class TurnStarter:
                 self._thread.state,
                 TurnStarted(at_ms=at_ms, turn_id=turn_id),
                 settings,
+                user_input,
                 user_message,
-                user_input.items,
                 submission,
-                user_input.signals,
-                name_records(user_input.client_id, user_input.digest, turn_id, at_ms),
             )
         )
         begin = self._occupy(self._factory.make(turn_id, options), user_message)

@@ -11,7 +11,7 @@ from protocol.rollout import HistoryAppended, ItemCompleted, Record
 
 
 class TurnRecorder:
-    """The pen and the voice of one turn."""
+    """Writes and publishes the items of one turn."""
 
     def __init__(self, thread: LiveThread, turn_id: str, clients: ClientPort, clock: Clock) -> None:
         self.thread = thread

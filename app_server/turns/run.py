@@ -127,6 +127,8 @@ class TurnRun:
     async def ask(self) -> ResponseReader:
         """Get one whole answer of the model, after making room for it.
 
+        Once a turn, a request that is too long is made shorter and sent again.
+
         Raises:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
@@ -134,7 +136,12 @@ class TurnRun:
         self.is_asking = True
         try:
             await self._make_room()
-            answer = await self._respond()
+            try:
+                answer = await self._calls.call(self._respond, self._may_be_shortened)
+            except ModelFailure as failure:
+                if not self._may_be_shortened(failure):
+                    raise
+                answer = await self._respond_shortened()
         finally:
             self.is_asking = False
         self.last_message = answer.last_message or self.last_message
@@ -166,21 +173,15 @@ class TurnRun:
         self._compactions_in_a_row += 1
         await self._compactor.compact_for_request()
 
-    async def _respond(self) -> ResponseReader:
-        """Get one whole response; once a turn, a request that is too long is made shorter."""
-        try:
-            return await self._calls.call(self._respond_once, self._may_be_shortened)
-        except ModelFailure as failure:
-            if not self._may_be_shortened(failure):
-                raise
+    async def _respond_shortened(self) -> ResponseReader:
         self._was_too_long = True
         await self._compactor.compact_for_request()
-        return await self._calls.call(self._respond_once)
+        return await self._calls.call(self._respond)
 
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
         return is_too_long(failure) and not self._was_too_long and self._compactor.may_help
 
-    async def _respond_once(self, provider: Provider) -> ResponseReader:
+    async def _respond(self, provider: Provider) -> ResponseReader:
         state = self._recorder.thread.state
         body = request_body(
             state,

@@ -83,9 +83,9 @@ def join(
 
 
 def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
-    """Show the turns that clients have been told of, and what there is of the running one."""
+    """Show the turns that clients have heard of, and what there is of the running one."""
     turns = turns_of_state(session.thread.state, session.thread.open_items.snapshot())
     if logged:
         turns = turns_with_log(turns, logged)
-    # A turn that was accepted a moment ago is told from its beginning.
+    # A turn that was accepted a moment ago is published from its beginning.
     return [turn for turn in turns if turn.id != session.slot.unpublished_turn_id]

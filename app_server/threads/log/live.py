@@ -99,7 +99,7 @@ class LiveThread:
             if not records:
                 return records
             await self._write(records, sync=sync)
-        self._tell()
+        self._notify()
         return records
 
     def _require_open(self) -> None:
@@ -114,7 +114,7 @@ class LiveThread:
         if self._deferred:
             await self._write(tuple(self._deferred), sync=True)
             self._deferred.clear()
-            self._tell()
+            self._notify()
 
     async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
         with anyio.CancelScope(shield=True):
@@ -126,7 +126,7 @@ class LiveThread:
             for record, size in zip(records, sizes, strict=True):
                 self.state.apply(record, size)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed(self.state)
         self._watch(self.state)
 
@@ -146,7 +146,7 @@ class LiveThread:
             await self._write_deferred()
             with anyio.CancelScope(shield=True):
                 self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
-        self._tell()
+        self._notify()
 
     async def log_length(self) -> int | None:
         """Return the length of the log in bytes; None when nobody here writes it any more."""
