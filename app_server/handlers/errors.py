@@ -22,7 +22,7 @@ from app_server.sessions.errors import (
     TurnIdMismatch,
     TurnNotSteerable,
 )
-from app_server.sessions.idempotency import InputIdTaken
+from app_server.sessions.input.idempotency import InputIdTaken
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.threads.log.live import LogClosed
 from app_server.threads.store import (

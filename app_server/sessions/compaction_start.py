@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.turn_starter import TurnStarter
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.starter import TurnStarter
 from app_server.turns.run import TurnRun
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.runtime.clock import Clock
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.inbox import InboxMessage
+from app_server.sessions.input.inbox import InboxMessage
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.signals.acceptance import WAKE_WINDOW_MS, accepted, digest_of

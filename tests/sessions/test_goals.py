@@ -7,7 +7,7 @@ import pytest
 
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
-from app_server.sessions.goals import Goals
+from app_server.sessions.goals.goals import Goals
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
 from protocol.metadata_records import GoalChanged
@@ -246,7 +246,7 @@ async def test_after_an_interrupt_nothing_goes_on_before_the_user_does(tmp_path:
 async def test_a_thread_that_nobody_talks_to_stops_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.goals.MAX_TURNS_ALONE", 3)
+    monkeypatch.setattr("app_server.sessions.goals.goals.MAX_TURNS_ALONE", 3)
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         await set_goal(client, thread_id, objective="work")

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.sessions.inbox import Inbox
+from app_server.sessions.input.inbox import Inbox
 from app_server.signals.entries import Entries
 from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from protocol.signal_frame import END, OPENING

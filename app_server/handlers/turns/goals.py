@@ -9,7 +9,7 @@ from functools import partial
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.goals import within_budget
+from app_server.sessions.goals.goals import within_budget
 from app_server.threads.log.state import ThreadState
 from protocol.errors import invalid_request
 from protocol.metadata_records import GoalChanged

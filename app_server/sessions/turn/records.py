@@ -4,7 +4,7 @@ Source: docs/wire.md, "Rollout lines".
 """
 
 from app_server.runtime.clock import Clock
-from app_server.sessions.idempotency import name_records
+from app_server.sessions.input.idempotency import name_records
 from app_server.sessions.publisher import TurnEnd
 from app_server.threads.log.state import ThreadState
 from app_server.turns.model.prompt import message, outputs_for_open_calls

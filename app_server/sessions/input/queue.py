@@ -13,8 +13,8 @@ from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.publisher import Publisher
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.turn_starter import TurnStarter
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.model.user_input import TurnInput, user_message

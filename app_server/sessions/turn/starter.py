@@ -6,11 +6,11 @@ import anyio.abc
 
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
-from app_server.sessions.goals import Goals
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.turn_factory import TurnFactory
-from app_server.sessions.turn_records import start_of_compaction, start_of_turn, user_message_item
-from app_server.sessions.turn_runner import TurnRunner
+from app_server.sessions.goals.goals import Goals
+from app_server.sessions.turn.factory import TurnFactory
+from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
+from app_server.sessions.turn.runner import TurnRunner
+from app_server.sessions.turn.slot import TurnSlot
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun

@@ -1,10 +1,10 @@
 """Joins what one turn needs: its recorder, its tools, its model."""
 
-from app_server.sessions.goals import Goals
+from app_server.sessions.goals.goals import Goals
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.status import SessionStatus
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.recorder import TurnRecorder

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app_server.sessions.publisher import Publisher
-from app_server.sessions.slot import TurnSlot
+from app_server.sessions.turn.slot import TurnSlot
 from protocol.threads import (
     ActiveThreadStatus,
     IdleThreadStatus,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app_server.runtime.clock import Clock
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.turn_starter import TurnStarter
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.user_input import TurnInput
 from app_server.turns.run import TurnOptions

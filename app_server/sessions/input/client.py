@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.errors import SessionClosed, TurnIdMismatch, TurnNotSteerable
-from app_server.sessions.idempotency import name_records, turn_that_took
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.turn_records import user_message_item
-from app_server.sessions.turn_starter import TurnStarter
+from app_server.sessions.input.idempotency import name_records, turn_that_took
+from app_server.sessions.turn.records import user_message_item
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun

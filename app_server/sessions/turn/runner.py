@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from app_server.runtime.clock import Clock
-from app_server.sessions.goals import Goals
+from app_server.sessions.goals.goals import Goals
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.publisher import Publisher, TurnEnd
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.status import SessionStatus
-from app_server.sessions.turn_ending import TurnEnding
+from app_server.sessions.turn.ending import TurnEnding
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.run import TurnRun

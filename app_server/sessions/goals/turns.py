@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from app_server.config.requirements import Requirements
 from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.goals import Goals
+from app_server.sessions.goals.goals import Goals
 from app_server.sessions.managed_policy import with_required
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.turn_starter import TurnStarter
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.prompt import message
 from app_server.turns.model.user_input import TurnInput

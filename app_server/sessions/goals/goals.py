@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app_server.runtime.clock import Clock
-from app_server.sessions.goal_functions import (
+from app_server.sessions.goals.functions import (
     GOAL_FUNCTIONS,
     GOAL_STATUSES,
     continue_text,

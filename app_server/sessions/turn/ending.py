@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
-from app_server.sessions.goals import Goals
+from app_server.sessions.goals.goals import Goals
 from app_server.sessions.publisher import Publisher, TurnEnd
-from app_server.sessions.slot import TurnSlot
-from app_server.sessions.status import SessionStatus
-from app_server.sessions.turn_records import end_of_turn
+from app_server.sessions.turn.records import end_of_turn
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.run import TurnRun
 from protocol.rollout import Record

@@ -1,0 +1,1 @@
+"""Input into a loaded thread: of clients, of its inbox, of its queue."""
