@@ -12,8 +12,8 @@ from app_server.apps.files.confined import CONFINED, MAX_FOLDERS, look_at, open_
 from app_server.apps.files.files import FileRefused
 from app_server.apps.files.readable import MAX_ENTRIES, readable
 from protocol.model import Json
-from tests.apps.test_local_files import FILES, entry, managed, state, whole
 from tests.support.harness import claim
+from tests.support.local_files import FILES, entry, managed, state, whole
 
 
 def place(path: object, access: str = "read") -> Json:

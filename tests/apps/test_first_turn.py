@@ -8,7 +8,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from tests.apps.test_service import LIST, runs
+from tests.support.apps_service import LIST, runs
 from tests.support.harness import WAIT_S, Served, claim, serve
 from tests.support.hosted import Hosted, connector, serve_hosted
 from tests.support.issuer_peer import make_jwt

@@ -22,16 +22,9 @@ from app_server.apps.inventory.names import (
     stripped_title,
 )
 from tests.support.harness import claim
+from tests.support.inventories import listed
 
 EMAIL = "me@example.com"
-
-
-def listed(
-    name: Any, connector_id: str = "gmail", connector_name: str = "Gmail", **members: Any
-) -> dict[str, Any]:
-    """Make a tool as the endpoint lists it; `meta` goes on top of its `_meta`."""
-    meta = {"connector_id": connector_id, "connector_name": connector_name}
-    return {"name": name, "_meta": meta | members.pop("meta", {}), **members}
 
 
 def only_tool(inventory: Inventory) -> AppTool:

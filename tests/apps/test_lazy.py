@@ -18,7 +18,7 @@ from app_server.apps.presentation import ApprovalTemplates
 from app_server.extension.hooks import ToolCall
 from app_server.extension.registration import ContributionContext
 from app_server.runtime.loader import load
-from tests.apps.test_service import BOTH, Auth, State, Who, runs
+from tests.support.apps_service import BOTH, Auth, State, Who, runs
 from tests.support.harness import WAIT_S, claim
 from tests.support.hosted import connector, serve_hosted
 

@@ -10,40 +10,12 @@ import anyio
 import pytest
 
 from app_server.apps.files.confined import CONFINED
-from app_server.apps.files.files import FileMetadata, FileRefused, PinnedFiles, SandboxState
-from app_server.apps.files.local import CHUNK_BYTES, LocalFiles
+from app_server.apps.files.files import FileMetadata, FileRefused
+from app_server.apps.files.local import CHUNK_BYTES
 from app_server.apps.files.readable import reads_everything
 from protocol.model import Json
 from tests.support.harness import WAIT_S, claim
-
-NOW = "instance-2"
-
-
-def entry(access: Json = "read", kind: str = "root") -> Json:
-    return {"path": {"type": "special", "value": {"kind": kind}}, "access": access}
-
-
-def managed(*entries: Json) -> dict[str, Json]:
-    return {"type": "managed", "file_system": {"entries": list(entries)}}
-
-
-def state(**members: Any) -> SandboxState:
-    return SandboxState.parse(
-        {
-            "environmentId": "local",
-            "environmentInstanceId": NOW,
-            "permissionProfile": {"type": "disabled"},
-            "sandboxCwd": "file:///",
-            **members,
-        }
-    )
-
-
-def instance_of(environment_id: str) -> str | None:
-    return {"local": NOW}.get(environment_id)
-
-
-FILES = LocalFiles(instance_of)
+from tests.support.local_files import FILES, entry, managed, state, whole
 
 
 @pytest.mark.parametrize(
@@ -100,10 +72,6 @@ async def test_files_are_not_held_where_they_may_not_be_read(
         async with FILES.pin(state(**members)):
             raise AssertionError("they are held")
     assert str(refused.value) == reason
-
-
-async def whole(files: PinnedFiles, path: str) -> list[bytes]:
-    return [chunk async for chunk in files.read(path)]
 
 
 @claim("apps:r3")

@@ -11,7 +11,7 @@ from app_server.apps.upstream.backend import KnownDirectory
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.store import PluginStore
 from protocol.apps import AppInfo
-from tests.apps.test_thread import STARTED, Desk, open_desk
+from tests.support.apps_threads import STARTED, Desk, open_desk
 from tests.support.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
 from tests.support.harness import claim, methods_of, serve
 from tests.support.plugin_folders import write_marketplace, write_plugin

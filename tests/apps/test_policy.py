@@ -34,8 +34,8 @@ from app_server.extension.metadata import (
 from app_server.extension.registration import Owner, Registration
 from app_server.mcp.catalog.catalog import resolve_servers
 from protocol.items import McpToolCallAppContext
-from tests.apps.test_inventory import listed
 from tests.support.harness import claim
+from tests.support.inventories import listed
 from tests.support.shelf import Generation as CountingOwner
 
 ORIGIN = "https://chatgpt.com"

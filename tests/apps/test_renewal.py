@@ -19,9 +19,10 @@ from app_server.apps.upstream.backend import AppsBackend
 from app_server.apps.upstream.bearer import Bearer
 from app_server.apps.upstream.outbound import Backend, BackendFailed, account_of
 from app_server.server.apps_account import PAUSE_S, AppsAccount
-from tests.accounts.test_accounts import NOW_MS, accounts, keep
-from tests.apps.test_service import BOTH, Apps, Auth, State, Who, open_apps, runs
+from tests.support.accounts import NOW_MS, accounts, keep
 from tests.support.apps_peer import connect
+from tests.support.apps_renewal import published
+from tests.support.apps_service import BOTH, Auth, State, Who, open_apps, runs
 from tests.support.chatgpt_peer import ChatgptPeer
 from tests.support.files_peer import FileStore
 from tests.support.harness import WAIT_S, claim, serve
@@ -30,16 +31,6 @@ from tests.support.issuer_peer import IssuerPeer, make_jwt
 
 LIST = "connectors/directory/list"
 WORN = State(Who("worn"), 1)
-
-
-async def published(apps: Apps) -> tuple[str, SecretStr]:
-    """Return where a connector's route is, and its bearer."""
-    await apps.service.prepare_mcp_servers(apps.config)
-    apps.contribute("current")
-    shown = apps.service.shown_to("thread")
-    assert shown is not None
-    server = "codex_apps__cal"
-    return shown.generation.url(server), shown.generation.bearer(server)
 
 
 @claim("apps:renewal")

@@ -8,8 +8,6 @@ import pty
 import re
 import signal as signals
 import socket
-import subprocess
-import sys
 import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
@@ -24,12 +22,12 @@ import pytest
 from app_server.clients.coder.plan import Plan
 from app_server.clients.connection import NoAppServer, identify, open_client
 from app_server.clients.receiver.surface import URL_VARIABLE
+from tests.support.coder import CODER, environment, run_coder, told
 from tests.support.harness import WAIT_S, serve
 from tests.support.receiver_peer import FakeAppServer, signal
 from tests.support.receiver_processes import (
     EXECUTABLE,
     START_S,
-    clean_environment,
     post,
     router_process,
     server_process,
@@ -39,47 +37,6 @@ from tests.support.receiver_processes import (
 )
 
 pytestmark = pytest.mark.process
-
-CODER = EXECUTABLE.with_name("coder")
-ROOT = Path(__file__).parents[2]
-
-
-def environment(tmp_path: Path, do: str = "exit 0", **more: str) -> dict[str, str]:
-    """Return the variables of a launcher with an agent that does something."""
-    folder = tmp_path / "bin"
-    folder.mkdir(exist_ok=True)
-    codex = folder / "codex"
-    codex.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m tests.support.fake_codex \"$@\"\n")
-    codex.chmod(0o755)
-    told = tmp_path / "told.json"
-    return clean_environment(
-        APP_SERVER_HOME=str(tmp_path / "home"),
-        FAKE_CODEX=f"{told} {do}",
-        PATH=f"{folder}:{os.environ['PATH']}",
-        PYTHONPATH=str(ROOT),
-        **more,
-    )
-
-
-def run_coder(
-    variables: dict[str, str], *words: str, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the launcher to its end."""
-    return subprocess.run(
-        [str(CODER), *words],
-        env=variables,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=4 * START_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def told(tmp_path: Path) -> Any:
-    """Return what the agent was given."""
-    return json.loads((tmp_path / "told.json").read_text())
 
 
 @contextmanager

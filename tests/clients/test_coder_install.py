@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app_server.clients.coder.receiver_entry import ENV_VARS, NotOurs, Wanted, changes_for
-from tests.clients.test_coder import CODER, environment, run_coder
+from tests.support.coder import CODER, environment, run_coder
 from tests.support.receiver_peer import KEY
 from tests.support.receiver_processes import EXECUTABLE
 

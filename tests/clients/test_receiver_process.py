@@ -15,6 +15,7 @@ import pytest
 
 from app_server.clients.connection import open_client
 from app_server.clients.receiver.failpoints import Step
+from tests.support.bridge_steps import BRIDGE_STEPS
 from tests.support.receiver_peer import KEY, signal
 from tests.support.receiver_processes import (
     EXECUTABLE,
@@ -176,9 +177,6 @@ async def test_a_server_that_dies_in_between_loses_and_doubles_nothing(tmp_path:
                     await client.call("thread/read", {"threadId": thread["id"]})
 
     assert [times_in_log(thread["path"], one) for one in ("s1", "s2", "s3")] == [1, 1, 1]
-
-
-BRIDGE_STEPS: list[Step] = ["received", "taken", "acked", "begun", "sent", "answered", "recorded"]
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ from protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from protocol.rollout import Settings
-from tests.mcp.test_mcp import steps_until_settled
 from tests.support.harness import REQUIREMENTS, WireClient, claim, serve, stdio_server
+from tests.support.mcp_calls import steps_until_settled
 
 FIXED = Requirements(
     source="/r.toml", approval_policies=["on-request"], sandbox_modes=["read-only"]

@@ -10,8 +10,8 @@ from app_server.extension.hooks import MAX_INSTRUCTIONS_BYTES, Presentation, Too
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from protocol.items import McpToolCallAppContext, UserInput
-from tests.mcp.test_mcp import raw_call, steps_until_settled
 from tests.support.harness import Gate, calls, claim, says, serve, stdio_server
+from tests.support.mcp_calls import raw_call, steps_until_settled
 
 
 class Ear:

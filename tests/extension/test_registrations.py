@@ -2,15 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from pydantic import SecretStr
 
 from app_server.extension.metadata import (
     ApprovalIdentity,
@@ -22,79 +19,23 @@ from app_server.extension.metadata import (
     Telemetry,
     ToolMetadata,
 )
-from app_server.extension.registration import Registration
-from app_server.extension.registry import ExtensionRegistry, PersistApproval
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import Settings
-from tests.support.harness import WAIT_S, Gate, Served, WireClient, calls, claim, says, serve
-from tests.support.shelf import Generation, Shelf
+from tests.support.harness import WAIT_S, Gate, calls, claim, says
+from tests.support.registrations import (
+    BEARER,
+    STARTED,
+    Shop,
+    call,
+    open_shop,
+    registered,
+    tool,
+)
+from tests.support.shelf import Generation
 from tests.support.web_peer import WebPeer
 
-BEARER = "s3cr3t-bearer"
-READ_ONLY = {"readOnlyHint": True}
-STARTED = "mcpServer/startupStatus/updated"
 ASKED = "mcpServer/elicitation/request"
-
-
-def tool(name: str = "look", **more: Any) -> dict[str, Any]:
-    return {"name": name, "inputSchema": {"type": "object"}, "annotations": READ_ONLY, **more}
-
-
-def registered(
-    peer: WebPeer,
-    owner: Generation,
-    metadata: RuntimeMetadata | None = None,
-    name: str = "shelved",
-    **config: Any,
-) -> Registration:
-    table = {"url": peer.url, **config}
-    return Registration(name, table, SecretStr(BEARER), owner, metadata or RuntimeMetadata())
-
-
-def call(name: str = "look", arguments: Any = None, server: str = "shelved") -> dict[str, Any]:
-    return {"namespace": f"mcp__{server}", "name": name, "arguments": arguments or {}}
-
-
-@dataclass
-class Shop:
-    """A server with a shelf, one peer that can be put on it, and a client."""
-
-    served: Served
-    client: WireClient
-    shelf: Shelf
-    peer: WebPeer
-    owner: Generation
-
-    def put(self, metadata: RuntimeMetadata | None = None, **config: Any) -> None:
-        """Register the peer, in the place of what was registered before."""
-        self.shelf.publish(registered(self.peer, self.owner, metadata, **config))
-
-    async def thread(self, **params: Any) -> str:
-        """Start a thread and wait until the peer has started."""
-        thread_id = await self.client.start_thread(**params)
-        await self.client.wait_for(STARTED, lambda p: p["status"] == "ready")
-        return thread_id
-
-    def namespaces(self, request: int = -1) -> list[str]:
-        """Return the namespaces that a model request declared."""
-        tools = self.served.model.requests[request].get("tools", [])
-        return [entry["name"] for entry in tools if entry["type"] == "namespace"]
-
-
-@asynccontextmanager
-async def open_shop(
-    tmp_path: Path, config: str = "", persist: PersistApproval | None = None, **peer: Any
-) -> AsyncIterator[Shop]:
-    shelf = Shelf()
-    persisters = {} if persist is None else {"there": persist}
-    registry = ExtensionRegistry([shelf], persisters)
-    async with (
-        WebPeer(**{"tools": [tool()], **peer}).serve() as web,
-        serve(tmp_path, config=config, extensions=registry) as served,
-        served.client() as client,
-    ):
-        yield Shop(served, client, shelf, web, Generation("gen-1"))
 
 
 async def reached(event: asyncio.Event) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from app_server.apps.inventory.details import parse_details
 from app_server.apps.inventory.inventory import build_inventory
-from tests.apps.test_inventory import listed
-from tests.handlers.test_apps_list import open_desk
+from tests.support.apps_list import open_desk
 from tests.support.fake_apps import (
     NO_BACKEND,
     NO_TOOLS,
@@ -19,6 +18,7 @@ from tests.support.fake_apps import (
     connectors,
 )
 from tests.support.harness import REQUIREMENTS, claim
+from tests.support.inventories import listed
 
 
 def found(app_id: str, name: str, **members: Any) -> dict[str, Any]:

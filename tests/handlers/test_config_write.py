@@ -14,8 +14,8 @@ from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.handlers.settings import write as config_write
 from app_server.handlers.settings.layers import MAX_ORIGINS, version_of
-from tests.mcp.test_mcp import steps_until_settled
 from tests.support.harness import WireClient, WireError, claim, serve, stdio_server
+from tests.support.mcp_calls import steps_until_settled
 
 SECRETS = """
 # about the server

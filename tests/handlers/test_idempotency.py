@@ -14,8 +14,8 @@ from app_server.threads.log.accepted_inputs import KEPT, AcceptedInputs
 from app_server.threads.store import ThreadStore
 from protocol.rollout import InputAccepted
 from protocol.threads import ThreadStartParams
-from tests.cli.test_process import running
 from tests.support.harness import Gate, ScriptedModel, WireClient, claim, says, serve, write_config
+from tests.support.processes import running
 
 V7 = "01a1fd86-88e5-72f6-a58f-08e8092d1073"
 V4 = "8a1c7f0e-3c7b-4a57-9d1e-0a7c5d3f2b11"

@@ -20,9 +20,9 @@ from app_server.host.exec.address import parse_exec_address
 from app_server.host.exec.process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
 from protocol.exec_server import ProcessExitedParams
-from tests.cli.test_process import running
 from tests.support.exec_peer import EXECUTABLE, STUBBORN, Holders, exec_server
 from tests.support.harness import PEER, WAIT_S, WireClient, calls, claim, serve, stdio_server
+from tests.support.processes import running
 
 FAR = '"far"'
 WHO_THERE = '[{ name = "WHO", source = "remote" }]'

@@ -34,8 +34,8 @@ from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput
 from protocol.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
-from tests.cli.test_process import EXECUTABLE, Running, running
 from tests.support.harness import ScriptedModel, WireClient, WireError, says, write_config
+from tests.support.processes import EXECUTABLE, Running, running
 
 CLIENTS = 3
 MAX_THREADS = 12

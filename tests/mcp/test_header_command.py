@@ -21,8 +21,8 @@ from app_server.mcp.header_command import (
     run_command,
 )
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
-from tests.mcp.test_mcp import steps_until_settled
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
+from tests.support.mcp_calls import steps_until_settled
 from tests.support.web_peer import Answer, WebPeer
 
 FAILED = "MCP client for `raw` failed to start: MCP startup failed: "

@@ -22,11 +22,11 @@ from app_server.mcp.on_demand import OnDemandPeer
 from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.tools.listing import Listing
 from protocol.model import JsonObject
-from tests.apps.test_thread import app, open_desk
-from tests.extension.test_registrations import BEARER, STARTED, call, open_shop, registered, tool
 from tests.support.apps_peer import connect, listed, serve_tools
+from tests.support.apps_threads import app, open_desk
 from tests.support.files_peer import FolderEnvironment
 from tests.support.harness import WAIT_S, WireClient, calls, claim, says
+from tests.support.registrations import BEARER, STARTED, call, open_shop, registered, tool
 from tests.support.shelf import Generation
 from tests.support.web_peer import WebPeer
 

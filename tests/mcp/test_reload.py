@@ -23,7 +23,6 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.rollout import Settings
-from tests.mcp.test_mcp import http_peer, raw_call, steps_until_settled
 from tests.support.harness import (
     WAIT_S,
     Served,
@@ -35,8 +34,9 @@ from tests.support.harness import (
     stdio_server,
     write_config,
 )
+from tests.support.mcp_calls import http_peer, raw_call, steps_until_settled
 from tests.support.no_processes import NoProcesses
-from tests.threads.test_threads import NoModel, created
+from tests.support.stores import NoModel, created
 
 
 @dataclass

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from app_server.mcp_wire.http import transport
-from tests.mcp.test_mcp import steps_until_settled
 from tests.support.harness import WAIT_S, WireClient, claim, serve
+from tests.support.mcp_calls import steps_until_settled
 from tests.support.web_peer import EVENTS, JSON, Answer, WebPeer
 
 RPC_ERROR = json.dumps(

@@ -35,18 +35,9 @@ from protocol.model import WireModel, experimental
 from protocol.rollout import HistoryAppended, parse_record, render_record
 from protocol.threads import ServerRequestResolvedNotification, ThreadUnsubscribeResponse
 from tests.support.harness import CLAIMS, claim
+from tests.support.json_values import json_values
 
 ROOT = Path(__file__).parents[2]
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
 
 
 @claim("framing:with-or-without-jsonrpc")

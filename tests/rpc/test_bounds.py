@@ -33,8 +33,7 @@ from protocol.errors import (
 )
 from protocol.methods import METHODS
 from protocol.value_count import MAX_VALUES, ValueCount
-from tests.protocol.test_wire import json_values
-from tests.rpc.test_rpc import Work, conversation, request, session
+from tests.support.conversations import Work, conversation, request, session
 from tests.support.harness import claim, serve
 from tests.support.hostile_frames import (
     AFTER_INITIALIZE,
@@ -43,6 +42,7 @@ from tests.support.hostile_frames import (
     connected,
     send,
 )
+from tests.support.json_values import json_values
 
 SIZE = 2 * 1024 * 1024
 TURN_S = 0.5

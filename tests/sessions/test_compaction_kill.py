@@ -7,8 +7,8 @@ import pytest
 
 from app_server.turns.model.context import SUMMARY_PREFIX
 from app_server.turns.model.prompt import INTERRUPTED
-from tests.cli.test_process import running
 from tests.support.harness import Gate, ScriptedModel, claim, says, write_config
+from tests.support.processes import running
 
 pytestmark = pytest.mark.process
 

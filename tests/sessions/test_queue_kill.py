@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.cli.test_process import Running, running
 from tests.support.harness import Gate, ScriptedModel, WireClient, claim, says, write_config
+from tests.support.processes import Running, running
 
 pytestmark = pytest.mark.process
 

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.signals.test_signals import deliver, signal
 from tests.support.harness import ScriptedModel, WireClient, claim, serve
+from tests.support.signals import deliver, signal
 
 THREADS = 50
 SENDERS = 8

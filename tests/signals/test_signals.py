@@ -23,39 +23,15 @@ from tests.support.harness import (
     says,
     serve,
 )
+from tests.support.signals import deliver, signal
 
 NAMES = 'source: "router"\ntype: "Question"\nsender: "ann"\n'
-
-
-def signal(signal_id: str = "s1", **members: Any) -> dict[str, Any]:
-    """Make a signal as a sender would."""
-    return {
-        "id": signal_id,
-        "source": "router",
-        "type": "Question",
-        "sender": "ann",
-        "summary": f"summary of {signal_id}",
-        **members,
-    }
 
 
 def text_of(signal_id: str = "s1", summary: str | None = None) -> str:
     """Return what the model reads."""
     lines = f"> {summary or f'summary of {signal_id}'}"
     return f'{OPENING}\n{NAMES}id: "{signal_id}"\nsummary:\n{lines}\n{END}'
-
-
-async def deliver(
-    client: WireClient, thread_id: str, signal_id: str = "s1", mode: str = "passive", **more: Any
-) -> Any:
-    """Deliver a signal to a thread and return the receipt."""
-    params = {
-        "signal": signal(signal_id, **more.pop("signal", {})),
-        "target": {"threadId": thread_id},
-        "mode": mode,
-        **more,
-    }
-    return (await client.call("signal/deliver", params))["receipt"]
 
 
 async def stage(client: WireClient, signal_id: str, wanted: str) -> Any:

@@ -7,8 +7,7 @@ import pytest
 
 from app_server.threads.codex.copies import MAX_COPIES, CodexCopies
 from app_server.threads.codex.threads import CodexThreads
-from tests.support.harness import WireError, claim, serve
-from tests.threads.test_codex import (
+from tests.support.codex_rollouts import (
     ARCHIVED,
     OLD,
     RECORDED,
@@ -19,6 +18,7 @@ from tests.threads.test_codex import (
     rollouts,
     write_rollout,
 )
+from tests.support.harness import WireError, claim, serve
 
 SAID = next(
     part["text"]

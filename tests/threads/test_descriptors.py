@@ -13,8 +13,8 @@ import pytest
 
 from app_server.runtime.open_files import raise_limit
 from app_server.threads.log.locks import SharedLock, WriterLock, holder_of, short_lock
-from tests.cli.test_process import Running, running
 from tests.support.harness import ScriptedModel, WireClient, claim, serve, write_config
+from tests.support.processes import Running, running
 
 process = pytest.mark.process
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_process import EXECUTABLE, START_S, running
 from tests.support.harness import (
     Gate,
     ScriptedModel,
@@ -23,6 +22,7 @@ from tests.support.harness import (
     says,
     write_config,
 )
+from tests.support.processes import EXECUTABLE, START_S, running
 
 pytestmark = pytest.mark.process
 

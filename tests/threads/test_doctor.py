@@ -20,9 +20,9 @@ from app_server.threads.log.rollout import RolloutWriter
 from app_server.threads.repair import doctor, verify
 from app_server.threads.repair.doctor import Check, check_home, examine, index_path, rebuild_index
 from protocol.rollout import ItemCompleted, NameChanged, TurnStarted
-from tests.cli.test_process import run_cli, running
 from tests.support.harness import ScriptedModel, claim, serve, write_config
-from tests.threads.test_threads import created, open_store, said
+from tests.support.processes import run_cli, running
+from tests.support.stores import created, open_store, said
 
 CLOCK = SystemClock()
 

@@ -27,20 +27,17 @@ from protocol.cursors import InvalidCursor
 from protocol.history import ThreadItemOutputDeferral
 from protocol.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
 from protocol.rollout import (
-    HistoryAppended,
     InputQueued,
     ItemCompleted,
     Record,
-    TurnCompleted,
     TurnsReverted,
     TurnStarted,
     render_record,
 )
 from tests.support.harness import Gate, claim, says, serve
-from tests.threads.test_threads import created, raw, said
-from tests.threads.test_threads import records as any_record
-
-THREAD = "01900000-0000-7000-8000-000000000001"
+from tests.support.histories import THREAD, texts, turn, whole, write
+from tests.support.stores import created, raw, said
+from tests.support.stores import records as any_record
 
 
 @pytest.fixture
@@ -48,41 +45,6 @@ def index(tmp_path: Path) -> Iterator[HistoryIndex]:
     opened = HistoryIndex(tmp_path / "index" / "history")
     yield opened
     opened.close()
-
-
-def write(path: Path, *records: Record) -> None:
-    with path.open("ab") as file:
-        file.write(b"".join(map(render_record, records)))
-
-
-def turn(number: int, *texts: str, **end: Any) -> list[Record]:
-    """One whole turn: a question, then answers."""
-    name = f"t{number}"
-    asked = said(f"question {number}", item_id=f"u{number}")
-    return [
-        TurnStarted(at_ms=number, turn_id=name),
-        ItemCompleted(at_ms=number, turn_id=name, item=asked),
-        HistoryAppended(at_ms=number, items=[raw(f"question {number}")]),
-        *(
-            ItemCompleted(
-                at_ms=number,
-                turn_id=name,
-                item=AgentMessageThreadItem(id=f"a{number}.{place}", text=text),
-            )
-            for place, text in enumerate(texts)
-        ),
-        TurnCompleted(at_ms=number, turn_id=name, status="completed", **end),
-    ]
-
-
-def whole(path: Path) -> ThreadState:
-    """Add up everything, with nothing left out."""
-    records = iter(list(read_rollout(path)))
-    state = begin(next(records))  # type: ignore[arg-type]
-    state.kept_turns = state.kept_bytes = 1 << 40
-    for record in records:
-        state.apply(record)
-    return state
 
 
 def all_turns(index: HistoryIndex, path: Path, limit: int, *, ascending: bool) -> list[Any]:
@@ -326,14 +288,6 @@ def test_lines_in_another_form_are_read_in_full(index: HistoryIndex, tmp_path: P
 
 
 # As clients use it.
-
-
-async def texts(client: Any, thread_id: str, **params: Any) -> list[str]:
-    result = await client.call("thread/items/list", {"threadId": thread_id, **params})
-    return [
-        item["text"] if item["type"] == "agentMessage" else item["content"][0]["text"]
-        for item in (entry["item"] for entry in result["data"])
-    ]
 
 
 @claim("history:turns-list", "history:views")

@@ -17,10 +17,10 @@ from app_server.threads.log.rollout import LogTooNew, RolloutWriter, read_rollou
 from app_server.threads.log.state import ThreadState, replay
 from app_server.threads.store import ThreadStore
 from protocol.rollout import NameChanged, Record, TurnsReverted, render_record
+from tests.support.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.harness import WAIT_S
-from tests.threads.test_history import THREAD, turn, write
-from tests.threads.test_log_faults import DAMAGED, NEWER_KIND, NEWER_VERSION
-from tests.threads.test_threads import created
+from tests.support.histories import THREAD, turn, write
+from tests.support.stores import created
 
 
 def log(path: Path, *parts: Record | bytes) -> Path:

@@ -7,20 +7,15 @@ from typing import Any
 
 import pytest
 
-from app_server.runtime.clock import SystemClock
 from app_server.threads.log.bounded_lines import Line, read_lines
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.locks import WriterLock
 from app_server.threads.log.rollout import LogTooNew, RolloutWriter, read_rollout
 from app_server.threads.log.state import replay
 from protocol.rollout import NameChanged, is_newer, parse_record, render_record
+from tests.support.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.harness import claim, serve
-from tests.threads.test_threads import created
-
-CLOCK = SystemClock()
-NEWER_KIND = b'{"v":1,"atMs":1,"type":"somethingNew","x":1}\n'
-NEWER_VERSION = b'{"v":2,"atMs":1,"type":"nameChanged","name":"means something else"}\n'
-DAMAGED = b'{"v":1,"atMs":1,"type":"nameChanged"}\n'
+from tests.support.stores import created
 
 
 @pytest.mark.parametrize(

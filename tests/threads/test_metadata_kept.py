@@ -28,9 +28,9 @@ from protocol.metadata_records import (
 from protocol.rollout import ArchivedChanged, HistoryAppended, NameChanged, Record
 from protocol.thread_facts import ThreadAttachment
 from protocol.threads import GitInfo, ThreadStartThreadUnreadPosition
-from tests.cli.test_process import running
 from tests.support.harness import ScriptedModel, WireClient, claim, write_config
-from tests.threads.test_threads import created, open_store, raw
+from tests.support.processes import running
+from tests.support.stores import created, open_store, raw
 
 QUERY = ThreadQuery(limit=100)
 

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from app_server.threads.log.locks import Holder, LockBusy, WriterLock, holder_of
-from tests.cli.test_process import running
 from tests.support.harness import ScriptedModel, WireClient, claim, stdio_server, write_config
+from tests.support.processes import running
 
 pytestmark = pytest.mark.process
 

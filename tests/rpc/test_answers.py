@@ -1,0 +1,115 @@
+"""rpc: one answer to each request, also in batches and at the end."""
+
+import anyio
+
+from app_server.rpc.connection import ConnectionLimits
+from app_server.rpc.context import RequestContext
+from protocol.envelope import Request, render_result
+from tests.support.conversations import Work, conversation, request
+from tests.support.harness import claim
+
+
+@claim("bounds:in-flight")
+async def test_one_request_too_many_is_refused_and_the_others_go_on() -> None:
+    work = Work()
+    async with conversation(work, ConnectionLimits(max_in_flight=2)) as (stream, _, _):
+        stream.say(request(1, thread=None), request(2, thread=None), request(3, thread=None))
+        assert await stream.hear() == [
+            {
+                "id": 3,
+                "error": {
+                    "code": -32001,
+                    "message": "Server overloaded; retry later.",
+                    "data": {"code": "overloaded"},
+                },
+            }
+        ]
+        work.let(1, 2, 4)
+        await stream.hear(2)
+        stream.say(request(4, thread=None))
+        assert await stream.hear() == [{"id": 4, "result": {"method": "turn/start"}}]
+
+
+@claim("framing:batch")
+async def test_a_batch_gets_one_array_without_answers_to_notifications() -> None:
+    work = Work()
+    async with conversation(work) as (stream, _, _):
+        stream.say([request(1, thread=None), {"method": "initialized"}, 5, request(2, thread=None)])
+        stream.say([{"method": "initialized"}], request(3, thread=None))
+        work.let(1, 2)
+        (answers,) = await stream.hear()
+        assert [answer["id"] for answer in answers] == [None, 1, 2]
+        work.let(3)
+        assert await stream.hear() == [{"id": 3, "result": {"method": "turn/start"}}]
+
+
+async def test_a_batch_holds_back_what_follows_its_answers() -> None:
+    class Following:
+        async def dispatch(self, context: RequestContext, request: Request) -> str:
+            context.after_answer(lambda: connection.post(f'"after {request.id}"'))
+            return render_result(request.id, {})
+
+    async with conversation(Following()) as (stream, connection, _):
+        stream.say([request(1), request(2)])
+        answers, *after = await stream.hear(3)
+        assert [answer["id"] for answer in answers] == [1, 2]
+        assert after == ["after 1", "after 2"]
+
+
+async def test_requests_are_finished_and_answered_after_the_client_has_finished_sending() -> None:
+    work = Work()
+    async with conversation(work) as (stream, _, _):
+        stream.say(request(1))
+        stream.finish()
+        await work.until_started(1)
+        work.let(1)
+        assert await stream.hear_all() == [{"id": 1, "result": {"method": "turn/start"}}]
+    assert stream.closed_with == (1000, "")
+
+
+async def test_a_request_that_never_ends_does_not_hold_up_the_end() -> None:
+    async with conversation(Work(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
+        stream.say(request(1))
+        stream.finish()
+        assert await stream.hear_all() == []
+
+
+async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled() -> None:
+    followed: list[str] = []
+
+    class Hanging:
+        async def dispatch(self, context: RequestContext, request: Request) -> str:
+            context.after_answer(lambda: followed.append("after"))
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async with conversation(Hanging(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
+        stream.say(request(1))
+        stream.finish()
+        assert await stream.hear_all() == []
+    assert followed == ["after"]
+
+
+async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer() -> None:
+    followed: list[str] = []
+
+    class Following:
+        async def dispatch(self, context: RequestContext, request: Request) -> str:
+            context.after_answer(lambda: followed.append("after"))
+            return "1"
+
+    limits = ConnectionLimits(finish_s=0.01)
+    async with conversation(Following(), limits, window=0) as (stream, _, _):
+        stream.say(request(1))
+    assert followed == ["after"]
+
+
+async def test_finishing_from_our_side_answers_what_was_read() -> None:
+    work = Work()
+    async with conversation(work) as (stream, connection, _):
+        stream.say(request(1), {"id": 2, "method": "initialize"})
+        await work.until_started(1, 2)
+        connection.finish()
+        work.let(1, 2)
+        assert {answer["id"] for answer in await stream.hear_all()} == {1, 2}
+    assert stream.closed_with == (1001, "the server stops")

@@ -1,0 +1,77 @@
+"""rpc: handlers that break, and answers that cannot be written."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app_server.rpc.context import RequestContext
+from app_server.rpc.dispatch import Dispatcher
+from protocol.envelope import Request
+from protocol.lifecycle import WarningNotification
+from protocol.methods import METHODS
+from tests.support.conversations import session
+from tests.support.harness import claim
+
+
+def test_a_handler_without_a_method_breaks_the_start() -> None:
+    async def handler(context: RequestContext, params: Any) -> Any:
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="thread/lost"):
+        Dispatcher({"thread/list": handler, "thread/lost": handler})
+
+
+@claim("errors:internal")
+async def test_a_handler_that_breaks_tells_nobody_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(context: RequestContext, params: Any) -> Any:
+        raise LookupError("the secret is 42")
+
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
+    context = RequestContext(1, "thread/list", False, session(), lambda _: None)
+    answer = await dispatcher.dispatch(context, Request(1, "thread/list", {}))
+    assert json.loads(answer) == {
+        "id": 1,
+        "error": {
+            "code": -32603,
+            "message": "Internal error",
+            "data": {"code": "internalError"},
+        },
+    }
+    assert "the secret is 42" in caplog.text
+
+
+@claim("methods:unserved", "methods:not-built")
+@pytest.mark.parametrize(
+    ("method", "message", "data"),
+    [
+        ("no/such", "method not found: no/such", {"code": "methodNotFound"}),
+        (
+            "plugin/search",
+            "method not served: plugin/search: plugin/list lists everything there is",
+            {"code": "methodNotServed", "reason": "plugin/list lists everything there is"},
+        ),
+        ("thread/fork", "method not built yet: thread/fork", {"code": "methodNotBuilt"}),
+    ],
+)
+async def test_a_method_that_is_not_answered_says_why(
+    method: str, message: str, data: dict[str, Any]
+) -> None:
+    context = RequestContext(1, method, False, session(), lambda _: None)
+    answer = json.loads(await Dispatcher({}).dispatch(context, Request(1, method, None)))
+    assert answer == {
+        "id": 1,
+        "error": {"code": -32601, "message": message, "data": {**data, "method": method}},
+    }
+
+
+@claim("bounds:outgoing")
+async def test_an_answer_that_no_client_could_read_is_an_error() -> None:
+    async def handler(context: RequestContext, params: Any) -> Any:
+        return WarningNotification(message="x" * (1 << 20))
+
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
+    context = RequestContext(1, "thread/list", False, session(experimental=False), lambda _: None)
+    answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", {})))
+    assert answer["error"]["data"]["code"] == "answerTooLarge"
+    assert answer["error"]["data"]["limit"] == (1 << 20) - 1

@@ -1,0 +1,205 @@
+"""rpc: events to those who listen, and questions to clients."""
+
+import asyncio
+import json
+from typing import Any
+
+from app_server.rpc.context import ClientSession
+from app_server.rpc.hub import Hub
+from app_server.rpc.outgoing import Delta
+from protocol.elicitation import (
+    FormElicitation,
+    McpElicitationSchema,
+    McpServerElicitationRequestResponse,
+    UserVerificationElicitation,
+)
+from protocol.envelope import Answer
+from protocol.items import AgentMessageDeltaNotification
+from protocol.lifecycle import WarningNotification
+from protocol.signals import SignalReceipt, SignalUpdatedNotification
+from protocol.threads import ServerRequestResolvedNotification
+from tests.support.conversations import (
+    session,
+)
+from tests.support.harness import claim
+
+
+class Listener:
+    """A peer of the hub."""
+
+    def __init__(self, settled: ClientSession | None) -> None:
+        self.session = settled
+        self.heard: list[Any] = []
+        self.deltas: list[Delta | None] = []
+
+    def post(self, text: str, delta: Delta | None = None) -> None:
+        self.heard.append(json.loads(text))
+        self.deltas.append(delta)
+
+    def give_up(self) -> None:
+        self.heard.append("given up")
+
+
+WARNING = WarningNotification(thread_id="t", message="m")
+WIRE_WARNING = {"method": "warning", "params": {"threadId": "t", "message": "m"}, "emittedAtMs": 7}
+
+
+def test_events_reach_listeners_in_their_form_and_nobody_else() -> None:
+    hub = Hub(lambda: 7)
+    plain, with_jsonrpc = Listener(session()), Listener(session(jsonrpc=True))
+    opted_out = Listener(session(opted_out=frozenset({"warning"})))
+    stranger, early = Listener(session()), Listener(None)
+    with (
+        hub.connect(plain) as a,
+        hub.connect(with_jsonrpc) as b,
+        hub.connect(opted_out) as c,
+        hub.connect(stranger),
+        hub.connect(early) as e,
+    ):
+        for connection_id in (a, b, c, e):
+            hub.subscribe(connection_id, "t")
+        assert hub.has_listeners("t")
+        hub.emit("t", WARNING)
+        hub.emit("nobody listens", WARNING)
+        assert plain.heard == [WIRE_WARNING]
+        assert with_jsonrpc.heard == [{"jsonrpc": "2.0", **WIRE_WARNING}]
+        assert opted_out.heard == stranger.heard == early.heard == []
+        hub.broadcast(WARNING)
+        assert stranger.heard == [WIRE_WARNING]
+        hub.tell(a, WARNING)
+        hub.tell(99, WARNING)
+        assert len(plain.heard) == 3
+        assert hub.unsubscribe(a, "t")
+        assert not hub.unsubscribe(a, "t")
+        hub.emit("t", WARNING)
+        assert len(plain.heard) == 3
+    assert not hub.has_listeners("t")
+    hub.subscribe(a, "t")
+    assert not hub.has_listeners("t")
+
+
+def test_deltas_can_be_joined_into_one_message() -> None:
+    hub = Hub(lambda: 7)
+    listener = Listener(session())
+    with hub.connect(listener) as connection_id:
+        hub.subscribe(connection_id, "t")
+        for text in ("a", "b"):
+            hub.emit(
+                "t",
+                AgentMessageDeltaNotification(thread_id="t", turn_id="u", item_id="i", delta=text),
+            )
+    first, second = listener.deltas
+    assert first is not None
+    assert second is not None
+    assert first.key == second.key
+    assert json.loads(first.render("ab")) == {
+        "method": "item/agentMessage/delta",
+        "params": {"threadId": "t", "turnId": "u", "itemId": "i", "delta": "ab"},
+        "emittedAtMs": 7,
+    }
+
+
+def question() -> FormElicitation:
+    schema = McpElicitationSchema(type="object", properties={})
+    return FormElicitation(thread_id="t", server_name="s", message="?", requested_schema=schema)
+
+
+ASK = "mcpServer/elicitation/request"
+
+
+@claim("questions:first-answer", "questions:resolved")
+async def test_every_listener_is_asked_and_the_first_answer_wins() -> None:
+    hub = Hub(lambda: 7)
+    one, two = Listener(session()), Listener(session(jsonrpc=True))
+    with hub.connect(one) as a, hub.connect(two) as b, hub.connect(Listener(session())) as c:
+        hub.subscribe(a, "t")
+        hub.subscribe(b, "t")
+        asking = asyncio.create_task(hub.ask("t", ASK, question()))
+        await asyncio.sleep(0)
+        hub.answer(c, Answer(0, {"action": "accept"}, None))
+        hub.answer(b, Answer(5, {"action": "accept"}, None))
+        hub.answer(b, Answer(0, {"action": "decline"}, None))
+        hub.answer(a, Answer(0, {"action": "accept"}, None))
+        assert await asking == McpServerElicitationRequestResponse(action="decline")
+        resolved = {
+            "method": "serverRequest/resolved",
+            "params": {"threadId": "t", "requestId": 0},
+            "emittedAtMs": 7,
+        }
+        asked = {"method": ASK, "id": 0, "params": json.loads(question().model_dump_json())}
+        assert one.heard == [asked, resolved]
+        assert two.heard == [{"jsonrpc": "2.0", **asked}, {"jsonrpc": "2.0", **resolved}]
+        hub.answer(a, Answer(0, {"action": "accept"}, None))
+
+
+@claim("questions:wait-for-listener")
+async def test_a_question_waits_for_somebody_who_can_answer_it() -> None:
+    hub = Hub(lambda: 7)
+    asking = asyncio.create_task(hub.ask("t", ASK, question()))
+    await asyncio.sleep(0)
+    late, early = Listener(session(experimental=False)), Listener(None)
+    with hub.connect(late) as a, hub.connect(early) as b:
+        hub.subscribe(a, "other")
+        assert late.heard == []
+        hub.subscribe(b, "t")
+        hub.subscribe(a, "t")
+        hub.subscribe(a, "t")
+        assert [message["method"] for message in late.heard] == [ASK]
+        hub.answer(a, Answer(0, None, {"code": 1, "message": "no"}))
+        assert await asking is None
+        assert early.heard == []
+
+
+@claim("experimental:events")
+async def test_what_needs_the_opt_in_goes_to_those_who_opted_in_alone() -> None:
+    hub = Hub(lambda: 7)
+    stable, opted_in = Listener(session(experimental=False)), Listener(session())
+    receipt = SignalReceipt(
+        signal_id="1",
+        source="s",
+        thread_id="t",
+        stage="accepted",
+        woken=False,
+        recipient_state="idle",
+        at=1,
+    )
+    verify = UserVerificationElicitation(
+        thread_id="t", server_name="s", title="", description="", challenge=""
+    )
+    with hub.connect(stable) as a, hub.connect(opted_in) as b:
+        hub.subscribe(a, "t")
+        hub.subscribe(b, "t")
+        hub.emit("t", SignalUpdatedNotification(receipt=receipt))
+        asking = asyncio.create_task(hub.ask("t", ASK, verify))
+        await asyncio.sleep(0)
+        hub.answer(b, Answer(0, {"action": "cancel"}, None))
+        assert await asking == McpServerElicitationRequestResponse(action="cancel")
+        hub.emit("t", WARNING)
+    methods = ["signal/updated", ASK, "serverRequest/resolved", "warning"]
+    assert [message["method"] for message in opted_in.heard] == methods
+    assert stable.heard == [WIRE_WARNING]
+
+
+async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() -> None:
+    hub = Hub(lambda: 7)
+    listener = Listener(session())
+    with hub.connect(listener) as a:
+        hub.subscribe(a, "t")
+        asking = asyncio.create_task(hub.ask("t", ASK, question()))
+        await asyncio.sleep(0)
+        hub.answer(a, Answer(0, {"action": "perhaps"}, None))
+        assert await asking is None
+        asking = asyncio.create_task(hub.ask("t", ASK, question()))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.sleep(0)
+    methods = [(message["method"], message.get("id")) for message in listener.heard]
+    assert methods == [
+        (ASK, 0),
+        ("serverRequest/resolved", None),
+        (ASK, 1),
+        ("serverRequest/resolved", None),
+    ]
+    assert ServerRequestResolvedNotification.model_validate(listener.heard[3]["params"]) == (
+        ServerRequestResolvedNotification(thread_id="t", request_id=1)
+    )

@@ -1,0 +1,121 @@
+"""rpc: what is sent to clients that fall behind."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from app_server.rpc.connection import ConnectionLimits, RpcConnection
+from app_server.rpc.hub import Hub
+from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.outgoing import Delta
+from tests.support.conversations import (
+    MemoryStream,
+    Work,
+    conversation,
+    request,
+)
+from tests.support.harness import WAIT_S, claim
+
+
+def delta_of(key: str, text: str) -> tuple[str, Delta]:
+    return text, Delta((key,), text, lambda joined: f"{key}:{joined}")
+
+
+async def test_deltas_of_one_text_are_merged_for_a_client_that_falls_behind() -> None:
+    outbox = Outbox(OutboxLimits(merge_above=2))
+    for key, text in (("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("b", "5")):
+        outbox.add(*delta_of(key, text))
+    outbox.add("whole")
+    outbox.add(*delta_of("b", "6"))
+    outbox.close()
+    taken = []
+    for _ in range(6):
+        taken.append(await outbox.take())
+        outbox.release()
+    with pytest.raises(anyio.EndOfStream):
+        await outbox.take()
+    assert taken == ["1", "2", "a:34", "b:5", "whole", "b:6"]
+
+
+@claim("bounds:slow-client")
+@pytest.mark.parametrize(
+    "limits", [OutboxLimits(max_messages=10), OutboxLimits(max_chars=50)], ids=["count", "size"]
+)
+async def test_a_client_that_cannot_keep_up_is_closed_with_1013(limits: OutboxLimits) -> None:
+    async with conversation(Work(), ConnectionLimits(outbox=limits), window=0) as (
+        stream,
+        connection,
+        _,
+    ):
+        for number in range(20):
+            connection.post(f'"message {number}"')
+        connection.post('"too late"')
+        assert await stream.hear_all() == []
+    assert stream.closed_with == (1013, "reads too slowly; resume later")
+
+
+@claim("replay:too-much")
+async def test_a_client_that_missed_what_cannot_be_told_is_closed_with_1013() -> None:
+    async with conversation(Work()) as (stream, connection, _):
+        connection.post('"before"')
+        assert await stream.hear() == ["before"]
+        connection.give_up()
+        connection.post('"too late"')
+        assert await stream.hear_all() == []
+    assert stream.closed_with == (1013, "reads too slowly; resume later")
+
+
+async def test_requests_of_a_client_that_does_not_read_are_not_read_either() -> None:
+    work = Work()
+    limits = ConnectionLimits(outbox=OutboxLimits(merge_above=1))
+    async with conversation(work, limits, window=0) as (stream, connection, _):
+        for number in range(3):
+            connection.post(str(number))
+        await asyncio.sleep(0)
+        stream.say(request(1))
+        stream.say(request(2))
+        assert await stream.hear(2) == [0, 1]
+        assert len(work.started) < 2
+        assert await stream.hear() == [2]
+        await asyncio.sleep(0)
+        work.let(1, 2)
+        assert [answer["id"] for answer in await stream.hear(2)] == [1, 2]
+
+
+async def test_a_message_of_its_own_is_sent_at_once_only_when_nothing_is_on_its_way() -> None:
+    outbox = Outbox(OutboxLimits())
+    assert outbox.claim()
+    assert not outbox.claim()
+    outbox.add("waits")
+    outbox.release()
+    assert not outbox.claim()
+    assert await outbox.take() == "waits"
+    assert not outbox.claim()
+    outbox.release()
+    assert outbox.claim()
+    outbox.close()
+    outbox.add("too late")
+    taking = asyncio.create_task(outbox.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    outbox.release()
+    with pytest.raises(anyio.EndOfStream):
+        await taking
+
+
+async def test_a_client_that_has_gone_ends_the_conversation_quietly() -> None:
+    class Broken(MemoryStream):
+        async def send(self, text: str) -> None:
+            raise anyio.BrokenResourceError
+
+    work, stream, hub = Work(), Broken(), Hub()
+    connection = RpcConnection(stream, work, hub, ConnectionLimits())
+    work.let(1, 2)
+    stream.say(request(1), request(2))
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            await work.until_started(1, 2)
+            connection.post("x")
+    stream.drop()

@@ -1,0 +1,274 @@
+"""threads: when a thread is unloaded, archived and made smaller, and disks that are full."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from app_server.config.values import Config
+from app_server.rpc.hub import Hub
+from app_server.runtime.clock import SystemClock
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.registry import Sessions
+from app_server.threads.log.locks import STARTED_AT
+from app_server.threads.log.rollout import RolloutWriter
+from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.store import (
+    ThreadStore,
+)
+from app_server.views.threads import MAX_TURNS_CHARS, turns_of_state
+from protocol.items import AgentMessageThreadItem
+from protocol.rollout import (
+    ItemCompleted,
+    Record,
+    Settings,
+    TurnCompleted,
+    TurnStarted,
+)
+from tests.support.harness import Gate, ScriptedModel, approvals_in, claim, says, serve
+from tests.support.no_processes import NoProcesses
+from tests.support.stores import NoModel, created, raw
+
+
+@claim("threads:unsubscribe")
+async def test_a_client_that_unsubscribed_hears_no_more(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        thread_id = await client.start_thread()
+        here = {"threadId": thread_id}
+        await other.call("thread/resume", here)
+        assert await client.call("thread/unsubscribe", here) == {"status": "unsubscribed"}
+        assert await client.call("thread/unsubscribe", here) == {"status": "notSubscribed"}
+        await other.turn(thread_id, "hello")
+        await other.call("thread/name/set", {**here, "name": "end"})
+        heard = [message["method"] for message in await client.until("thread/name/updated")]
+        assert heard == ["thread/status/changed", "thread/status/changed", "thread/name/updated"]
+
+
+@claim("threads:unload-asked")
+async def test_a_thread_is_let_go_when_its_last_client_asks(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hello")
+        asks = {"threadId": thread_id, "unload": True}
+        lock = tmp_path / "locks" / f"{thread_id}.lock"
+        await other.call("thread/resume", {"threadId": thread_id})
+        answer = await client.call("thread/unsubscribe", asks)
+        assert (answer, lock.exists()) == ({"status": "unsubscribed", "unloaded": False}, True)
+        answer = await other.call("thread/unsubscribe", asks)
+        assert (answer, lock.exists()) == ({"status": "unsubscribed", "unloaded": True}, False)
+        closed = await client.wait_for("thread/closed")
+        assert closed["params"] == {"threadId": thread_id}
+        answer = await other.call("thread/unsubscribe", asks)
+        assert answer == {"status": "notLoaded", "unloaded": True}
+
+
+@claim("threads:unload-asked")
+async def test_a_thread_is_not_let_go_while_a_turn_runs(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel()
+    model.scripts = [[gate, *says("done")]]
+    async with serve(tmp_path, model=model) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        await client.call("turn/start", params)
+        await gate.wait_until_reached()
+        asks = {"threadId": thread_id, "unload": True}
+        answer = await client.call("thread/unsubscribe", asks)
+        assert answer == {"status": "unsubscribed", "unloaded": False}
+        gate.opened.set()
+        await client.call("thread/resume", {"threadId": thread_id})
+
+
+@claim("threads:name")
+async def test_names_are_for_stored_threads_and_not_blank(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        error = await client.refusal("thread/name/set", {"threadId": thread_id, "name": " \n"})
+        assert (error.code, error.message) == (-32600, "thread name must not be empty")
+        await client.call("thread/name/set", {"threadId": thread_id, "name": "loaded"})
+        event = await client.wait_for("thread/name/updated")
+        assert event["params"] == {"threadId": thread_id, "threadName": "loaded"}
+    async with serve(tmp_path) as served, served.client() as client:
+        await client.call("thread/name/set", {"threadId": thread_id, "name": "stored"})
+        result = await client.call("thread/read", {"threadId": thread_id})
+        assert result["thread"]["name"] == "stored"
+
+
+@claim("threads:ephemeral")
+async def test_ephemeral_threads_live_in_memory_alone(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(ephemeral=True)
+        here = {"threadId": thread_id}
+        await client.turn(thread_id, "hello")
+        read = await client.call("thread/read", here)
+        assert (read["thread"]["path"], read["thread"]["ephemeral"]) == (None, True)
+        for method, params, text in (
+            (
+                "thread/read",
+                {"includeTurns": True},
+                "ephemeral threads do not support includeTurns",
+            ),
+            (
+                "thread/name/set",
+                {"name": "x"},
+                f"ephemeral thread does not support metadata updates: {thread_id}",
+            ),
+            ("thread/archive", {}, f"no rollout found for thread id {thread_id}"),
+        ):
+            error = await client.refusal(method, {**here, **params})
+            assert (error.code, error.message) == (-32600, text)
+        assert (await client.call("thread/list", {}))["data"] == []
+
+
+async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        async with serve(tmp_path) as second, second.client() as late:
+            error = await late.refusal("thread/resume", {"threadId": thread_id})
+            assert error.code == -32600
+            assert error.message == f"thread {thread_id} already has an active writer"
+            holder = {"pid": os.getpid(), "startedAt": STARTED_AT, "address": served.urls[0]}
+            assert error.data == {"code": "threadBusy", "threadId": thread_id, "holder": holder}
+            read = await late.call("thread/read", {"threadId": thread_id})
+            assert read["thread"]["id"] == thread_id
+
+
+@claim("threads:unload")
+async def test_a_thread_that_nobody_listens_to_is_unloaded_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.sessions.unloading.SWEEP_S", 0.001)
+    config = "thread_unload_delay_secs = 0"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        quiet, heard = await client.start_thread(), await client.start_thread()
+        await client.call("thread/unsubscribe", {"threadId": quiet})
+        messages = await client.until("thread/closed")
+        assert [message["params"] for message in messages[-2:]] == [
+            {"threadId": quiet, "status": {"type": "notLoaded"}},
+            {"threadId": quiet},
+        ]
+        loaded = await client.call("thread/loaded/list", {})
+        assert loaded["data"] == [heard]
+        assert (await client.call("thread/resume", {"threadId": quiet}))["thread"]["id"] == quiet
+        changed = await client.wait_for("thread/status/changed")
+        assert changed["params"] == {"threadId": quiet, "status": {"type": "idle"}}
+
+
+@claim("threads:resume-overrides")
+async def test_resuming_can_change_the_settings_of_a_thread_that_is_not_loaded(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+    async with serve(tmp_path) as served, served.client() as client:
+        result = await client.call(
+            "thread/resume",
+            {"threadId": thread_id, "model": "m2", "cwd": "sub", "sandbox": "danger-full-access"},
+        )
+        assert (result["model"], result["cwd"]) == ("m2", str(tmp_path / "sub"))
+        assert result["sandbox"] == {"type": "dangerFullAccess"}
+        again = await client.call("thread/resume", {"threadId": thread_id, "excludeTurns": True})
+        assert (again["model"], again["thread"]["turns"]) == ("m2", [])
+    async with serve(tmp_path) as served, served.client() as client:
+        assert (await client.call("thread/resume", {"threadId": thread_id}))["model"] == "m2"
+
+
+@claim("bounds:long-history")
+def test_a_history_that_fits_no_message_loses_old_items_then_old_turns() -> None:
+    state = begin(created())
+
+    def add(number: int, size: int) -> None:
+        state.apply(TurnStarted(at_ms=number, turn_id=f"t{number}"))
+        item = AgentMessageThreadItem(id="a", text="x" * size)
+        state.apply(ItemCompleted(at_ms=number, turn_id=f"t{number}", item=item))
+        state.apply(TurnCompleted(at_ms=number, turn_id=f"t{number}", status="completed"))
+
+    for number in range(3):
+        add(number, MAX_TURNS_CHARS // 2)
+    shown = turns_of_state(state)
+    assert [(turn.id, turn.items_view, len(turn.items)) for turn in shown] == [
+        ("t0", "notLoaded", 0),
+        ("t1", "notLoaded", 0),
+        ("t2", "full", 1),
+    ]
+    for number in range(3, 9000):
+        add(number, 0)
+    many = turns_of_state(state)
+    assert many[-1].id == "t8999"
+    assert sum(len(turn.model_dump_json()) for turn in many) <= MAX_TURNS_CHARS
+
+
+async def test_a_home_that_cannot_be_used_is_an_error_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "index").write_text("in the way")
+    with pytest.raises(OSError, match="index"):
+        async with serve(tmp_path / "home"):
+            pass
+
+
+@claim("errors:storage")
+async def test_a_full_disk_is_said_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        injected = {"threadId": thread_id, "items": [raw("kept", "developer")]}
+        await client.call("thread/inject_items", injected)
+
+        def refuse(self: RolloutWriter, records: Sequence[Record], *, sync: bool) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RolloutWriter, "append", refuse)
+            for method, params in (
+                ("thread/inject_items", {"items": [raw("lost")]}),
+                ("turn/start", {"input": [{"type": "text", "text": "lost"}]}),
+                ("thread/name/set", {"name": "lost"}),
+                ("thread/start", {}),
+            ):
+                named = {} if method == "thread/start" else {"threadId": thread_id}
+                error = await client.refusal(method, {**named, **params})
+                assert error.code == -32603
+                assert "No space left on device" in error.message
+                assert error.data["code"] == "storageFailed"
+        await client.turn(thread_id, "after")
+        assert served.model.inputs() == [("developer", "kept"), ("user", "after")]
+
+
+async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
+    tmp_path: Path,
+) -> None:
+    clock = SystemClock()
+    hub = Hub(clock.now_ms)
+    store = ThreadStore(tmp_path)
+    await store.open()
+
+    async def configure(state: ThreadState) -> tuple[Config, Settings]:
+        return Config({}), state.settings
+
+    async with anyio.create_task_group() as tasks:
+        file = approvals_in(tmp_path)
+        ports = SessionPorts(
+            store=store,
+            model=NoModel(),
+            clients=hub,
+            clock=clock,
+            approvals=file,
+            processes=NoProcesses(),
+        )
+        sessions = Sessions(ports, tasks, 0.0)
+        first = await sessions.loading.start(created(), Config({}))
+        async with anyio.create_task_group() as at_once:
+            at_once.start_soon(sessions.unload, first.thread.id)
+            while not first.closed:
+                await anyio.lowlevel.checkpoint()
+            second = await sessions.loading.load(first.thread.id, configure)
+        assert second is not first
+        assert sessions.find(first.thread.id) is second
+        await second.input.inject([{"type": "message", "role": "developer", "content": []}])
+        await sessions.aclose()
+    await store.aclose()
