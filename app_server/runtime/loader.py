@@ -109,7 +109,7 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
     try:
         value = work()
     # A module may raise anything, SystemExit too; the thread has to outlive it.
-    except BaseException as exc:
+    except BaseException as exc:  # noqa: BLE001
         failed = LoadFailed(f"{type(exc).__name__}: {exc}; the next use tries again")
         failed.__cause__ = exc
         future.set_exception(failed)

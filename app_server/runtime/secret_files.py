@@ -163,7 +163,7 @@ def keyring_failures(*, quiet: bool) -> Iterator[None]:
         yield
     except StoreFailed:
         raise
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001
         # Each of its backends raises what it likes.
         if not quiet:
             raise StoreFailed(f"the keyring cannot be used: {type(exc).__name__}") from None

@@ -53,7 +53,7 @@ async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> 
 async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:
     try:
         await part()
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001
         # Nothing of what is loaded ahead may end the server.
         logger.warning("something cannot be loaded yet: %s", exc)
         return False

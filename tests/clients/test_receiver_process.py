@@ -279,7 +279,7 @@ async def test_a_router_killed_at_any_step_leaves_one_item_in_the_thread(
                 # It may die before it says that it has the signal; a sender says it again then.
                 try:
                     await post(router, signal("s1"))
-                except Exception:
+                except Exception:  # noqa: BLE001
                     assert step in ("router:stored", "router:sent")
                 assert await _end_of(dying) == -signals.SIGKILL
                 async with router_process(tmp_path, port):

@@ -66,7 +66,7 @@ class Report:
         """Print how the block went; what it raises is a failure, and goes no further."""
         try:
             yield
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             self.failures.append(what)
             where = traceback.extract_tb(exc.__traceback__)[-1]
             print(f"FAIL {what}: {type(exc).__name__}: {exc} ({where.name}:{where.lineno})")

@@ -122,7 +122,7 @@ class LoginAttempts:
                         await attempt.flow.aclose()
         except (AccountError, ConfigError) as exc:
             error = f"{attempt.flow.prefix}{exc}"
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             # Its text might hold what the issuer said.
             logger.error("a sign-in broke: %s", type(exc).__name__)
             error = f"{attempt.flow.prefix}the sign-in broke"

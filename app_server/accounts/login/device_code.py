@@ -1,5 +1,6 @@
 """Signing in with a code that the user enters in a browser on any machine."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,6 @@ def _interval_s(value: Any) -> float:
         wanted = float(value)
     except (TypeError, ValueError):
         wanted = DEFAULT_INTERVAL_S
-    if wanted != wanted:
+    if math.isnan(wanted):
         wanted = DEFAULT_INTERVAL_S
     return min(max(wanted, MIN_INTERVAL_S), MAX_INTERVAL_S)

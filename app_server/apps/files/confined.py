@@ -64,7 +64,7 @@ def _open_regular(name: str, folder: int, found: os.stat_result) -> BinaryIO:
     return os.fdopen(opened, "rb")
 
 
-def _walk(path: str, allows: Allows, use: Callable[[str, int, os.stat_result], Found]) -> Found:
+def _walk(path: str, allows: Allows, use: Callable[[str, int, os.stat_result], Found]) -> Found:  # noqa: C901, PLR0912 - one step of a walk is one place to read
     """Go to a path and use its name in its folder, if it may be read."""
     ahead = deque(Path(path).parts[1:])
     behind: list[str] = []

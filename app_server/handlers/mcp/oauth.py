@@ -142,7 +142,7 @@ class OAuthHandlers:
             if not shown:
                 raise
             error = str(exc)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             # Its text might hold what the servers said to each other.
             logger.error("sign-in to %s broke: %s", attempt.params.name, type(exc).__name__)
             error = "the sign-in broke"

@@ -140,7 +140,7 @@ class ThreadState:
         """Whether all turns are in memory with all their items."""
         return not self.older_turns and not any(turn.items.left_out for turn in self.turns)
 
-    def apply(self, record: Record, size: int = 0) -> None:
+    def apply(self, record: Record, size: int = 0) -> None:  # noqa: C901, PLR0912, PLR0915 - a case for each record
         """Take one more record into account; `size` is that of its line, in bytes."""
         if isinstance(record, MetadataRecord):
             self.metadata.apply(record)
