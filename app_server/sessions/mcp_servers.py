@@ -3,6 +3,8 @@
 Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
+import math
+
 import anyio
 import anyio.abc
 import anyio.to_thread
@@ -114,9 +116,13 @@ class ThreadServers:
     async def before_request(self) -> None:
         """Bring the servers up to date before a model request.
 
-        What extensions register now is taken over, and what has died is started again; servers that
-        start get their grace, and so do extensions that look for theirs for the first time.
+        What extensions register now is taken over, and what has died is started again. The first
+        request waits at most `first_look_s` for extensions to look for their servers, and then, as
+        every request, at most the grace for servers that start.
         """
+        if not self._has_asked:
+            with anyio.CancelScope(deadline=_in(self._mcp.first_look_s)):
+                await self._discovered.wait()
         ends_at = self.set.grace_ends_at()
         with anyio.CancelScope(deadline=ends_at):
             await self._discovered.wait()
@@ -166,3 +172,7 @@ class ThreadServers:
         server = self.set.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self._publisher.server_step(name, step, error, sign_in_again=again)
+
+
+def _in(seconds: float | None) -> float:
+    return math.inf if seconds is None else anyio.current_time() + seconds

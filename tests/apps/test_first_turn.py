@@ -8,6 +8,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from app_server.mcp.catalog import config
 from tests.support.apps_service import LIST, runs
 from tests.support.harness import WAIT_S, Served, claim, serve
 from tests.support.hosted import Hosted, connector, serve_hosted
@@ -45,10 +46,10 @@ def apps() -> Any:
 @pytest.mark.parametrize("cached", [False, True])
 async def test_the_first_turn_after_a_start_has_the_apps(tmp_path: Path, cached: bool) -> None:
     async with apps() as hosted:
-        config = sign_in(tmp_path, hosted) + WAITS_FOR_ALL
+        settings = sign_in(tmp_path, hosted) + WAITS_FOR_ALL
         if cached:
             async with (
-                serve(tmp_path, config=config, with_apps=True) as one,
+                serve(tmp_path, config=settings, with_apps=True) as one,
                 one.client() as client,
             ):
                 await client.call("app/list", {})
@@ -58,7 +59,7 @@ async def test_the_first_turn_after_a_start_has_the_apps(tmp_path: Path, cached:
                         await anyio.sleep(0.01)
             hosted.script.holds["initialize"] = anyio.Event()
         async with (
-            serve(tmp_path, config=config, with_apps=True) as served,
+            serve(tmp_path, config=settings, with_apps=True) as served,
             served.client() as client,
         ):
             thread_id = await client.start_thread()
@@ -70,9 +71,9 @@ async def test_the_first_turn_after_a_start_has_the_apps(tmp_path: Path, cached:
 @claim("apps:first-turn")
 async def test_a_thread_has_its_apps_started_without_a_turn(tmp_path: Path) -> None:
     async with apps() as hosted:
-        config = sign_in(tmp_path, hosted)
+        settings = sign_in(tmp_path, hosted)
         async with (
-            serve(tmp_path, config=config, with_apps=True) as served,
+            serve(tmp_path, config=settings, with_apps=True) as served,
             served.client() as client,
         ):
             thread_id = await client.start_thread()
@@ -89,10 +90,10 @@ async def test_the_first_turn_waits_for_apps_no_longer_than_for_other_servers(
     tmp_path: Path,
 ) -> None:
     async with apps() as hosted:
-        config = sign_in(tmp_path, hosted) + "mcp_optional_startup_grace_ms = 50\n"
+        settings = sign_in(tmp_path, hosted) + "mcp_optional_startup_grace_ms = 50\n"
         held = hosted.script.holds[LIST] = anyio.Event()
         async with (
-            serve(tmp_path, config=config, with_apps=True) as served,
+            serve(tmp_path, config=settings, with_apps=True) as served,
             served.client() as client,
         ):
             thread_id = await client.start_thread()
@@ -105,3 +106,28 @@ async def test_the_first_turn_waits_for_apps_no_longer_than_for_other_servers(
             await client.call("mcpServer/tool/call", call)
             await client.turn(thread_id, "hi")
         assert [namespaces(served)[0], namespaces(served)[-1]] == [[], [NAMESPACE]]
+
+
+@claim("apps:first-turn")
+async def test_the_first_turn_waits_longer_for_the_first_look_than_for_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "DEFAULT_GRACE_MS", 1)
+    monkeypatch.setattr(config, "FIRST_LOOK_S", WAIT_S)
+    async with apps() as hosted:
+        held = hosted.script.holds[LIST] = anyio.Event()
+        async with (
+            serve(tmp_path, config=sign_in(tmp_path, hosted), with_apps=True) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            await client.call(
+                "turn/start", {"threadId": thread_id, "input": [{"type": "text", "text": "hi"}]}
+            )
+            for _ in range(20):
+                # Time for a request that does not wait to be made.
+                await client.call("thread/loaded/list", {})
+            assert served.model.requests == []
+            held.set()
+            await client.wait_for("turn/completed")
+        assert namespaces(served) == [[NAMESPACE]]

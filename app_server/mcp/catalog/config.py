@@ -25,6 +25,10 @@ from protocol.model import Json
 
 DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
+FIRST_LOOK_S = 5.0
+"""For what extensions have to read or fetch before they know their servers, unless the grace is
+configured. A first turn without the tools that it needs costs more than this wait."""
+
 DEFAULT_GRACE_MS = 1000
 LOCAL = "local"
 REMOTE = "remote"
@@ -225,6 +229,8 @@ class McpSettings:
     servers: Mapping[str, ServerConfig]
     startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
     """How long the first model request waits for servers that start; None: until they have."""
+    first_look_s: float | None = FIRST_LOOK_S
+    """How long it waits before for extensions to look for servers; None: until they have."""
     follows_list_changes: bool = False
     """Whether tools are listed again when a server says that they changed."""
     surface: str = "direct"
@@ -239,8 +245,11 @@ def read_mcp_settings(config: Config) -> McpSettings:
     """
     view = config.view()
     grace_ms = view.integer("mcp_optional_startup_grace_ms")
+    first_look_s: float | None = FIRST_LOOK_S
     if grace_ms is None:
         grace_ms = DEFAULT_GRACE_MS
+    else:
+        first_look_s = grace_ms / 1000 if grace_ms else None
     demanded = requirements_of(config).servers
     return McpSettings(
         {
@@ -248,6 +257,7 @@ def read_mcp_settings(config: Config) -> McpSettings:
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
+        first_look_s,
         view.at("features").boolean("mcp_tool_list_changed", default=False),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
