@@ -5,6 +5,7 @@ Source: docs/wire.md, "Threads".
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -57,7 +58,7 @@ class Sessions(LoadedThreads):
         async with self.lock(thread_id):
             session = self.find(thread_id)
             if session is None:
-                return await self._ports.store.change_by(thread_id, decide)
+                return await self._ports.store.change(thread_id, decide)
             added = await session.thread.change(decide)
             return session.thread.state, added
 
@@ -92,7 +93,7 @@ class Sessions(LoadedThreads):
             outcome.append((result, bool(records)))
             return records
 
-        await self._ports.store.amend(thread_id, amend)
+        await self._ports.store.change(thread_id, amend)
         return outcome[0]
 
     async def archive(self, thread_id: str, record: ArchivedChanged) -> bool:
@@ -115,7 +116,7 @@ class Sessions(LoadedThreads):
                 is_written = await found.close(record) or is_written
                 await self.put_away(found)
             if not is_written:
-                await self._ports.store.change(thread_id, record)
+                await self._ports.store.change(thread_id, partial(_last_record, record))
         return session is not None or found is not None
 
     async def delete(self, thread_id: str) -> bool:
@@ -162,3 +163,9 @@ class Sessions(LoadedThreads):
         async with anyio.create_task_group() as tasks:
             for session in self:
                 tasks.start_soon(self.unload, session.thread.id)
+
+
+def _last_record(record: Record, state: ThreadState) -> Sequence[Record]:
+    if isinstance(record, ArchivedChanged) and record.archived and state.archived:
+        raise ThreadNotFound(state.id)
+    return [record]

@@ -60,7 +60,7 @@ class Recipients:
         if (loaded := self._loaded(thread_id)) is not None:
             return loaded
         try:
-            archived = (await self._store.find(thread_id)).archived
+            archived = (await self._store.lists.find(thread_id)).archived
         except ThreadNotFound:
             raise NoRecipient(
                 "threadNotFound", "unknown", f"thread not found: {thread_id}"
@@ -78,13 +78,13 @@ class Recipients:
             newest = max(at_work, key=lambda thread: thread.state.recency_at_ms)
             return self._loaded(newest.id) or Recipient(newest.id, "notLoaded")
         query = ThreadQuery(limit=1, sort_key="recency_at_ms", cwds=[cwd])
-        rows = (await self._store.list_page(query)).rows
+        rows = (await self._store.lists.page(query)).rows
         if not rows:
             raise NoRecipient("threadNotFound", "unknown", f"no thread works in {cwd}")
         return Recipient(rows[0].id, "notLoaded")
 
     async def _by_name(self, name: str) -> Recipient:
-        rows = (await self._store.list_page(ThreadQuery(limit=2, name=name))).rows
+        rows = (await self._store.lists.page(ThreadQuery(limit=2, name=name))).rows
         if not rows:
             raise NoRecipient("threadNotFound", "unknown", f"no thread has the name {name!r}")
         if len(rows) > 1:

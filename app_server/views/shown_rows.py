@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.organization.filing import FilingState
@@ -25,7 +24,7 @@ class _Shown:
 class ShownRows:
     """What was made of the rows that lists have shown lately; nobody may change what it gives."""
 
-    def __init__(self, path_of: Callable[[str], Path]) -> None:
+    def __init__(self, path_of: Callable[[str], str]) -> None:
         """`path_of` says where the log of a listed thread is."""
         self._path_of = path_of
         self._shown: dict[str, _Shown] = {}

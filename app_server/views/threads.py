@@ -1,7 +1,6 @@
 """From stored and loaded threads to what the wire shows of them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pydantic_core import from_json
 
@@ -42,7 +41,7 @@ TURN_CHARS = 300
 def thread_of_state(
     state: ThreadState,
     status: ThreadStatus,
-    path: Path | None,
+    path: str | None,
     *,
     turns: list[Turn] | None = None,
     filing: FilingState | None = None,
@@ -72,7 +71,7 @@ def thread_of_state(
         updated_at=state.updated_at_ms // 1000,
         recency_at=state.recency_at_ms // 1000,
         status=status,
-        path=None if path is None else str(path),
+        path=path,
         cwd=settings.cwd,
         cli_version=created.cli_version,
         originator=created.originator,
@@ -87,7 +86,7 @@ def thread_of_state(
 
 
 def thread_of_row(
-    row: ThreadRow, status: ThreadStatus, path: Path, filing: FilingState | None = None
+    row: ThreadRow, status: ThreadStatus, path: str, filing: FilingState | None = None
 ) -> Thread:
     """Show a thread from the index."""
     section, project_id = _filed(row, filing)
@@ -107,7 +106,7 @@ def thread_of_row(
         updated_at=row.updated_at_ms // 1000,
         recency_at=row.recency_at_ms // 1000,
         status=status,
-        path=str(path),
+        path=path,
         cwd=row.cwd,
         cli_version=row.cli_version or PROTOCOL_VERSION,
         originator=row.originator,

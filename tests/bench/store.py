@@ -60,7 +60,7 @@ def write_log(store: ThreadStore, clock: SystemClock, number: int) -> None:
         TurnStarted(at_ms=at_ms, turn_id="t"),
         ItemCompleted(at_ms=at_ms, turn_id="t", item=message),
     ]
-    path = store.path_of(thread_id)
+    path = Path(store.shown_path(thread_id))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(map(render_record, records)))
 
@@ -114,7 +114,7 @@ async def measure_list(store: ThreadStore, name: str, query: ThreadQuery) -> Non
     durations = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        page = await store.list_page(query)
+        page = await store.lists.page(query)
         durations.append((time.perf_counter() - began) * 1000)
     p99 = statistics.quantiles(durations, n=100)[98]
     print(
@@ -145,7 +145,7 @@ async def main() -> None:
         await store.open()
         keeping = asyncio.create_task(store.run())
         first = ThreadQuery(limit=10)
-        page = await store.list_page(first)
+        page = await store.lists.page(first)
         total = options.threads + options.codex
         print(f"index of {total} threads made in {time.perf_counter() - began:.1f} s")
         again = CodexThreads(Path(folder), lambda thread_id: False)

@@ -119,7 +119,7 @@ def write_thread(store: ThreadStore, number: int) -> None:
         *turn_records(1, at_ms, f"Task {number}: mend the {words}.", f"It is mended: {words}."),
         *turn_records(2, at_ms, f"And task x{number}y?", f"Number {number * 7919} is done."),
     ]
-    path = store.path_of(thread_id)
+    path = Path(store.shown_path(thread_id))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(map(render_record, records)))
 
@@ -129,7 +129,7 @@ def write_long_thread(store: ThreadStore, megabytes: int) -> int:
     created = ThreadCreated(
         at_ms=1, thread_id=LONG, settings=settings_of(0), source="vscode", cli_version="1"
     )
-    path = store.path_of(LONG)
+    path = Path(store.shown_path(LONG))
     path.parent.mkdir(parents=True, exist_ok=True)
     number = 0
     with path.open("wb") as file:
@@ -185,9 +185,9 @@ async def measure_many(count: int) -> None:
         await store.open()
         keeping = asyncio.create_task(store.run())
         page = ThreadQuery(limit=25)
-        first = await store.list_page(page)
+        first = await store.lists.page(page)
         listed_s = time.perf_counter() - began
-        await store.search(SearchQuery("no such thing", 1))
+        await store.history.search(SearchQuery("no such thing", 1))
         searched_s = time.perf_counter() - began
         size = (Path(folder) / "index" / "history.sqlite3").stat().st_size
         print(f"{count} threads without indexes: listed after {listed_s:.1f} s", end=", ")
@@ -195,10 +195,10 @@ async def measure_many(count: int) -> None:
         print(f"history index {size / 1e6:.0f} MB")
 
         async def list_page(query: ThreadQuery) -> int:
-            return len((await store.list_page(query)).rows)
+            return len((await store.lists.page(query)).rows)
 
         async def search(query: SearchQuery) -> int:
-            return len((await store.search(query))[0].found)
+            return len((await store.history.search(query))[0].found)
 
         await measure("list: newest 25", partial(list_page, page))
         after = replace(page, cursor=first.next_cursor)
@@ -247,7 +247,9 @@ async def measure_long(home: Path, turns: int) -> None:
         query = HistoryQuery(LONG, 25, cursor)
 
         async def ask() -> str | None:
-            page = await store.ask(LONG, lambda reader: turns_page(reader, query, "summary"))
+            page = await store.history.ask(
+                LONG, lambda reader: turns_page(reader, query, "summary")
+            )
             return page.next_cursor
 
         return ask
@@ -265,7 +267,7 @@ async def measure_long(home: Path, turns: int) -> None:
     await page_of(middle)()
     tell("page in the middle")
     query = HistoryQuery(LONG, 25, f'["items","{LONG}",{turns // 2},0,false]', ascending=True)
-    await store.ask(LONG, lambda reader: items_page(reader, query, None))
+    await store.history.ask(LONG, lambda reader: items_page(reader, query, None))
     tell("page of items in the middle")
     created = ThreadCreated(
         at_ms=1, thread_id=CLOCK.new_id(), settings=settings_of(0), source="x", cli_version="1"

@@ -134,7 +134,7 @@ async def test_of_two_starts_at_once_one_has_an_effect(tmp_path: Path) -> None:
 
 async def test_a_log_that_was_torn_before_its_first_line_is_begun_anew(tmp_path: Path) -> None:
     store = ThreadStore(tmp_path)
-    path = store.path_of(V7)
+    path = Path(store.shown_path(V7))
     path.parent.mkdir(parents=True)
     path.write_text('{"type":"threadCre')
     async with serve(tmp_path) as served, served.client() as client:

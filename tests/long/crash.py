@@ -318,7 +318,7 @@ async def compare_index(home: Path) -> list[str]:
     await store.open()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(store.run)
-        await store.indexed()
+        await store.organization.project_recency()
         tasks.cancel_scope.cancel()
     await store.aclose()
     snapshot = read_index(index_path(home))

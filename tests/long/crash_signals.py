@@ -112,7 +112,9 @@ def _check_receipt(home: Path, thread_id: str) -> None:
     ledger = Ledger(home / "signals" / "ledger.sqlite3")
     entry = ledger.find("r", "s1")
     ledger.close()
-    place = replay(read_rollout(ThreadStore(home).path_of(thread_id))).signals.find(("r", "s1"))
+    place = replay(read_rollout(Path(ThreadStore(home).shown_path(thread_id)))).signals.find(
+        ("r", "s1")
+    )
     if entry is None:
         assert place is None, "in the thread, and not in the ledger"
         return
@@ -122,7 +124,7 @@ def _check_receipt(home: Path, thread_id: str) -> None:
 
 def _in_log(home: Path, thread_id: str) -> tuple[int, int]:
     items, own = 0, 0
-    for record in read_rollout(ThreadStore(home).path_of(thread_id)):
+    for record in read_rollout(Path(ThreadStore(home).shown_path(thread_id))):
         match record:
             case HistoryAppended():
                 items += len(record.signals or ())

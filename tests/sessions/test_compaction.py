@@ -94,7 +94,7 @@ async def talked(served: Served, client: WireClient, *words: str) -> str:
 
 
 async def stored(served: Served, thread_id: str) -> ThreadState:
-    path = ThreadStore(served.home).path_of(thread_id)
+    path = Path(ThreadStore(served.home).shown_path(thread_id))
     return await anyio.to_thread.run_sync(load_state, path)
 
 

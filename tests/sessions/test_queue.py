@@ -686,7 +686,7 @@ async def test_every_beginning_of_a_log_has_an_entry_once(tmp_path: Path) -> Non
         gate.opened.set()
         for _ in range(3):
             await queue.turn()
-        path = ThreadStore(tmp_path).path_of(queue.thread_id)
+        path = Path(ThreadStore(tmp_path).shown_path(queue.thread_id))
         lines = path.read_bytes().splitlines()
     records = [record for line in lines if (record := parse_record(line)) is not None]
     assert len(records) == len(lines)

@@ -216,7 +216,7 @@ async def open_store(home: Path) -> AsyncIterator[ThreadStore]:
 
 
 async def listed(store: ThreadStore) -> list[tuple[str, str]]:
-    page = await store.list_page(replace(QUERY, limit=100))
+    page = await store.lists.page(replace(QUERY, limit=100))
     return [(row.id, row.preview) for row in page.rows]
 
 

@@ -133,15 +133,13 @@ async def test_a_crash_in_the_middle_of_a_deletion_leaves_no_row(
         def die(self: Any, thread_id: str) -> None:
             raise KeyboardInterrupt
 
-        assert store._index is not None
-        monkeypatch.setattr(type(store._index), "forget", die)
+        monkeypatch.setattr(type(store._follower.index), "forget", die)
         with pytest.raises(KeyboardInterrupt):
-            store._delete(thread.id, store.path_of(thread.id))
+            store._files.delete(thread.id)
         monkeypatch.undo()
-        assert store._index.open_ids() == [thread.id]
+        assert store._follower.index.open_ids() == [thread.id]
     async with open_store(tmp_path) as store:
-        assert store._index is not None
-        assert store._index.lists.rows_of([thread.id]) == {}
+        assert store._follower.index.lists.rows_of([thread.id]) == {}
 
 
 async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> None:
@@ -149,10 +147,10 @@ async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> Non
         thread = await store.create(created())
         with pytest.raises(ThreadBusy):
             await second.delete(thread.id)
-        assert store.path_of(thread.id).exists()
+        assert Path(store.shown_path(thread.id)).exists()
         await store.unload(thread)
         await second.delete(thread.id)
-        assert not store.path_of(thread.id).exists()
+        assert not Path(store.shown_path(thread.id)).exists()
         assert not list((tmp_path / "locks").iterdir())
 
 
@@ -496,7 +494,7 @@ async def test_signals_that_a_revert_drops_are_taken_back_and_stay_so(tmp_path: 
             raw("seen", "assistant"),
             raw("question 1"),
         ]
-        path = store.path_of(thread.id)
+        path = Path(store.shown_path(thread.id))
         assert stages(load_state(path)) == stages(whole(path)) == expected
         assert stages(load_state(path, with_history=False)) == expected
         fork = created()
@@ -512,7 +510,7 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(*turn(1, "one"), *turn(2, "two"))
-        before, log = told(thread.state), store.path_of(thread.id).read_bytes()
+        before, log = told(thread.state), Path(store.shown_path(thread.id)).read_bytes()
 
         def refuse(*args: Any, **kwargs: Any) -> Any:
             raise OSError(5, "Input/output error")
@@ -526,5 +524,5 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
                 await thread.revert(TurnsReverted(at_ms=4, before_turn_id="t2"))
             monkeypatch.undo()
             assert told(thread.state) == before
-            assert store.path_of(thread.id).read_bytes() == log
+            assert Path(store.shown_path(thread.id)).read_bytes() == log
         await store.unload(thread)

@@ -313,14 +313,14 @@ def test_no_rollout_breaks_a_list_or_a_read(
     threads.look(index)
     seen = index.lists.page(ThreadQuery(limit=5)).rows
     index.close()
-    shown = [thread_of_row(row, NotLoadedThreadStatus(), path) for row in seen]
+    shown = [thread_of_row(row, NotLoadedThreadStatus(), str(path)) for row in seen]
     try:
         state = threads.read(OLD)
     except NoCodexThread:
         assert shown == []
         return
     turns = turns_of_state(state)
-    thread = thread_of_state(state, NotLoadedThreadStatus(), path, turns=turns)
+    thread = thread_of_state(state, NotLoadedThreadStatus(), str(path), turns=turns)
     assert thread.model_dump_json()
     for record in records_to_import(threads.find(OLD), LogFaults()):
         assert parse_record(render_record(record)) == record

@@ -10,10 +10,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from app_server.threads.history.stored import StoredHistory
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.live import LogClosed
 from app_server.threads.repair.checking import LogCheck, check_log
-from app_server.threads.store import ThreadStore
 from protocol.rollout import NameChanged
 from tests.long.delete_races import REQUESTS, left_of, run_rounds
 from tests.support.harness import WAIT_S, WireClient, claim, serve
@@ -51,9 +51,9 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     asked, going = anyio.Event(), anyio.Event()
-    ask = ThreadStore.ask
+    ask = StoredHistory.ask
 
-    async def hold(self: ThreadStore, thread_id: str, question: Callable[..., Any]) -> Any:
+    async def hold(self: StoredHistory, thread_id: str, question: Callable[..., Any]) -> Any:
         answer = await ask(self, thread_id, question)
         asked.set()
         await going.wait()
@@ -64,7 +64,7 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         await first.turn(thread_id, "hello")
         await first.call("thread/unsubscribe", {"threadId": thread_id})
         sessions = served.services.sessions
-        monkeypatch.setattr(ThreadStore, "ask", hold)
+        monkeypatch.setattr(StoredHistory, "ask", hold)
         resumed = await first.request("thread/resume", {"threadId": thread_id})
         await asked.wait()
         params: dict[str, Any] = {"threadId": thread_id}
@@ -123,11 +123,11 @@ async def test_nothing_is_written_to_a_thread_that_was_put_away(tmp_path: Path) 
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await store.unload(thread)
-        before = store.path_of(thread.id).read_bytes()
+        before = Path(store.shown_path(thread.id)).read_bytes()
         with pytest.raises(LogClosed):
             await thread.append(NameChanged(at_ms=6, name="lost"))
         assert thread.state.name is None
-        assert store.path_of(thread.id).read_bytes() == before
+        assert Path(store.shown_path(thread.id)).read_bytes() == before
         await store.delete(thread.id)
         assert await listed(store) == []
 

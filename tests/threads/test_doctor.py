@@ -45,7 +45,7 @@ async def a_thread(home: Path, text: str = "hello") -> tuple[str, Path]:
             ItemCompleted(at_ms=5, turn_id="t", item=said(text)),
         )
         await store.unload(thread)
-        return thread.id, store.path_of(thread.id)
+        return thread.id, Path(store.shown_path(thread.id))
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:

@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads import store
+from app_server.threads.failures import ThreadBusy
+from app_server.threads.index import follower
 from app_server.threads.index.failures import IndexUnusable
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log import locks
@@ -62,7 +63,7 @@ def test_a_maker_that_dies_is_followed_by_the_next(tmp_path: Path) -> None:
 async def test_a_store_waits_for_the_index_that_another_process_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "WAIT_FOR_MAKER_S", 0)
+    monkeypatch.setattr(follower, "WAIT_FOR_MAKER_S", 0)
     maker = ThreadIndex(tmp_path / "index" / "threads.sqlite3")
     async with open_store(tmp_path) as other:
         thread = await other.create(created())
@@ -118,7 +119,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 async def test_an_index_that_cannot_be_written_is_told_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store, "FLUSH_S", 0)
+    monkeypatch.setattr(follower, "FLUSH_S", 0)
     async with open_store(tmp_path) as kept:
         thread, other = await kept.create(created()), await kept.create(created())
         with monkeypatch.context() as patch:
@@ -128,12 +129,11 @@ async def test_an_index_that_cannot_be_written_is_told_later(
             await kept.unload(other)
             assert await listed(kept) == []
             assert await listed(kept) == []
-        page = await kept.list_page(QUERY)
+        page = await kept.lists.page(QUERY)
         assert {found.name for found in page.rows} == {"kept", "closed"}
-        assert kept._index is not None
-        assert kept._index.open_ids() == [thread.id]
+        assert kept._follower.index.open_ids() == [thread.id]
         await kept.unload(thread)
-        assert kept._index.open_ids() == []
+        assert kept._follower.index.open_ids() == []
     said = [record for record in caplog.records if "the index is behind" in record.getMessage()]
     assert len(said) == 1
 
@@ -158,7 +158,7 @@ async def test_an_index_that_cannot_be_made_is_made_later(
         add(self, rows)
 
     monkeypatch.setattr(ThreadIndex, "add", refuse_twice)
-    monkeypatch.setattr(store, "MEND_S", 0.001)
+    monkeypatch.setattr(follower, "MEND_S", 0.001)
     async with open_store(tmp_path) as again:
         with anyio.fail_after(WAIT_S):
             assert await listed(again) == [(thread.id, "")]
@@ -168,19 +168,18 @@ async def test_an_index_that_cannot_be_made_is_made_later(
 async def test_rows_of_a_process_that_died_are_made_again_by_one_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MEND_S", 0.001)
+    monkeypatch.setattr(follower, "MEND_S", 0.001)
     async with open_store(tmp_path) as lives:
         # As another process would leave it: its row is open, its lock is free.
         dead = await lives.create(created())
         dead._changed = lambda state: None
         await dead.append(NameChanged(at_ms=6, name="last words"))
         await dead.aclose()
-        lives._ours.discard(dead.id)
-        assert lives._index is not None
+        lives._writers.held.discard(dead.id)
         with anyio.fail_after(WAIT_S):
-            while lives._index.open_ids():
+            while lives._follower.index.open_ids():
                 await lives.read(dead.id)
-        assert [found.name for found in (await lives.list_page(QUERY)).rows] == ["last words"]
+        assert [found.name for found in (await lives.lists.page(QUERY)).rows] == ["last words"]
 
 
 async def test_a_row_that_cannot_be_mended_stops_nobody(tmp_path: Path) -> None:
@@ -201,13 +200,12 @@ async def test_a_log_that_cannot_be_read_for_now_keeps_its_row(tmp_path: Path) -
         await thread.append(NameChanged(at_ms=6, name="n"))
         await listed(kept)
         await thread.aclose()
-        path = kept.path_of(thread.id)
+        path = Path(kept.shown_path(thread.id))
     path.rename(path.with_suffix(".away"))
     path.mkdir()
     async with open_store(tmp_path) as again:
         assert await listed(again) == [(thread.id, "")]
-        assert again._index is not None
-        assert again._index.open_ids() == [thread.id]
+        assert again._follower.index.open_ids() == [thread.id]
     path.rmdir()
     async with open_store(tmp_path) as again:
         assert await listed(again) == []
@@ -263,7 +261,7 @@ async def test_a_lock_says_where_its_process_can_be_reached(tmp_path: Path) -> N
         first.address = "ws://127.0.0.1:4500"
         thread = await first.create(created())
         async with open_store(tmp_path) as second:
-            with pytest.raises(store.ThreadBusy, match="at ws://127") as caught:
+            with pytest.raises(ThreadBusy, match="at ws://127") as caught:
                 await second.require_free(thread.id)
             assert caught.value.holder.pid == os.getpid()
             await second.require_free(created().thread_id)

@@ -118,7 +118,7 @@ async def test_what_is_deferred_is_written_before_anything_else(
             await thread.change(decide)
     assert await thread.change(decide) == more
     assert seen == ["deferred"]
-    path = store.path_of(thread.id)
+    path = Path(store.shown_path(thread.id))
     assert list(read_rollout(path))[1:] == [deferred, *more]
     assert thread.state == replay(read_rollout(path))
     await store.unload(thread)
@@ -166,7 +166,7 @@ async def test_a_history_that_cannot_be_written_is_told_later_what_has_changed(
             with anyio.fail_after(WAIT_S):
                 await tried.wait()
         with anyio.fail_after(WAIT_S):
-            page, _ = await store.search(SearchQuery("walrus", 5))
+            page, _ = await store.history.search(SearchQuery("walrus", 5))
         assert [found.thread_id for found in page.found] == [thread.id]
         tasks.cancel_scope.cancel()
     await store.unload(thread)
@@ -186,5 +186,5 @@ async def test_a_history_that_is_never_written_does_not_keep_a_store_from_closin
     monkeypatch.setattr(HistoryIndex, "catch_up", refuse)
     await store.unload(thread)
     await store.aclose()
-    write(store.path_of(thread.id), *turn(1, "still there"))
-    assert len(load_state(store.path_of(thread.id)).turns) == 2
+    write(Path(store.shown_path(thread.id)), *turn(1, "still there"))
+    assert len(load_state(Path(store.shown_path(thread.id))).turns) == 2

@@ -74,10 +74,10 @@ async def everything(store: ThreadStore) -> list[Any]:
         for section in (None, Within(None, [PINNED.id]), Within(PINNED.id, [PINNED.id]))
         for project in (None, Within(None, ["p"]), Within("p", ["p"]))
     ]
-    found: list[Any] = [(await store.list_page(query)).rows for query in pages]
-    found.append(await store.project_recency())
+    found: list[Any] = [(await store.lists.page(query)).rows for query in pages]
+    found.append(await store.organization.project_recency())
     found += [
-        await store.owners((kind, key), archived, "", 100)
+        await store.organization.owners((kind, key), archived, "", 100)
         for kind in "tu"
         for key in "kl"
         for archived in (None, True, False)
@@ -85,7 +85,7 @@ async def everything(store: ThreadStore) -> list[Any]:
     by_rank = replace(
         QUERY, section=Within(PINNED.id, [PINNED.id]), sort_key="section_rank", ascending=True
     )
-    found.append((await store.list_page(by_rank)).rows)
+    found.append((await store.lists.page(by_rank)).rows)
     return found
 
 
@@ -111,7 +111,7 @@ async def test_an_index_equals_the_one_that_is_made_from_the_logs(
     async with open_store(home) as store:
         assert await everything(store) == kept
         for thread_id, state in states.items():
-            assert load_state(store.path_of(thread_id)) == state
+            assert load_state(Path(store.shown_path(thread_id))) == state
 
 
 def test_metadata_is_no_work() -> None:

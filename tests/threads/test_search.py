@@ -247,16 +247,16 @@ async def test_a_search_finds_what_was_there_before_it_was_asked_also_after_a_cr
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(*turn(1, "a first word"))
-        page, rows = await store.search(SearchQuery("first", 9))
+        page, rows = await store.history.search(SearchQuery("first", 9))
         assert [one.thread_id for one in page.found] == [thread.id] == list(rows)
         # As a crash would: nobody hears of the turn any more.
         thread._changed = lambda _: None
         await thread.append(*turn(2, "a second word"))
         await thread.aclose()
-        store._behind.clear()
+        store._follower._behind.clear()
         store._history._behind.clear()
     async with open_store(tmp_path) as store:
-        page, _ = await store.search(SearchQuery("second", 9))
+        page, _ = await store.history.search(SearchQuery("second", 9))
         assert [one.thread_id for one in page.found] == [thread.id]
 
 
@@ -277,17 +277,17 @@ async def test_a_search_waits_for_a_history_index_that_is_made_anew(
         file.unlink()
     async with open_store(tmp_path) as store:
         with anyio.fail_after(WAIT_S):
-            page, _ = await store.search(SearchQuery("word", 9, ascending=True))
+            page, _ = await store.history.search(SearchQuery("word", 9, ascending=True))
         assert [one.thread_id for one in page.found] == made
         await store.delete(made[0])
-        page, _ = await store.search(SearchQuery("word", 9, ascending=True))
+        page, _ = await store.history.search(SearchQuery("word", 9, ascending=True))
         assert [one.thread_id for one in page.found] == made[1:]
 
 
 async def test_the_history_index_follows_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.store.FLUSH_S", 0)
+    monkeypatch.setattr("app_server.threads.index.follower.FLUSH_S", 0)
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(*turn(1, "by itself"))

@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -49,22 +50,20 @@ async def test_a_crash_leaves_rows_that_are_made_again(tmp_path: Path) -> None:
         await thread.append(NameChanged(at_ms=6, name="named"))
         await thread.aclose()
         await other.aclose()
-        store.path_of(other.id).unlink()
-        store._behind.clear()
+        Path(store.shown_path(other.id)).unlink()
+        store._follower._behind.clear()
     async with open_store(tmp_path) as store:
         assert await listed(store) == [(thread.id, "hello")]
-        page = await store.list_page(QUERY)
+        page = await store.lists.page(QUERY)
         assert page.rows[0].name == "named"
-        assert store._index is not None
-        assert store._index.open_ids() == []
+        assert store._follower.index.open_ids() == []
 
 
 async def test_a_row_whose_thread_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         async with open_store(tmp_path) as second:
-            assert second._index is not None
-            assert second._index.open_ids() == [thread.id]
+            assert second._follower.index.open_ids() == [thread.id]
             with pytest.raises(ThreadBusy, match=str(os.getpid())):
                 await second.load(thread.id)
         await store.unload(thread)
@@ -86,30 +85,29 @@ async def test_an_index_that_is_missing_is_made_from_the_logs(
             await store.unload(thread)
             kept.append(thread.id)
         before = await listed(store)
-        rows_before = (await store.list_page(replace(QUERY, limit=100))).rows
+        rows_before = (await store.lists.page(replace(QUERY, limit=100))).rows
     (tmp_path / "threads" / "stray.jsonl").write_text("nothing\n")
     for file in (tmp_path / "index").iterdir():
         file.unlink()
     async with open_store(tmp_path) as store:
         assert await listed(store) == before
-        assert (await store.list_page(replace(QUERY, limit=100))).rows == rows_before
+        assert (await store.lists.page(replace(QUERY, limit=100))).rows == rows_before
     async with open_store(tmp_path) as store:
         assert await listed(store) == before
         assert {thread_id for thread_id, _ in before} == set(kept)
 
 
 async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.threads.store.FLUSH_S", 0)
+    monkeypatch.setattr("app_server.threads.index.follower.FLUSH_S", 0)
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(NameChanged(at_ms=6, name="named"))
         with anyio.fail_after(WAIT_S):
-            while store._behind:
+            while store._follower._behind:
                 await asyncio.sleep(0)
-            async with store._flushing:
+            async with store._follower.flushing:
                 pass
-        assert store._index is not None
-        assert store._index.lists.page(QUERY).rows[0].name == "named"
+        assert store._follower.index.lists.page(QUERY).rows[0].name == "named"
         await store.unload(thread)
 
 
@@ -129,19 +127,19 @@ async def test_ephemeral_threads_leave_no_trace(tmp_path: Path) -> None:
 async def test_threads_that_are_none_are_refused(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         missing = CLOCK.new_id()
-        for doing in (store.read, store.load, store.change):
+        for doing in (store.read, store.load, partial(store.change, decide=lambda _: [])):
             with pytest.raises(ThreadNotFound):
                 await doing(missing)
             for strange in ("", "../x", missing.upper(), f"{{{missing}}}"):
                 with pytest.raises(InvalidThreadId):
                     await doing(strange)
-        store.path_of(missing).parent.mkdir(parents=True)
-        store.path_of(missing).write_text("nothing\n")
+        Path(store.shown_path(missing)).parent.mkdir(parents=True)
+        Path(store.shown_path(missing)).write_text("nothing\n")
         with pytest.raises(ThreadDamaged):
             await store.load(missing)
         assert not (tmp_path / "locks").exists()
         other_version = "00000000-0000-4000-8000-000000000000"
-        assert store.path_of(other_version).parent.name == "other"
+        assert Path(store.shown_path(other_version)).parent.name == "other"
 
 
 async def test_a_thread_that_cannot_be_written_is_not_created(
@@ -164,7 +162,7 @@ async def test_a_thread_that_cannot_be_written_is_not_created(
 async def test_a_folder_in_the_way_of_a_log_frees_the_lock(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         first = created()
-        store.path_of(first.thread_id).mkdir(parents=True)
+        Path(store.shown_path(first.thread_id)).mkdir(parents=True)
         with pytest.raises(OSError, match="Is a directory"):
             await store.create(first)
         assert not list((tmp_path / "locks").iterdir())

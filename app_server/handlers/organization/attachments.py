@@ -183,7 +183,9 @@ class AttachmentHandlers:
         _check_names(*names)
         limit = page_size(params.limit, DEFAULT_PAGE)
         after = "" if params.cursor is None else _parse(params.cursor, "owner")
-        owners = await self._services.store.owners(names, params.archived, after, limit + 1)
+        owners = await self._services.store.organization.owners(
+            names, params.archived, after, limit + 1
+        )
         page = [
             ThreadAttachmentOwner(thread_id=owner.id, archived=owner.archived)
             for owner in owners[:limit]

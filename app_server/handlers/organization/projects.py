@@ -62,7 +62,7 @@ class ProjectHandlers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._filing = services.store.filing
+        self._organization = services.store.organization
         self._importing = anyio.Lock()
         """Two imports of one key must not both take threads in."""
 
@@ -101,7 +101,7 @@ class ProjectHandlers:
         _check_imported(thread_ids)
         async with self._importing:
             with filing_failures():
-                state = await self._filing.refresh()
+                state = await self._organization.refresh()
             if _made_before(state, params.idempotency_key) is None:
                 for thread_id in thread_ids:
                     await self._require_thread(thread_id)
@@ -151,7 +151,7 @@ class ProjectHandlers:
     async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
         """Show one project."""
         with filing_failures():
-            _require(await self._filing.refresh(), params.project_id)
+            _require(await self._organization.refresh(), params.project_id)
         return ProjectReadResponse(project=await self._show(params.project_id))
 
     async def list_page(
@@ -159,8 +159,8 @@ class ProjectHandlers:
     ) -> ProjectListResponse:
         """Page through the projects, in the manual order or by their last activity."""
         with filing_failures():
-            state = await self._filing.refresh()
-        recency = await self._services.store.project_recency()
+            state = await self._organization.refresh()
+        recency = await self._organization.project_recency()
         return project_page(_all(state, recency), recency, params)
 
     async def move(self, context: RequestContext, params: ProjectMoveParams) -> ProjectMoveResponse:
@@ -185,7 +185,7 @@ class ProjectHandlers:
             ]
 
         with filing_failures():
-            await self._filing.change(decide)
+            await self._organization.change(decide)
         self._tell(context, project_id, "updated")
         return ProjectMoveResponse()
 
@@ -212,7 +212,7 @@ class ProjectHandlers:
             return [ProjectPut(at_ms=at_ms, project=project)]
 
         with filing_failures():
-            added = await self._filing.change(decide)
+            added = await self._organization.change(decide)
         if added:
             self._tell(context, params.project_id, "updated")
         return ProjectUpdateResponse(project=await self._show(params.project_id))
@@ -229,7 +229,7 @@ class ProjectHandlers:
             ]
 
         with filing_failures():
-            await self._filing.change(decide)
+            await self._organization.change(decide)
         self._tell(context, params.project_id, "deleted")
         return ProjectDeleteResponse()
 
@@ -265,12 +265,12 @@ class ProjectHandlers:
             return [ProjectPut(at_ms=self._services.clock.now_ms(), project=project, key=key)]
 
         with filing_failures():
-            await self._filing.change(decide)
+            await self._organization.change(decide)
         return made
 
     async def _show(self, project_id: str) -> Project:
-        recency = await self._services.store.project_recency()
-        for project in _all(self._filing.state, recency):
+        recency = await self._organization.project_recency()
+        for project in _all(self._organization.state, recency):
             if project.id == project_id:
                 return project
         raise _no_project(project_id)

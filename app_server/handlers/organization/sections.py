@@ -44,7 +44,7 @@ class SectionHandlers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._filing = services.store.filing
+        self._organization = services.store.organization
         self._changes = ThreadChanges(services)
         self._moving = anyio.Lock()
         """Two moves must not find the same place."""
@@ -78,7 +78,7 @@ class SectionHandlers:
             return [SectionPut(at_ms=self._services.clock.now_ms(), section=section)]
 
         with filing_failures():
-            await self._filing.change(decide)
+            await self._organization.change(decide)
         return ThreadSectionCreateResponse(section=section)
 
     async def delete(
@@ -94,7 +94,7 @@ class SectionHandlers:
             return [SectionDeleted(at_ms=self._services.clock.now_ms(), section_id=section_id)]
 
         with filing_failures():
-            await self._filing.change(decide)
+            await self._organization.change(decide)
         return ThreadSectionDeleteResponse()
 
     async def list_page(
@@ -102,7 +102,7 @@ class SectionHandlers:
     ) -> ThreadSectionListResponse:
         """Page through the sections, oldest first; the cursor is the id of the last one seen."""
         with filing_failures():
-            state = await self._filing.refresh()
+            state = await self._organization.refresh()
         rest = sorted(
             (section for section in state.sections.values() if section.id > (params.cursor or "")),
             key=lambda section: section.id,
@@ -131,7 +131,7 @@ class SectionHandlers:
             return [SectionPut(at_ms=self._services.clock.now_ms(), section=section)]
 
         with filing_failures():
-            await self._filing.change(decide)
+            await self._organization.change(decide)
         return ThreadSectionUpdateResponse(section=section)
 
     async def move(
@@ -164,7 +164,7 @@ class SectionHandlers:
                 f"thread {before} cannot be moved before itself", "movedBeforeItself"
             )
         with filing_failures():
-            state = await self._filing.refresh()
+            state = await self._organization.refresh()
         if section_id is not None and section_id not in state.sections:
             raise invalid_request(
                 f"section {section_id} does not exist", "sectionNotFound", sectionId=section_id
@@ -173,7 +173,7 @@ class SectionHandlers:
     async def _rank(self, params: ThreadSectionMoveParams, section_id: str) -> str:
         before = params.before_thread_id
         try:
-            return await self._services.store.rank_in_section(section_id, params.thread_id, before)
+            return await self._organization.rank_in_section(section_id, params.thread_id, before)
         except NotInSection as exc:
             raise invalid_request(
                 f"before thread {before} is not in section {section_id}",

@@ -155,7 +155,7 @@ class BranchHandlers:
             session.publisher.warning(warning)
 
     def _thread(self, session: ThreadSession) -> Thread:
-        path = None if session.thread.ephemeral else self._store.path_of(session.thread.id)
+        path = None if session.thread.ephemeral else self._store.shown_path(session.thread.id)
         return thread_of_state(session.thread.state, session.status, path)
 
     # Reverting.
@@ -168,11 +168,11 @@ class BranchHandlers:
         refuse_ephemeral(self._sessions, thread_id, context.method)
         with thread_failures(thread_id, f"thread not found: {thread_id}"):
             session = self._sessions.get(thread_id)
-            known = await self._store.ask(thread_id, lambda reader: reader.turn(turn_id))
+            known = await self._store.history.ask(thread_id, lambda reader: reader.turn(turn_id))
             if known is None:
                 raise _turn_not_found(turn_id)
             await session.revert(turn_id)
-            places = await self._store.ask(thread_id, partial(first_pages, None))
+            places = await self._store.history.ask(thread_id, partial(first_pages, None))
         event = ThreadRevertedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
         return ThreadRevertResponse(

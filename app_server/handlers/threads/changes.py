@@ -58,8 +58,8 @@ class ThreadChanges:
         """Show a thread as it is now, without its turns."""
         session = self._services.sessions.find(state.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        path = None if state.created.ephemeral else self._services.store.path_shown(state.id)
-        return thread_of_state(state, status, path, filing=self._services.store.filing.state)
+        path = None if state.created.ephemeral else self._services.store.shown_path(state.id)
+        return thread_of_state(state, status, path, filing=self._services.store.organization.state)
 
 
 def no_rollout(thread_id: str) -> str:

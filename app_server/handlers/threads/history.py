@@ -142,7 +142,7 @@ class HistoryHandlers:
         refuse_ephemeral(self._sessions, thread_id, context.method)
         with thread_failures(thread_id, f"thread not loaded: {thread_id}"), cursor_failures():
             try:
-                return await self._store.ask(thread_id, question)
+                return await self._store.history.ask(thread_id, question)
             except AnchorNotFound:
                 raise invalid_params(
                     "cursor.itemId does not identify an item in the requested history scope",

@@ -68,7 +68,7 @@ class ThreadMetadataHandlers:
         """Change what is asked for; what is left out stays."""
         _check(params)
         thread_id = params.thread_id
-        filing = await self._services.store.filing.refresh()
+        filing = await self._services.store.organization.refresh()
         if params.project_id and params.project_id not in filing.projects:
             raise invalid_request(
                 f"project not found: {params.project_id}",

@@ -69,7 +69,7 @@ class SearchHandlers:
             source_kinds=params.source_kinds or (),
         )
         with cursor_failures():
-            page, rows = await self._store.search(query)
+            page, rows = await self._store.history.search(query)
         return ThreadSearchResponse(
             data=[
                 ThreadSearchResult(thread=self._thread(rows[one.thread_id]), snippet=one.snippet)
@@ -83,7 +83,7 @@ class SearchHandlers:
     def _thread(self, row: ThreadRow) -> Thread:
         session = self._sessions.find(row.id)
         status = NotLoadedThreadStatus() if session is None else session.status
-        return thread_of_row(row, status, self._store.path_shown(row.id))
+        return thread_of_row(row, status, self._store.shown_path(row.id))
 
     async def search_occurrences(
         self, context: RequestContext, params: ThreadSearchOccurrencesParams
@@ -94,7 +94,7 @@ class SearchHandlers:
         refuse_ephemeral(self._sessions, thread_id, context.method)
         limit = page_size(params.limit, DEFAULT_OCCURRENCES)
         with thread_failures(thread_id, f"thread not loaded: {thread_id}"), cursor_failures():
-            found, cursor = await self._store.ask(
+            found, cursor = await self._store.history.ask(
                 thread_id, lambda reader: occurrences_page(reader, term, limit, params.cursor)
             )
         return ThreadSearchOccurrencesResponse(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from app_server.config.requirements import requirements_of
@@ -93,7 +92,7 @@ class ThreadHandlers:
         self._clock = services.clock
         self._plugins = services.plugins
         self._git = GitInfoReader()
-        self._shown = ShownRows(services.store.path_shown)
+        self._shown = ShownRows(services.store.shown_path)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -168,7 +167,7 @@ class ThreadHandlers:
             return
         if not params.project_id:
             raise invalid_request("projectId must not be empty", "projectNotFound")
-        if params.project_id not in (await self._store.filing.refresh()).projects:
+        if params.project_id not in (await self._store.organization.refresh()).projects:
             raise invalid_request(
                 f"project not found: {params.project_id}",
                 "projectNotFound",
@@ -278,8 +277,7 @@ class ThreadHandlers:
     def _check_path(self, params: ThreadResumeParams) -> None:
         """Refuse the path of a file that is not the thread's own."""
         thread_id = params.thread_id
-        own = (self._store.path_of(thread_id), self._store.path_shown(thread_id))
-        if params.path and Path(params.path) not in own:
+        if params.path and not self._store.is_path_of(thread_id, params.path):
             rule = "is not supported by this server, but for the thread's own file"
             raise invalid_params(f"Invalid params: `path` {rule}", field="path", rule=rule)
 
@@ -294,8 +292,8 @@ class ThreadHandlers:
                 "threadRunning",
                 threadId=thread_id,
             )
-        own = self._store.path_of(thread_id)
-        if params.path and Path(params.path) != own:
+        own = self._store.shown_path(thread_id)
+        if params.path and not self._store.is_path_of(thread_id, params.path):
             raise invalid_request(
                 f"cannot resume running thread {thread_id} with stale path: requested "
                 f"`{params.path}`, active `{own}`",
@@ -314,7 +312,9 @@ class ThreadHandlers:
         """Return where the pages of a thread begin, and the first one if it was asked for."""
         if state.created.ephemeral:
             return {}
-        return await self._store.ask(state.id, partial(first_pages, params.initial_turns_page))
+        return await self._store.history.ask(
+            state.id, partial(first_pages, params.initial_turns_page)
+        )
 
     def _keep_for(self, session: ThreadSession, unload_after_s: int | None) -> None:
         if unload_after_s is not None:
@@ -351,7 +351,7 @@ class ThreadHandlers:
             with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
                 state = await self._store.read(params.thread_id)
                 state.give_up_open_turn(state.updated_at_ms)
-                path: Path | None = self._store.path_shown(params.thread_id)
+                path: str | None = self._store.shown_path(params.thread_id)
             status: ThreadStatus = NotLoadedThreadStatus()
         else:
             state, status, path = session.thread.state, session.status, self._path(session)
@@ -367,7 +367,7 @@ class ThreadHandlers:
                 turns = await shown_turns(self._store, state, loaded=session is not None)
         return ThreadReadResponse(
             thread=thread_of_state(
-                state, status, path, turns=turns, filing=self._store.filing.state
+                state, status, path, turns=turns, filing=self._store.organization.state
             ),
             read_state=read_state_of(state),
         )
@@ -376,13 +376,13 @@ class ThreadHandlers:
         self, context: RequestContext, params: ThreadListParams
     ) -> ThreadListResponse:
         """Page through stored threads."""
-        filing = await self._store.filing.refresh()
+        filing = await self._store.organization.refresh()
         query = list_query(params, filing, self._configuration.resolve)
         if params.attached_to_thread_id is not None:
             # Nothing can be attached to a thread yet.
             return ThreadListResponse(data=[], read_states={})
         with cursor_failures():
-            page = await self._store.list_page(query)
+            page = await self._store.lists.page(query)
         shown = [self._shown.show(row, self._status(row), filing) for row in page.rows]
         return ThreadListResponse(
             data=[thread for thread, _ in shown],
@@ -491,9 +491,9 @@ class ThreadHandlers:
             state, _ = await self._sessions.change(thread_id, decide)
         event = ThreadUnarchivedNotification(thread_id=thread_id)
         context.after_answer(partial(self._hub.broadcast, event))
-        path = self._store.path_of(thread_id)
+        path = self._store.shown_path(thread_id)
         thread = thread_of_state(
-            state, NotLoadedThreadStatus(), path, filing=self._store.filing.state
+            state, NotLoadedThreadStatus(), path, filing=self._store.organization.state
         )
         return ThreadUnarchiveResponse(thread=thread)
 
@@ -519,25 +519,25 @@ class ThreadHandlers:
             session.status,
             self._path(session),
             turns=turns,
-            filing=self._store.filing.state,
+            filing=self._store.organization.state,
         )
 
-    def _path(self, session: ThreadSession) -> Path | None:
-        return None if session.thread.ephemeral else self._store.path_of(session.thread.id)
+    def _path(self, session: ThreadSession) -> str | None:
+        return None if session.thread.ephemeral else self._store.shown_path(session.thread.id)
 
 
 async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
     """Return the turns of a loaded thread that its log has; none if they are all in memory."""
     if state.is_whole or state.created.ephemeral:
         return []
-    return await store.ask(state.id, partial(turns_of_log, loaded=True))
+    return await store.history.ask(state.id, partial(turns_of_log, loaded=True))
 
 
 async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
     """Return the turns of an answer: from memory if they are all there, else from the log."""
     if state.is_whole or state.created.ephemeral:
         return turns_of_state(state)
-    return await store.ask(state.id, partial(turns_of_log, loaded=loaded))
+    return await store.history.ask(state.id, partial(turns_of_log, loaded=loaded))
 
 
 def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:

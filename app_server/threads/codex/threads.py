@@ -158,6 +158,10 @@ class CodexThreads:
         """Return the rollout of a thread that was listed or read; None when it is not Codex's."""
         return self._shown.get(thread_id)
 
+    def forget_path(self, thread_id: str) -> None:
+        """Note that a thread has a log of ours, which perhaps another process has imported."""
+        self._shown.pop(thread_id, None)
+
     def listed(self) -> list[Seen]:
         """Return the threads that lists show, as of the last look."""
         with self._lock:

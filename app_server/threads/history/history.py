@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 FOLLOW_STEP = 50
 """Threads a transaction of the index."""
 
+RETRY_S = 5.0
+"""Between two attempts to make an index that could not be written."""
+
 Answer = TypeVar("Answer")
 
 
@@ -42,6 +45,7 @@ class ThreadHistory:
         self._searchable = anyio.Event()
         self._behind: dict[str, None] = {}
         self._following = anyio.Lock()
+        self._fails = False
 
     async def open(self, behind: Iterable[str], *, logs_exist: bool) -> None:
         """Open the index; `behind` are the threads that a crash may have cut off.
@@ -58,12 +62,28 @@ class ThreadHistory:
             self._searchable.set()
 
     async def make(self, logs: Path) -> None:
-        """Make the index from all logs below a folder, if it was missing."""
-        if self._searchable.is_set():
-            return
-        await self._take_in(await anyio.to_thread.run_sync(_logs_below, logs))
-        await anyio.to_thread.run_sync(self._require_index().mark_complete)
-        self._searchable.set()
+        """Make the index from all logs below a folder if it was missing; tried until it works."""
+        while not self._searchable.is_set():
+            try:
+                await self._take_in(await anyio.to_thread.run_sync(_logs_below, logs))
+                await anyio.to_thread.run_sync(self._require_index().mark_complete)
+            except OSError as exc:
+                logger.warning("the history cannot be indexed, and is tried again: %s", exc)
+                await anyio.sleep(RETRY_S)
+            else:
+                self._searchable.set()
+
+    async def follow(self) -> bool:
+        """Take in all threads that changed; whether all could be written."""
+        try:
+            await self.catch_up()
+        except OSError as exc:
+            if not self._fails:
+                logger.warning("the history is behind until it can be written: %s", exc)
+            self._fails = True
+        else:
+            self._fails = False
+        return not self._fails
 
     def note_change(self, thread_id: str) -> None:
         """Note that a log has grown."""

@@ -1,0 +1,57 @@
+"""What can be wrong with a thread that somebody asks the store for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app_server.threads.log.locks import Holder
+from app_server.threads.log.rollout import LogTooNew
+from app_server.threads.log.state import FirstLineDamaged, NotARollout
+
+
+class ThreadNotFound(Exception):
+    """There is no such thread."""
+
+
+class ThreadExists(Exception):
+    """There is a thread of this id already."""
+
+
+class InvalidThreadId(Exception):
+    """What was given is not a UUID."""
+
+
+class ThreadBusy(Exception):
+    """Another process writes the thread; `holder` says which."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(str(holder))
+        self.holder = holder
+
+
+class ThreadArchived(Exception):
+    """The thread must be brought back from the archive before it is loaded."""
+
+
+class ThreadTooNew(Exception):
+    """A newer version of this server wrote the thread."""
+
+
+class ThreadDamaged(Exception):
+    """The first line of the thread's log cannot be read, so nothing is known of it."""
+
+
+class ThreadOfCodex(Exception):
+    """The thread is Codex's alone, whose files are never altered."""
+
+
+@contextmanager
+def log_failures(thread_id: str) -> Iterator[None]:
+    """Raise failures of a log as those of its thread."""
+    try:
+        yield
+    except FirstLineDamaged:
+        raise ThreadDamaged(thread_id) from None
+    except (FileNotFoundError, NotARollout):
+        raise ThreadNotFound(thread_id) from None
+    except LogTooNew:
+        raise ThreadTooNew(thread_id) from None

@@ -1,0 +1,82 @@
+"""Lists of all threads, those of Codex beside ours. All disk work runs in worker threads."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio.to_thread
+
+from app_server.threads.codex.threads import CodexThreads
+from app_server.threads.failures import ThreadNotFound
+from app_server.threads.index.follower import IndexFollower
+from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.query import ThreadPage, ThreadQuery
+from app_server.threads.index.recent_pages import RecentPages
+from app_server.threads.index.rows import ThreadRow
+
+logger = logging.getLogger(__name__)
+
+
+class Listing:
+    """Reads an index with every change made before the call."""
+
+    def __init__(self, path: Path, follower: IndexFollower, codex: CodexThreads) -> None:
+        """Take the path of the index that the follower opens."""
+        self._follower = follower
+        self._codex = codex
+        self._recent = RecentPages(path)
+
+    async def find(self, thread_id: str) -> ThreadRow:
+        """Return a thread's row without opening its log.
+
+        Raises:
+            ThreadNotFound
+        """
+        index = await self._follower.current()
+        row = await anyio.to_thread.run_sync(self._find, index, thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return row
+
+    def _find(self, index: ThreadIndex, thread_id: str) -> ThreadRow | None:
+        self._look_at_codex(index)
+        return index.lists.find(thread_id)
+
+    async def page(self, query: ThreadQuery) -> ThreadPage:
+        """Return one page of rows.
+
+        Raises:
+            InvalidCursor: the cursor was not given out by a page of this order.
+        """
+        index = await self._follower.current()
+        if self._codex.is_looked_at() and (page := self._recent.find(query)) is not None:
+            return page
+        version = self._recent.version()
+        page = await anyio.to_thread.run_sync(
+            self._page, index, query, limiter=self._follower.workers
+        )
+        self._recent.keep(query, page, version)
+        return page
+
+    def _page(self, index: ThreadIndex, query: ThreadQuery) -> ThreadPage:
+        self._look_at_codex(index)
+        return index.lists.page(query)
+
+    async def refresh(self) -> None:
+        """Bring the rows up to date, those of Codex too."""
+        index = await self._follower.current()
+        await anyio.to_thread.run_sync(self._look_at_codex, index)
+
+    async def rows_of(self, ids: Sequence[str]) -> Mapping[str, ThreadRow]:
+        """Return rows by their ids, as far as they are there; as of the last `refresh`."""
+        return await anyio.to_thread.run_sync(self._follower.index.lists.rows_of, ids)
+
+    def close(self) -> None:
+        """Forget the pages that were read, and close what watches the index."""
+        self._recent.close()
+
+    def _look_at_codex(self, index: ThreadIndex) -> None:
+        try:
+            self._codex.look(index)
+        except OSError as exc:
+            logger.warning("threads of Codex are listed as they were: %s", exc)
