@@ -87,7 +87,7 @@ class ThreadStore:
 
     @property
     def address(self) -> str | None:
-        """Where clients find this process; whoever asks for a thread that it holds is told."""
+        """Where clients find this process; the answer to others who want its threads names it."""
         return self._writers.address
 
     @address.setter
