@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.threads.index.listing import Listing
 from app_server.threads.index.query import ThreadPage, ThreadQuery
-from app_server.threads.store import ThreadStore
 from tests.support.harness import WAIT_S, Gate, ScriptedModel, WireClient, claim, says, serve
 from tests.support.seen import deltas, merged, numbered
 
@@ -240,12 +240,12 @@ async def test_an_answer_that_waits_for_its_batch_misses_nothing(
 ) -> None:
     asked, go_on = anyio.Event(), anyio.Event()
 
-    async def list_page(self: ThreadStore, query: ThreadQuery) -> ThreadPage:
+    async def list_page(self: Listing, query: ThreadQuery) -> ThreadPage:
         asked.set()
         await go_on.wait()
         return ThreadPage([], None, None)
 
-    monkeypatch.setattr(ThreadStore, "list_page", list_page)
+    monkeypatch.setattr(Listing, "page", list_page)
     async with serve(tmp_path) as served, served.client() as steady:
         thread_id = await steady.start_thread()
         turn_id, gates = await begin_turn(steady, served.model, thread_id, "a", "b")
