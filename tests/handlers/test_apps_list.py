@@ -381,7 +381,7 @@ async def test_lists_need_no_mcp_connection(
                 assert read["missingAppIds"] == ["drive"]
                 installed = await desk.client.call("app/installed", params)
                 assert [row["callable"] for row in installed["apps"]] == [True]
-            broken = await desk.client.refusal("mcpServerStatus/list", {})
+            broken = await desk.client.refusal("mcpServerStatus/list", {"threadId": thread_id})
             assert broken.code == -32603
 
 
