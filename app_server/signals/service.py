@@ -15,8 +15,7 @@ import anyio
 import anyio.to_thread
 from pydantic_core import from_json
 
-from app_server.config.values import Config, ConfigError
-from app_server.mcp.errors import RequiredServersFailed
+from app_server.config.values import Config
 from app_server.runtime.clock import Clock
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.input.inbox import InboxMessage
@@ -24,24 +23,15 @@ from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.signals.acceptance import WAKE_WINDOW_MS, accepted, digest_of
 from app_server.signals.entries import Announce, Effects, Entries
+from app_server.signals.failures import LASTING, failure_of
 from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.recipients import NoRecipient, Recipients
 from app_server.threads.log.state import ThreadState
-from app_server.threads.store import (
-    ThreadArchived,
-    ThreadBusy,
-    ThreadDamaged,
-    ThreadNotFound,
-    ThreadStore,
-    ThreadTooNew,
-)
+from app_server.threads.store import ThreadBusy, ThreadStore
 from protocol.rollout import Settings, SignalMark, SignalRecalled
 from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
 
 logger = logging.getLogger(__name__)
-
-TOO_NEW = "a newer version of this server wrote the thread"
-DAMAGED = "the log of the thread is damaged in its first line"
 
 RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Until the next try for a thread that cannot be had now; the last one repeats."""
@@ -318,17 +308,8 @@ class Signals:
             return
         try:
             session = await self._load(thread_id)
-        except NoRecipient as exc:
-            await self._entries.fail(thread_id, exc.code, str(exc), effects)
-        except (ThreadNotFound, ConfigError, RequiredServersFailed) as exc:
-            await self._entries.fail(thread_id, "threadNotLoadable", str(exc), effects)
-        except ThreadTooNew:
-            await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, effects)
-        except ThreadDamaged:
-            await self._entries.fail(thread_id, "threadNotLoadable", DAMAGED, effects)
-        except ThreadArchived:
-            text = f"thread {thread_id} is archived"
-            await self._entries.fail(thread_id, "threadArchived", text, effects)
+        except LASTING as exc:
+            await self._entries.fail(thread_id, *failure_of(exc, thread_id), effects)
         else:
             with anyio.CancelScope(shield=True):
                 reception = await session.inbox.receive(
@@ -370,12 +351,8 @@ class Signals:
         async with self._loading:
             try:
                 await self._follow_stored(thread_id)
-            except ThreadNotFound:
-                await self._entries.fail(thread_id, "threadNotFound", "the thread is gone", [])
-            except ThreadTooNew:
-                await self._entries.fail(thread_id, "threadNotLoadable", TOO_NEW, [])
-            except ThreadDamaged:
-                await self._entries.fail(thread_id, "threadNotLoadable", DAMAGED, [])
+            except LASTING as exc:
+                await self._entries.fail(thread_id, *failure_of(exc, thread_id), [])
             except Exception:
                 logger.exception("signals of thread %s have to wait", thread_id)
         if self._entries.open.waiting(thread_id):
