@@ -1,0 +1,84 @@
+"""The way in: what a start imports, and how."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+GARBAGE = """
+import gc, json, sys
+from app_server.cli import entry
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "app_server.cli.serve":
+            enabled.append(gc.isenabled())
+
+enabled = []
+sys.meta_path.insert(0, Watch())
+sys.argv = ["app-server", "--version-that-nobody-has"]
+try:
+    entry.main()
+except SystemExit as ended:
+    print(json.dumps([enabled, gc.isenabled(), gc.get_freeze_count() > 0, ended.code]))
+"""
+
+STARTED = """
+import json, os, sys
+from app_server.cli import serve
+
+def listening(urls):
+    print(json.dumps(sorted(sys.modules)), flush=True)
+    os._exit(0)
+
+serve._print_addresses = listening
+serve.main(["--listen", "ws://127.0.0.1:0", "--home", sys.argv[1]])
+"""
+
+MOST_MODULES = 680
+"""In all, those of the standard library and of other packages too."""
+
+MOST_IN_ROOM = {
+    "app_server.threads": 72,
+    "app_server.sessions": 36,
+    "app_server.turns": 34,
+    "protocol": 32,
+    "app_server.mcp": 27,
+    "app_server.rpc": 16,
+}
+"""The heaviest rooms. One that grows makes every start slower: import what a start does not need
+where it is needed (docs/architecture.md)."""
+
+MOST_ELSEWHERE = 14
+
+NEVER = {"httpx", "httpx2", "jsonrpcserver", "mcp", "starlette", "tomlkit", "uvicorn"}
+"""Libraries that a start does without."""
+
+
+def run(code: str, *words: str) -> str:
+    """Run a program of a few lines, and return what it prints."""
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_nobody_looks_for_garbage_while_the_program_is_imported() -> None:
+    assert json.loads(run(GARBAGE)) == [[False], True, True, 2]
+
+
+def test_a_start_imports_no_more_than_it_did(tmp_path: Path) -> None:
+    modules = json.loads(run(STARTED, str(tmp_path)))
+    rooms = Counter(
+        ".".join(name.split(".")[: 2 if name.startswith("app_server.") else 1]) for name in modules
+    )
+    ours = {room: number for room, number in rooms.items() if room.startswith("app_server.")}
+    ours["protocol"] = rooms["protocol"]
+    grown = {
+        room: number
+        for room, number in ours.items()
+        if number > MOST_IN_ROOM.get(room, MOST_ELSEWHERE)
+    }
+    assert grown == {}
+    assert ours["app_server.threads"] > 0
+    assert len(modules) <= MOST_MODULES
+    assert NEVER & set(rooms) == set()
