@@ -103,7 +103,7 @@ class LogFiles:
         if not path.exists():
             warnings = self._import(thread_id, path, archived_too=archived_too)
         with log_failures(thread_id):
-            # A log that is not known is not mended either.
+            # A log that is not known is not repaired either.
             read_created(path)
             # Another process may have removed it since.
             writer = self._writers.open(thread_id, must_exist=True)

@@ -95,7 +95,7 @@ class ThreadStore:
         self._writers.address = address
 
     async def open(self) -> None:
-        """Open the indexes and mend the rows that a crash left behind.
+        """Open the indexes and repair the rows that a crash left behind.
 
         Raises:
             OSError: the home directory cannot be used.
@@ -112,14 +112,14 @@ class ThreadStore:
         await self._follower.make()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._history.make, self._paths.folder)
-            tasks.start_soon(self._follower.keep_mended, self._note_mended)
+            tasks.start_soon(self._follower.keep_repaired, self._note_repaired)
             while True:
                 await self._follower.changed()
                 await self._follower.flush()
                 if not await self._history.follow():
                     self._follower.wake()
 
-    def _note_mended(self, thread_id: str) -> None:
+    def _note_repaired(self, thread_id: str) -> None:
         self._history.note_change(thread_id)
         self._follower.wake()
 

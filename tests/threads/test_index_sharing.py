@@ -158,7 +158,7 @@ async def test_an_index_that_cannot_be_made_is_made_later(
         add(self, rows)
 
     monkeypatch.setattr(ThreadIndex, "add", refuse_twice)
-    monkeypatch.setattr(follower, "MEND_S", 0.001)
+    monkeypatch.setattr(follower, "REPAIR_S", 0.001)
     async with open_store(tmp_path) as again:
         with anyio.fail_after(WAIT_S):
             assert await listed(again) == [(thread.id, "")]
@@ -168,7 +168,7 @@ async def test_an_index_that_cannot_be_made_is_made_later(
 async def test_rows_of_a_process_that_died_are_made_again_by_one_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "MEND_S", 0.001)
+    monkeypatch.setattr(follower, "REPAIR_S", 0.001)
     async with open_store(tmp_path) as lives:
         # As another process would leave it: its row is open, its lock is free.
         dead = await lives.create(created())
@@ -182,7 +182,7 @@ async def test_rows_of_a_process_that_died_are_made_again_by_one_that_lives(
         assert [found.name for found in (await lives.lists.page(QUERY)).rows] == ["last words"]
 
 
-async def test_a_row_that_cannot_be_mended_stops_nobody(tmp_path: Path) -> None:
+async def test_a_row_that_cannot_be_repaired_stops_nobody(tmp_path: Path) -> None:
     async with open_store(tmp_path) as kept:
         thread = await kept.create(created())
         await thread.append(NameChanged(at_ms=6, name="n"))

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rebuild import mend, rebuild
+from app_server.threads.index.rebuild import rebuild, repair_rows
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import ThreadState
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 FLUSH_S = 0.5
 """How far the index may be behind for other processes; lists of ours are never behind."""
 
-MEND_S = 5.0
+REPAIR_S = 5.0
 """How long after the death of another process lists may show its threads as it last wrote them."""
 
 INDEX_WORKERS = 2
@@ -74,14 +74,14 @@ class IndexFollower:
         return await anyio.to_thread.run_sync(self._index.open_ids)
 
     async def begin(self, *, logs_exist: bool) -> None:
-        """Mend what a crash left behind; an index that is missing is left to `make`.
+        """Repair what a crash left behind; an index that is missing is left to `make`.
 
         Raises:
             OSError: the index cannot be written.
         """
         index = self.index
         if not index.is_new:
-            await anyio.to_thread.run_sync(self._mend)
+            await anyio.to_thread.run_sync(self._repair)
         elif index.is_made_elsewhere or logs_exist:
             return
         else:
@@ -100,20 +100,20 @@ class IndexFollower:
                     await anyio.to_thread.run_sync(self._rebuild)
             except OSError as exc:
                 logger.warning("the index cannot be made, and is tried again: %s", exc)
-                await anyio.sleep(MEND_S)
+                await anyio.sleep(REPAIR_S)
         self._is_complete.set()
 
-    async def keep_mended(self, mended: Callable[[str], None]) -> None:
+    async def keep_repaired(self, repaired: Callable[[str], None]) -> None:
         """Make rows of processes that died again, while this one lives; says of which threads."""
         while True:
-            await anyio.sleep(MEND_S)
+            await anyio.sleep(REPAIR_S)
             try:
-                found = await anyio.to_thread.run_sync(self._mend)
+                found = await anyio.to_thread.run_sync(self._repair)
             except OSError as exc:
-                logger.warning("the index cannot be mended: %s", exc)
+                logger.warning("the index cannot be repaired: %s", exc)
                 continue
             for thread_id in found:
-                mended(thread_id)
+                repaired(thread_id)
 
     async def current(self) -> ThreadIndex:
         """Return the index, complete and with every change made before the call."""
@@ -173,7 +173,7 @@ class IndexFollower:
         try:
             await self._put(behind)
             if left_open:
-                await anyio.to_thread.run_sync(self._mend)
+                await anyio.to_thread.run_sync(self._repair)
         except OSError as exc:
             if not self._fails:
                 logger.warning("the index is behind until it can be written: %s", exc)
@@ -195,12 +195,12 @@ class IndexFollower:
         if self._index is not None:
             await anyio.to_thread.run_sync(self._index.close)
 
-    def _mend(self) -> list[str]:
-        return mend(self.index, self._writers.locks, self._path_of, self._writers.held)
+    def _repair(self) -> list[str]:
+        return repair_rows(self.index, self._writers.locks, self._path_of, self._writers.held)
 
     def _rebuild(self) -> None:
         logger.info("the index is made from the logs; lists wait for it")
         began = time.monotonic()
         count = rebuild(self.index, self._home)
         logger.info("index: %d threads in %.1f s", count, time.monotonic() - began)
-        self._mend()
+        self._repair()

@@ -87,7 +87,7 @@ def refresh(
     return count, left_alone
 
 
-def mend(
+def repair_rows(
     index: ThreadIndex, locks: Path, path_of: Callable[[str], Path], ours: Collection[str]
 ) -> list[str]:
     """Make the rows again whose process has died without telling how its threads ended.
@@ -99,7 +99,7 @@ def mend(
     Raises:
         OSError: the index cannot be written. A row whose lock cannot be had stays for later.
     """
-    mended: list[str] = []
+    repaired: list[str] = []
     for thread_id in index.open_ids():
         if thread_id in ours:
             continue
@@ -108,14 +108,14 @@ def mend(
         except LockBusy:
             continue
         except OSError as exc:
-            logger.info("the row of %s is not mended: %s", thread_id, exc)
+            logger.info("the row of %s is not repaired: %s", thread_id, exc)
             continue
         try:
             _make_row(index, path_of(thread_id))
-            mended.append(thread_id)
+            repaired.append(thread_id)
         finally:
             lock.release()
-    return mended
+    return repaired
 
 
 def _make_row(index: ThreadIndex, path: Path) -> None:

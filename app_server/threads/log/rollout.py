@@ -36,7 +36,7 @@ class RolloutWriter:
 
         Raises:
             FileNotFoundError: it must exist, and does not.
-            OSError: the file cannot be opened or mended.
+            OSError: the file cannot be opened or repaired.
         """
         self._lock = lock
         self.path = path
