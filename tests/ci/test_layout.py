@@ -1,7 +1,9 @@
-"""The folders of the tests."""
+"""The folders of the tests, and what holds for all of them."""
 
 import re
 from pathlib import Path
+
+import hypothesis
 
 TESTS = Path(__file__).parents[1]
 IMPORT = re.compile(r"^\s*(?:from|import) tests\.\w+\.test_|^\s*from tests\.\w+ import test_", re.M)
@@ -12,3 +14,7 @@ def test_nothing_is_imported_from_a_module_of_tests() -> None:
 
     assert IMPORT.search("from tests.room.test_it import helper")
     assert [name for name, source in sources.items() if IMPORT.search(source)] == []
+
+
+def test_no_example_has_a_deadline() -> None:
+    assert hypothesis.settings().deadline is None
