@@ -59,7 +59,10 @@ class Configuration:
             ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
         """
         config = await self._read()
-        config = config.override(self._overrides).override(overrides or {})
+        # What was read stays as it is: putting values on top makes a copy.
+        config = config.override(self._overrides)
+        if overrides:
+            config = config.override(overrides)
         if self._is_signed_in is not None and chooses_no_provider(config):
             return with_openai(config) if await self._is_signed_in() else config
         return config
