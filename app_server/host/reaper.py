@@ -32,12 +32,12 @@ class Reaper:
     @property
     def pid(self) -> int | None:
         """The watchdog's process id; None while there is none."""
-        return self._watchdog.pid if self._watchdog is not None and self._hears else None
+        return self._watchdog.pid if self._watchdog is not None and self._is_connected else None
 
     async def ready(self) -> None:
         """Make sure that the watchdog runs; without one children are started all the same."""
         async with self._starting:
-            if self._hears:
+            if self._is_connected:
                 return
             try:
                 self._watchdog = await asyncio.create_subprocess_exec(
@@ -77,14 +77,14 @@ class Reaper:
             await watchdog.wait()
 
     @property
-    def _hears(self) -> bool:
+    def _is_connected(self) -> bool:
         watchdog = self._watchdog
         if watchdog is None or watchdog.stdin is None:
             return False
         return watchdog.returncode is None and not watchdog.stdin.is_closing()
 
     def _tell(self, sign: str, group: int) -> None:
-        if self._hears:
+        if self._is_connected:
             assert self._watchdog is not None
             assert self._watchdog.stdin is not None
             self._watchdog.stdin.write(f"{sign}{group}\n".encode())

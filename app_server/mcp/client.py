@@ -76,7 +76,7 @@ class McpClient:
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read from the server until it ends; requests can be made once this has started."""
         try:
-            await self._dispatcher.run(self._answer, self._hear, task_status=task_status)
+            await self._dispatcher.run(self._answer, self._on_notification, task_status=task_status)
         finally:
             self.closed.set()
 
@@ -142,7 +142,7 @@ class McpClient:
             return await self._owner.elicit(params)
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
-    def _hear(self, method: str) -> None:
+    def _on_notification(self, method: str) -> None:
         """Take a notification of the server; all but one are nothing to us."""
         if method == "notifications/tools/list_changed":
             self._owner.tools_changed()

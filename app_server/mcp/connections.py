@@ -100,15 +100,15 @@ class ServerSet:
         settings: McpSettings,
         cwd: str,
         processes: Processes,
-        told: StatusCallback,
+        notify: StatusCallback,
         asks: ElicitationPort | None = None,
     ) -> None:
         """Make the set; nothing starts before `run`.
 
-        `told` hears of every step of every start. Without `asks` servers cannot ask the user.
+        `notify` gets every step of every start. Without `asks` servers cannot ask the user.
         """
         self._processes = processes
-        self._told = told
+        self._notify = notify
         self._asks = asks
         self.surface = settings.surface
         self._follows_list_changes = settings.follows_list_changes
@@ -121,7 +121,7 @@ class ServerSet:
         self._table: tuple[object, ToolTable] | None = None
 
     def _make(self, config: ServerConfig) -> McpServer:
-        return McpServer(config, self._processes, self._told, self._asks)
+        return McpServer(config, self._processes, self._notify, self._asks)
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
@@ -220,8 +220,8 @@ class ServerSet:
         if config.known is not None and old.config.known is not None:
             # Nothing starts: it goes on by another way, and says so if it has other tools.
             is_same = config.known == old.config.known
-            told = _nobody if is_same else partial(_without_start, self._told)
-            return McpServer(config, self._processes, told, self._asks)
+            notify = _nobody if is_same else partial(_without_start, self._notify)
+            return McpServer(config, self._processes, notify, self._asks)
         server = self._make(config)
         # Until it is ready the model is shown what there was, so that no turn is without.
         server.stand_in(old.listing)
@@ -438,9 +438,9 @@ def _nobody(name: str, step: StartupStep, error: str | None) -> None:
     """Hear of the steps of a start that changes nothing for anybody."""
 
 
-def _without_start(told: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:
+def _without_start(notify: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:
     if step != "starting":
-        told(name, step, error)
+        notify(name, step, error)
 
 
 def _prepared_table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:

@@ -73,7 +73,7 @@ class McpServer:
         self,
         config: ServerConfig,
         processes: Processes,
-        told: StatusCallback,
+        notify: StatusCallback,
         asks: ElicitationPort | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
@@ -95,7 +95,7 @@ class McpServer:
         """How often in a row it was started again as its environment could be reached."""
         self.waited_for = False
         """Whether a turn has given the start its grace."""
-        self._told = told
+        self._notify = notify
         self._sleep = sleep
         self._peer: Peer | None = None
         self._made_of: Ingredients | None = None
@@ -115,7 +115,7 @@ class McpServer:
             return
         self._status = "starting"
         self._made_of = ingredients(self.config, cwd)
-        self._told(self.config.name, "starting", None)
+        self._notify(self.config.name, "starting", None)
         with self._holding.while_running(), self._running:
             if VALID_NAME.fullmatch(self.config.name) is None:
                 pattern = f"^{VALID_NAME.pattern}$"
@@ -212,7 +212,7 @@ class McpServer:
         """Go on with new filters and bounds; with `tell` a server that runs says it is ready."""
         self.config = config
         if tell and self._status == "connected":
-            self._told(config.name, "ready", None)
+            self._notify(config.name, "ready", None)
 
     @property
     def reauthentication_required(self) -> bool:
@@ -263,7 +263,7 @@ class McpServer:
         self.failure = StartupFailed("cancelled")
         self.settled.set()
         if began:
-            self._told(self.config.name, "cancelled", None)
+            self._notify(self.config.name, "cancelled", None)
             self._running.cancel()
 
     async def retire(self) -> None:
@@ -278,7 +278,7 @@ class McpServer:
         if step == "failed" and self._stands_in:
             self.listing = None
         self.settled.set()
-        self._told(self.config.name, step, error)
+        self._notify(self.config.name, step, error)
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[Peer]:

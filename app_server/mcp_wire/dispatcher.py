@@ -50,7 +50,7 @@ PROGRESS = "notifications/progress"
 Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 """Answers a request of the server, or raises RequestRefused or BadQuestion."""
 
-Hear: TypeAlias = Callable[[str], None]
+OnNotification: TypeAlias = Callable[[str], None]
 """Takes note of a notification."""
 
 
@@ -94,7 +94,9 @@ class Dispatcher:
         self._asked: dict[RequestId, anyio.CancelScope] = {}
         self._is_over = False
 
-    async def run(self, answer: Answer, hear: Hear, *, task_status: TaskStatus[None]) -> None:
+    async def run(
+        self, answer: Answer, on_notification: OnNotification, *, task_status: TaskStatus[None]
+    ) -> None:
         """Take what comes in until it ends; `call` works once this has started.
 
         Then, or when this is cancelled, calls that wait fail, and answers under way are dropped.
@@ -106,7 +108,7 @@ class Dispatcher:
                     if isinstance(item, Exception):
                         logger.debug("a message of a server makes no sense: %r", item)
                     else:
-                        await self._take(item.message, answer, hear, tasks)
+                        await self._take(item.message, answer, on_notification, tasks)
                 self._end()
                 tasks.cancel_scope.cancel()
         finally:
@@ -193,7 +195,11 @@ class Dispatcher:
             logger.debug("a message to a server was dropped")
 
     async def _take(
-        self, message: JSONRPCMessage, answer: Answer, hear: Hear, tasks: TaskGroup
+        self,
+        message: JSONRPCMessage,
+        answer: Answer,
+        on_notification: OnNotification,
+        tasks: TaskGroup,
     ) -> None:
         match message:
             case JSONRPCRequest() if len(self._asked) >= MAX_ASKED:
@@ -203,13 +209,15 @@ class Dispatcher:
                 scope = self._asked[message.id] = anyio.CancelScope()
                 tasks.start_soon(self._answer, message, answer, scope)
             case JSONRPCNotification():
-                self._hear(message, hear, tasks)
+                self._notified(message, on_notification, tasks)
             case _:
                 waiter = self._waiting.get(_our_id(message.id))
                 if waiter is not None and not waiter.answered.done():
                     waiter.answered.set_result(message)
 
-    def _hear(self, message: JSONRPCNotification, hear: Hear, tasks: TaskGroup) -> None:
+    def _notified(
+        self, message: JSONRPCNotification, on_notification: OnNotification, tasks: TaskGroup
+    ) -> None:
         params = message.params or {}
         if message.method == CANCELLED and isinstance(params.get("requestId"), str | int):
             scope = self._asked.get(params["requestId"])
@@ -220,7 +228,7 @@ class Dispatcher:
             waiter = self._waiting.get(_our_id(token)) if isinstance(token, str | int) else None
             if waiter is not None and waiter.on_progress is not None and _is_number(progress):
                 tasks.start_soon(_tell_progress, waiter.on_progress, params)
-        hear(message.method)
+        on_notification(message.method)
 
     async def _answer(
         self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope

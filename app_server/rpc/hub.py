@@ -82,7 +82,7 @@ class Hub:
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
         """Listeners that are told nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
-        self._told = 0
+        self._sent_since_yield = 0
         """Messages to threads with several listeners, since others could run."""
 
     @contextmanager
@@ -228,18 +228,18 @@ class Hub:
             if peer is not None and connection_id not in held:
                 _post(peer, outgoing, as_listener=connection_id in listeners)
         if len(listeners) > 1:
-            self._told += len(listeners)
+            self._sent_since_yield += len(listeners)
         if stream is not None:
             self.streams.keep(stream, outgoing)
 
     @property
     def is_crowded(self) -> bool:
         """Whether so much was told at once that it holds up others."""
-        return self._told >= MAX_AT_ONCE
+        return self._sent_since_yield >= MAX_AT_ONCE
 
-    async def breathe(self) -> None:
-        """Let others run, those first who send what was told."""
-        self._told = 0
+    async def yield_to_loop(self) -> None:
+        """Let other tasks run, first those that send the queued messages."""
+        self._sent_since_yield = 0
         await anyio.lowlevel.checkpoint()
 
     # Questions.

@@ -30,10 +30,10 @@ class ClientPort(Protocol):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so much was told that whoever told it should let others run: `breathe`."""
+        """Whether so many messages were queued that the sender should `yield_to_loop`."""
 
-    async def breathe(self) -> None:
-        """Let others run, those first who send what was told."""
+    async def yield_to_loop(self) -> None:
+        """Let other tasks run, first those that send the queued messages."""
 
     def open_stream(self, thread_id: str) -> None:
         """Begin to number and keep what the listeners of a thread are told."""

@@ -37,9 +37,9 @@ class TurnRecorder:
         """Whether so much was told that others should run first."""
         return self._clients.is_crowded
 
-    async def breathe(self) -> None:
+    async def yield_to_loop(self) -> None:
         """Let others run."""
-        await self._clients.breathe()
+        await self._clients.yield_to_loop()
 
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""

@@ -197,7 +197,7 @@ class TurnRun:
                     for event in batch:
                         await reader.take(event)
                         if self._recorder.is_crowded:
-                            await self._recorder.breathe()
+                            await self._recorder.yield_to_loop()
         finally:
             reader.close()
         return reader

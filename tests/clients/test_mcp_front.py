@@ -613,7 +613,7 @@ async def test_calls_fail_when_the_app_server_has_gone() -> None:
     app = AppClient(near)
 
     class Nobody:
-        async def hear(self, event: Any) -> None:
+        async def on_event(self, event: Any) -> None:
             """Hear nothing."""
 
         async def question(self, question: Any) -> None:

@@ -277,7 +277,7 @@ async def test_whoever_tells_many_clients_much_is_asked_to_let_others_run() -> N
             told += 2
         assert told == MAX_AT_ONCE
         task = asyncio.create_task(other())
-        await hub.breathe()
+        await hub.yield_to_loop()
         order.append("told more")
         assert not hub.is_crowded
         await task

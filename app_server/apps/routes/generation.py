@@ -120,7 +120,7 @@ class Generation:
                 self._guarded.port = port
                 task_status.started()
                 await self._closing.wait()
-                await self._say_goodbye()
+                await self._end_sessions()
         finally:
             self._closing.set()
             self._closed.set()
@@ -144,7 +144,7 @@ class Generation:
             task_status.started()
             await self._answered.wait()
 
-    async def _say_goodbye(self) -> None:
+    async def _end_sessions(self) -> None:
         self._guarded.close()
         self._running.end()
         with anyio.move_on_after(GOODBYE_S):

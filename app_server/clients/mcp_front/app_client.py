@@ -20,7 +20,7 @@ from protocol.model import Json, JsonObject
 class Listener(Protocol):
     """Who hears what the app-server says by itself. Both are awaited before more is read."""
 
-    async def hear(self, event: Notification) -> None:
+    async def on_event(self, event: Notification) -> None:
         """Take an event."""
 
     async def question(self, question: Request) -> None:
@@ -44,7 +44,7 @@ class AppClient:
                     case Answer() as answer:
                         self._settle(answer)
                     case Notification() as event:
-                        await listener.hear(event)
+                        await listener.on_event(event)
                     case Request() as question:
                         await listener.question(question)
         except anyio.EndOfStream:

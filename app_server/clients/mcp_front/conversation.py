@@ -99,7 +99,7 @@ class Conversation:
                 )
             self._questions.cancel_scope.cancel()
 
-    async def hear(self, event: Notification) -> None:
+    async def on_event(self, event: Notification) -> None:
         """Take an event of the app-server."""
         params = event.params if isinstance(event.params, dict) else {}
         if event.method == "serverRequest/resolved":
@@ -109,7 +109,7 @@ class Conversation:
         thread_id = params.get("threadId")
         if isinstance(thread_id, str):
             for run in self._runs.of(thread_id):
-                await run.hear(event)
+                await run.on_event(event)
 
     async def question(self, question: Request) -> None:
         """Take a question of the app-server."""

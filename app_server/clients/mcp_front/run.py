@@ -85,7 +85,7 @@ class ToolRun:
             with anyio.CancelScope(shield=True):
                 await self._leave()
 
-    async def hear(self, event: Notification) -> None:
+    async def on_event(self, event: Notification) -> None:
         """Take an event of the thread."""
         assert self._thread_id is not None
         params: JsonObject = event.params

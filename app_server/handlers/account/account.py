@@ -89,7 +89,7 @@ class AccountHandlers:
         self._clients = services.hub
         self._attempts = LoginAttempts(services.tasks, self._keep, self._tell_end)
         self._asked_for = 0
-        self._told = _news(self._accounts.current())
+        self._announced = _news(self._accounts.current())
         self._accounts.subscribe(self._changed)
 
     @property
@@ -165,7 +165,7 @@ class AccountHandlers:
         """Forget the account, and give its tokens back."""
         await self._attempts.give_up()
         try:
-            with config_failures(), self._told_later(context, self._tell_account):
+            with config_failures(), self._announced_after(context, self._tell_account):
                 await self._accounts.sign_out()
         except AccountError as exc:
             raise internal_error(f"logout failed: {exc}", "accountFailed") from exc
@@ -208,7 +208,7 @@ class AccountHandlers:
             )
         await self._attempts.give_up()
         try:
-            with config_failures(), self._told_later(context, self._tell_sign_in):
+            with config_failures(), self._announced_after(context, self._tell_sign_in):
                 await self._accounts.sign_in_with_key(params.api_key)
         except AccountError as exc:
             raise internal_error(f"failed to save api key: {exc}", "accountFailed") from exc
@@ -239,7 +239,7 @@ class AccountHandlers:
         except InvalidToken as exc:
             raise internal_error(f"failed to set external auth: {exc}", "invalidToken") from exc
         supplier = partial(self._ask_for_token, context.connection_id, settings)
-        with self._told_later(context, self._tell_sign_in):
+        with self._announced_after(context, self._tell_sign_in):
             await self._accounts.use_supplied(credentials, supplier)
         return ChatgptAuthTokensLoginAccountResponse()
 
@@ -307,7 +307,7 @@ class AccountHandlers:
 
     def _tell_account(self) -> None:
         state = self._accounts.current()
-        self._told = _news(state)
+        self._announced = _news(state)
         credentials = state.credentials
         self._clients.broadcast(
             AccountUpdatedNotification(
@@ -320,9 +320,9 @@ class AccountHandlers:
         if self._asked_for:
             return
         # What is found when the store is opened is no news.
-        if self._accounts.is_loaded and _news(state) != self._told:
+        if self._accounts.is_loaded and _news(state) != self._announced:
             self._tell_account()
-        self._told = _news(state)
+        self._announced = _news(state)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
@@ -334,7 +334,7 @@ class AccountHandlers:
             self._asked_for -= 1
 
     @contextmanager
-    def _told_later(self, context: RequestContext, tell: Callable[[], None]) -> Iterator[None]:
+    def _announced_after(self, context: RequestContext, tell: Callable[[], None]) -> Iterator[None]:
         """Tell of a change that works out once the request was answered."""
         with self._quietly():
             yield

@@ -57,7 +57,7 @@ class AppListing:
         self._accessible: _Accessible | None = None
         self._directory: Sequence[AppInfo] | None = None
         self._merged: list[AppInfo] = []
-        self._told: list[AppInfo] | None = None
+        self._last_sent: list[AppInfo] | None = None
         self._merging = anyio.Lock()
 
     @property
@@ -136,10 +136,10 @@ class AppListing:
         async with self._merging:
             self._merged = apps = await self._merge()
             worth_it = self._is_complete or any(app.is_accessible for app in apps)
-            if not worth_it or apps == self._told:
+            if not worth_it or apps == self._last_sent:
                 return
             if await anyio.to_thread.run_sync(_fits, apps) and not self.is_outdated:
-                self._told = apps
+                self._last_sent = apps
                 self._tell(apps)
 
     async def _merge(self) -> list[AppInfo]:

@@ -211,7 +211,7 @@ class ExecConnection:
                 if isinstance(frame, bytes):
                     self._take_output(frame)
                 else:
-                    self._hear(parse(frame))
+                    self._on_message(parse(frame))
         except ConnectionClosed as exc:
             return f"the connection to the exec server was lost: {exc}"
         except ProtocolBroken as exc:
@@ -224,7 +224,7 @@ class ExecConnection:
         if (process := self._processes.get(process_id)) is not None:
             process.feed(stream, data)
 
-    def _hear(self, message: ExecMessage) -> None:
+    def _on_message(self, message: ExecMessage) -> None:
         if message.method == "process/credit":
             credit = read_params(ProcessCreditParams, message)
             if (process := self._processes.get(credit.process_id)) is not None:

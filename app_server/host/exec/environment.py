@@ -35,14 +35,14 @@ class RemoteEnvironment:
     """An exec server that clients have added; see RemotePlace."""
 
     def __init__(
-        self, address: ExecAddress, tasks: anyio.abc.TaskGroup, told: Callable[[bool], None]
+        self, address: ExecAddress, tasks: anyio.abc.TaskGroup, notify: Callable[[bool], None]
     ) -> None:
-        """`tasks` owns the connection; `told` hears when there is one, and when not any more."""
+        """`tasks` owns the connection; `notify` says when there is one, and when there is none."""
         self.status: Status = "pending"
         self.error: str | None = None
         self._address = address
         self._tasks = tasks
-        self._told = told
+        self._notify = notify
         self._connection: ExecConnection | None = None
         self._connecting = anyio.Lock()
         self._attempts = 0
@@ -145,7 +145,7 @@ class RemoteEnvironment:
             self.status = "ready"
             self._reachable.set()
             task_status.started(connection)
-            self._told(True)
+            self._notify(True)
             try:
                 await connection.run()
             except Exception:
@@ -153,7 +153,7 @@ class RemoteEnvironment:
                 logger.exception("environment: the connection to its exec server broke")
             finally:
                 self._disconnected(connection.loss)
-                self._told(False)
+                self._notify(False)
 
     def _disconnected(self, why: str) -> None:
         self.status, self.error = "disconnected", why

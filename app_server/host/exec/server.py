@@ -196,7 +196,7 @@ class ExecSession:
                     if isinstance(frame, bytes):
                         self._take_bytes(frame)
                     else:
-                        await self._hear(parse(frame), tasks)
+                        await self._on_message(parse(frame), tasks)
             except ProtocolBroken as exc:
                 reason = str(exc)
             except ConnectionClosed:
@@ -213,7 +213,7 @@ class ExecSession:
         if relay is not None:
             relay.write(data)
 
-    async def _hear(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
+    async def _on_message(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
         match message.method:
             case "process/start":
                 await self._start(message, tasks)

@@ -58,7 +58,7 @@ def reply(body: Item) -> Item:
     )
     if said.startswith("/tool ") and not _called_since(items):
         return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
-    news = "".join(f" I was also told: {text}" for text in _told_since_last_answer(items))
+    news = "".join(f" I was also told: {text}" for text in _messages_since_last_answer(items))
     return _message(identity, f"{INTRODUCTION} You said: {said}{news}")
 
 
@@ -95,7 +95,7 @@ def _summary(items: list[Item]) -> str:
     return "\n".join([head, *lines[left_out:]])
 
 
-def _told_since_last_answer(items: list[Item]) -> list[str]:
+def _messages_since_last_answer(items: list[Item]) -> list[str]:
     """Return what came with the role `developer` since the model spoke last."""
     told: list[str] = []
     for item in items:
