@@ -5,7 +5,7 @@ python -m tests.bench.server TARGET [TARGET…] [--rounds N]
 A TARGET is the `ws://` URL of a running server, or a command with `{port}` in it; a command is
 started with a fresh home, which also measures how long it takes to become ready. The first target
 is what the others are divided by. Everything runs against a model that answers at once
-(tests/bench/model.py).
+(app_server/clients/bench/model.py).
 
   python -m tests.bench.server "codex app-server --listen ws://127.0.0.1:{port}" \
                         "app-server --listen ws://127.0.0.1:{port}"
