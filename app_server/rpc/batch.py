@@ -39,6 +39,15 @@ class BatchAnswers:
         """Whether there is space for an error to every request."""
         return self._free >= 0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no answer is missing."""
+        return len(self._answers) == self._missing
+
+    def abandon(self) -> None:
+        """Do what was to follow the answers that came, as the array will never be sent."""
+        self._act()
+
     def add(self, request_id: RequestId | None, text: str, then: Action) -> None:
         """Take one answer, and what to do once the array is queued."""
         more = len(text) + len(",") - _reserved(request_id)
@@ -48,11 +57,12 @@ class BatchAnswers:
         self._free -= more
         self._answers.append(text)
         self._actions.append(then)
-        if len(self._answers) == self._missing:
+        if self.is_complete:
             self._reply(render_batch(self._answers), self._act)
 
     def _act(self) -> None:
-        for action in self._actions:
+        actions, self._actions = self._actions, []
+        for action in actions:
             action()
 
 

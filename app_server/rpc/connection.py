@@ -132,6 +132,7 @@ class RpcConnection:
         self._queue = KeyedQueue()
         self._in_flight = 0
         self._in_flight_chars = 0
+        self._batches: list[BatchAnswers] = []
         self._id: ConnectionId = 0
 
     def post(self, text: str, delta: Delta | None = None) -> None:
@@ -189,11 +190,17 @@ class RpcConnection:
     async def _read_then_finish(self) -> None:
         # asyncio's task group, not anyio's: starting a task costs a third (docs/changelog.md), and
         # this one starts a task for every request.
-        with anyio.CancelScope() as scope:
-            async with asyncio.TaskGroup() as tasks:
-                with self._reading:
-                    await self._read(tasks)
-                scope.deadline = anyio.current_time() + self._limits.finish_s
+        try:
+            with anyio.CancelScope() as scope:
+                async with asyncio.TaskGroup() as tasks:
+                    with self._reading:
+                        await self._read(tasks)
+                    scope.deadline = anyio.current_time() + self._limits.finish_s
+        finally:
+            # A request that was cancelled leaves its batch incomplete; a turn that another one of
+            # the batch has accepted has to begin all the same.
+            for batch in self._batches:
+                batch.abandon()
         self._outbox.close()
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
@@ -216,6 +223,8 @@ class RpcConnection:
             invalid = refused(None, "the ids of a batch leave no space for its answers")
             await self._take_one(invalid, chars, self._reply, tasks)
             return
+        self._batches = [batch for batch in self._batches if not batch.is_complete]
+        self._batches.append(answers)
         for position, message in enumerate(batch.messages, start=1):
             request_id = message.id if isinstance(message, Request | Invalid) else None
             await self._take_one(message, chars, partial(answers.add, request_id), tasks)

@@ -90,6 +90,27 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
     assert followed == ["after"]
 
 
+async def test_what_follows_answers_happens_also_when_their_batch_is_never_complete() -> None:
+    followed: list[str | int] = []
+    first = anyio.Event()
+
+    class HangingAtTwo:
+        async def dispatch(self, context: RequestContext, request: Request) -> str:
+            context.after_answer(lambda: followed.append(request.id))
+            if request.id == 2:
+                await first.wait()
+                await anyio.sleep_forever()
+            first.set()
+            return "1"
+
+    async with conversation(HangingAtTwo(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
+        stream.say([request(1, thread=None), request(2, thread=None)])
+        await first.wait()
+        stream.finish()
+        assert await stream.hear_all() == []
+    assert sorted(followed, key=str) == [1, 2]
+
+
 async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer() -> None:
     followed: list[str] = []
 
