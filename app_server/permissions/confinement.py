@@ -1,4 +1,4 @@
-"""What a process may reach, or a tool that touches files for the model: one value for all of them."""
+"""What a process may reach, or a tool that touches files for the model: one value for all."""
 
 from dataclasses import dataclass
 

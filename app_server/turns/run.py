@@ -17,8 +17,9 @@ from app_server.turns.model.prompt import INTERRUPTED, request_body
 from app_server.turns.model.providers import Provider
 from app_server.turns.model.response import ResponseReader
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.tools.router import FunctionCall, ToolRouter
+from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
+from app_server.turns.tools.table import ToolTable
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json
 from protocol.turns import McpMetaByServer
@@ -61,7 +62,7 @@ class TurnRun:
         self,
         recorder: TurnRecorder,
         model: Model,
-        router: ToolRouter,
+        tools: ToolTable,
         options: TurnOptions,
         settings: SessionSettings,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -84,7 +85,7 @@ class TurnRun:
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
         self._recorder = recorder
-        self._router = router
+        self._tools = tools
         self._settings = settings
         self._calls = ModelCalls(
             recorder, model, settings.providers, settings.context_window, sleep
@@ -94,7 +95,7 @@ class TurnRun:
             self._calls,
             settings.compact_at,
             settings.compact_prompt,
-            lambda: (router.declarations(), router.notes()),
+            lambda: (tools.declarations(), tools.notes()),
         )
         self._compactions_in_a_row = 0
         self._was_too_long = False
@@ -154,9 +155,9 @@ class TurnRun:
         Raises:
             OSError: the disk refused.
         """
-        calls = [FunctionCall.of(item, self._recorder.new_id) for item in answer.calls]
-        router = self._router
-        await run_calls(calls, router.may_overlap, router.answer, self._recorder.remember)
+        calls = [RequestedCall.of(item, self._recorder.new_id) for item in answer.calls]
+        tools = self._tools
+        await run_calls(calls, tools.may_overlap, tools.answer, self._recorder.remember)
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
@@ -185,10 +186,10 @@ class TurnRun:
         state = self._recorder.thread.state
         body = request_body(
             state,
-            self._router.declarations(),
+            self._tools.declarations(),
             self.options.output_schema,
             self.options.client_metadata,
-            self._router.notes(),
+            self._tools.notes(),
         )
         reader = ResponseReader(self._recorder)
         try:

@@ -10,17 +10,13 @@ from dataclasses import dataclass
 
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.functions import (
-    GOAL_FUNCTIONS,
-    GOAL_STATUSES,
     continue_text,
-    goal_output,
 )
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.metadata import unread_from
 from app_server.threads.log.state import ThreadState
 from app_server.turns.ports import ClientPort
 from protocol.metadata_records import GoalChanged, MetadataRecord, ReadStateChanged
-from protocol.model import Json, JsonObject
 from protocol.rollout import Record
 from protocol.thread_facts import (
     ThreadGoal,
@@ -60,33 +56,17 @@ class Goals:
         """The thread's goal."""
         return self._thread.state.metadata.goal
 
-    # What the model can do.
+    @property
+    def is_active(self) -> bool:
+        """Whether there is a goal to work on."""
+        return _is_active(self.goal)
 
-    def declarations(self) -> list[JsonObject]:
-        """Declare the functions about the goal, while there is one to work on."""
-        return list(GOAL_FUNCTIONS.values()) if _is_active(self.goal) else []
-
-    def offers(self, namespace: str | None, name: str) -> bool:
-        """Whether a call of the model's is for a goal."""
-        return namespace is None and name in GOAL_FUNCTIONS
-
-    async def call(self, turn_id: str, name: str, arguments: Json) -> str:
-        """Make a call of the model's and return what it reads.
+    async def set_status(self, turn_id: str | None, status: ThreadGoalStatus) -> None:
+        """Write how the goal stands, and publish it.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the log cannot be written.
         """
-        if name == "get_goal":
-            return goal_output(self.goal)
-        status = arguments.get("status") if isinstance(arguments, dict) else None
-        if status not in GOAL_STATUSES:
-            return f"err: status must be one of {', '.join(GOAL_STATUSES)}"
-        if self.goal is None:
-            return "err: this thread has no goal"
-        await self._set_status(turn_id, status)
-        return goal_output(self.goal)
-
-    async def _set_status(self, turn_id: str | None, status: ThreadGoalStatus) -> None:
         at_ms = self._clock.now_ms()
 
         def decide(state: ThreadState) -> Sequence[Record]:
@@ -192,7 +172,7 @@ class Goals:
         if goal is None or not _is_active(goal) or self._held:
             return None
         if self._turns_alone >= MAX_TURNS_ALONE:
-            await self._set_status(None, "blocked")
+            await self.set_status(None, "blocked")
             return None
         self._turns_alone += 1
         self._began_alone = True

@@ -1,16 +1,19 @@
 """Joins what one turn needs: its recorder, its tools, its model."""
 
 from app_server.sessions.goals.goals import Goals
+from app_server.sessions.goals.tool import GoalTool
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
+from app_server.tools.registry import ThreadTools, tool_table
 from app_server.turns.approval.approvals import ApprovalGate
+from app_server.turns.model.features import UNKNOWN_MODEL
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.tools.metadata import turn_metadata
-from app_server.turns.tools.router import ToolRouter, TurnTools
+from app_server.turns.tools.turn import TurnContext
 from protocol.model import JsonObject
 
 
@@ -41,20 +44,25 @@ class TurnFactory:
         """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
         ports = self._ports
         recorder = TurnRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        tools = TurnTools(
+        turn = TurnContext(
+            recorder=recorder,
+            clients=ports.clients,
+            waiting_on_approval=self._status.waiting_on_approval,
+            waiting_on_user_input=self._status.waiting_on_user_input,
+            interrupt=lambda: self._slot.interrupt(turn_id),
+            features=lambda: UNKNOWN_MODEL,
+            mcp_meta=options.mcp_meta,
+            metadata=self._turn_metadata,
+            output_limit_bytes=self._settings.output_limit_bytes,
+        )
+        thread = ThreadTools(
             servers=self._servers.set,
             approvals=self._approvals,
-            recorder=recorder,
-            waiting_on_approval=self._status.waiting_on_approval,
-            mcp_meta=options.mcp_meta,
-            turn_metadata=self._turn_metadata,
-            output_limit_bytes=self._settings.output_limit_bytes,
             hooks=ports.extensions.hooks,
-            functions=self._goals,
-            context=self._servers.context,
+            contribution=self._servers.context,
         )
-        router = ToolRouter(tools)
-        return TurnRun(recorder, ports.model, router, options, self._settings, compacts=compacts)
+        table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
+        return TurnRun(recorder, ports.model, table, options, self._settings, compacts=compacts)
 
     def _turn_metadata(self) -> JsonObject:
         run = self._slot.run

@@ -1,7 +1,8 @@
 """The status of a loaded thread: what it is, and when clients hear of a change."""
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from app_server.sessions.publisher import Publisher
 from app_server.sessions.turn.slot import TurnSlot
@@ -9,6 +10,7 @@ from protocol.threads import (
     ActiveThreadStatus,
     IdleThreadStatus,
     SystemErrorThreadStatus,
+    ThreadActiveFlag,
     ThreadStatus,
 )
 
@@ -19,7 +21,7 @@ class SessionStatus:
     def __init__(self, slot: TurnSlot, publisher: Publisher) -> None:
         self._slot = slot
         self._publisher = publisher
-        self._questions = 0
+        self._waiting: Counter[ThreadActiveFlag] = Counter()
         self.log_failed = False
         """Whether the end of a turn could not be written."""
 
@@ -27,23 +29,30 @@ class SessionStatus:
     def current(self) -> ThreadStatus:
         """The status, as the wire has it."""
         if self._slot.run is not None:
-            return ActiveThreadStatus(active_flags=["waitingOnApproval"] if self._questions else [])
+            return ActiveThreadStatus(active_flags=sorted(+self._waiting))
         return SystemErrorThreadStatus() if self.log_failed else IdleThreadStatus()
 
     def publish(self) -> None:
         """Send the status to every client."""
         self._publisher.status(self.current)
 
+    def waiting_on_approval(self) -> AbstractContextManager[None]:
+        """Show that the user is asked for approval, for as long as the context lasts."""
+        return self._waiting_on("waitingOnApproval")
+
+    def waiting_on_user_input(self) -> AbstractContextManager[None]:
+        """Show that the model asked the user something, for as long as the context lasts."""
+        return self._waiting_on("waitingOnUserInput")
+
     @contextmanager
-    def waiting_on_approval(self) -> Iterator[None]:
-        """Show that the user is asked, for as long as the context lasts."""
-        self._questions += 1
+    def _waiting_on(self, flag: ThreadActiveFlag) -> Iterator[None]:
+        self._waiting[flag] += 1
         if self._slot.run is not None:
             self._slot.run.user_was_asked = True
             self.publish()
         try:
             yield
         finally:
-            self._questions -= 1
+            self._waiting[flag] -= 1
             if self._slot.run is not None and not self._slot.run.scope.cancel_called:
                 self.publish()

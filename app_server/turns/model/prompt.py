@@ -123,6 +123,11 @@ def call_output(call_id: str, output: Json) -> JsonObject:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
+def custom_output(call_id: str, output: Json) -> JsonObject:
+    """Make the output that answers a call of a custom tool."""
+    return {"type": "custom_tool_call_output", "call_id": call_id, "output": output}
+
+
 def search_output(call_id: str, tools: Sequence[JsonObject]) -> JsonObject:
     """Make the output that answers a search for tools."""
     return {
@@ -144,8 +149,10 @@ def outputs_for_open_calls(history: Sequence[JsonObject]) -> list[JsonObject]:
         match item.get("type"):
             case "function_call":
                 open_calls[call_id] = call_output(call_id, ABORTED_OUTPUT)
+            case "custom_tool_call":
+                open_calls[call_id] = custom_output(call_id, ABORTED_OUTPUT)
             case "tool_search_call":
                 open_calls[call_id] = search_output(call_id, [])
-            case "function_call_output" | "tool_search_output":
+            case "function_call_output" | "custom_tool_call_output" | "tool_search_output":
                 open_calls.pop(call_id, None)
     return list(open_calls.values())

@@ -125,7 +125,7 @@ class ResponseReader:
                 reasoning.content = texts_of(item.get("content"))
                 await self._recorder.completed(reasoning, [item])
                 del self._open[reasoning.id]
-            case "function_call" | "tool_search_call":
+            case "function_call" | "custom_tool_call" | "tool_search_call":
                 await self._recorder.remember(item)
                 self.calls.append(item)
             case _:

@@ -1,0 +1,212 @@
+"""Calls of tools of MCP servers.
+
+Source: docs/mcp.md, "Calls".
+"""
+
+import time
+from collections.abc import Sequence
+
+from pydantic_core import to_json
+
+from app_server.extension.hooks import Hooks, ToolCall
+from app_server.mcp.catalog.config import LOCAL, ServerConfig
+from app_server.mcp.connections import ServerSet, Tool
+from app_server.mcp.errors import BadArguments
+from app_server.mcp.tools.calls import (
+    BYTES_PER_TOKEN,
+    INPUT_CAPABILITY,
+    SANDBOX_CAPABILITIES,
+    CallOrigin,
+    bounded_result,
+    failed_output,
+    failure_text,
+    model_output,
+    request_meta,
+    without_effective_input,
+)
+from app_server.mcp.tools.declare import declare
+from app_server.mcp.tools.listing import read_only_hint
+from app_server.mcp.tools.naming import VisibleName
+from app_server.mcp_wire.errors import McpError
+from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
+from app_server.turns.approval.question import ApprovalRequest
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.sandbox_state import Place, sandbox_state
+from app_server.turns.tools.turn import TurnContext
+from protocol.items import (
+    McpToolCallError,
+    McpToolCallProgressNotification,
+    McpToolCallResult,
+    McpToolCallThreadItem,
+)
+from protocol.model import Json, JsonObject
+
+
+class McpCalls:
+    """The tools of a thread's MCP servers, each a function in the namespace of its server."""
+
+    def __init__(
+        self, turn: TurnContext, servers: ServerSet, approvals: ApprovalGate, hooks: Hooks
+    ) -> None:
+        self._turn = turn
+        self._servers = servers
+        self._approvals = approvals
+        self._hooks = hooks
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare all tools, unless they are so many that the model has to search them."""
+        servers = self._servers
+        if not servers.servers or servers.surface == "deferred":
+            return []
+        return declare(servers.tools())
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether a server has the tool, also one that the model was not told of."""
+        return call.kind == "function" and self._find(call) is not None
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Whether the tool only reads, or its server says that its calls may overlap."""
+        tool = self._find(call)
+        assert tool is not None
+        return tool.config.supports_parallel_calls or read_only_hint(tool.definition) is True
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Ask if need be, send the call, and return what the model reads."""
+        arguments = call.arguments()
+        tool = self._find(call)
+        assert tool is not None
+        return await self._call_tool(call, tool, arguments)
+
+    def _find(self, call: RequestedCall) -> Tool | None:
+        return self._servers.tools().find(VisibleName(call.namespace or "", call.name))
+
+    async def _call_tool(self, call: RequestedCall, tool: Tool, arguments: Json) -> Json:
+        recorder, hooks = self._turn.recorder, self._hooks
+        facts = ToolCall(
+            recorder.thread.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
+        )
+        shown = hooks.present(facts)
+        item = McpToolCallThreadItem(
+            id=call.call_id,
+            server=tool.raw.server,
+            tool=tool.raw.tool,
+            status="inProgress",
+            arguments=arguments,
+            app_context=shown.app_context,
+            mcp_app_resource_uri=shown.resource_uri,
+            plugin_id=tool.config.metadata.plugin_id,
+            read_only_hint=read_only_hint(tool.definition),
+        )
+        recorder.started(item)
+        try:
+            await self._approve(call, tool, arguments)
+        except Denied as exc:
+            return await self._failed(item, str(exc), 0.0)
+        started = time.perf_counter()
+        try:
+            result = await self._send(call, tool, arguments)
+        except McpError as exc:
+            wall_s = time.perf_counter() - started
+            hooks.call_ended(facts, "failed")
+            return await self._failed(item, failure_text(tool.raw, exc), wall_s)
+        wall_s = time.perf_counter() - started
+        result, effective = without_effective_input(result)
+        if effective is not None and self._trusts_effective_input(tool):
+            item.arguments = effective
+        bounded = bounded_result(result)
+        failed = result.get("isError") is True
+        item.status = "failed" if failed else "completed"
+        item.result = McpToolCallResult(
+            content=bounded.get("content") or [],
+            structured_content=bounded.get("structuredContent"),
+            meta=bounded.get("_meta"),
+        )
+        item.duration_ms = round(wall_s * 1000)
+        hooks.call_ended(facts, "failed" if failed else "completed")
+        await recorder.completed(item)
+        return model_output(result, wall_s, self._limit_bytes(tool))
+
+    async def _approve(self, call: RequestedCall, tool: Tool, arguments: Json) -> None:
+        turn = self._turn
+        request = ApprovalRequest(turn.thread_id, turn.turn_id, call.call_id, tool, arguments)
+        match self._approvals.verdict(tool, turn.settings):
+            case Verdict.FORBID:
+                raise Denied(FORBIDDEN)
+            case Verdict.REVIEW:
+                await self._approvals.review(request)
+            case Verdict.ASK:
+                with turn.waiting_on_approval():
+                    await self._approvals.ask(request)
+
+    async def _send(self, call: RequestedCall, tool: Tool, arguments: Json) -> JsonObject:
+        recorder = self._turn.recorder
+        if arguments is not None and not isinstance(arguments, dict):
+            shown = to_json(arguments).decode()
+            raise BadArguments(f"MCP tool arguments must be a JSON object, got {shown}")
+        origin = CallOrigin(
+            thread_id=recorder.thread.id,
+            turn_id=recorder.turn_id,
+            call_id=call.call_id,
+            item_id=call.item_id,
+            turn_metadata=self._turn.metadata(),
+            sandbox_state=self._sandbox_state(tool),
+            plugin_id=tool.config.metadata.plugin_id,
+        )
+        meta = request_meta(origin, self._client_meta(tool))
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            if message is not None:
+                recorder.emit(
+                    McpToolCallProgressNotification(
+                        thread_id=recorder.thread.id,
+                        turn_id=recorder.turn_id,
+                        item_id=call.call_id,
+                        message=message,
+                    )
+                )
+
+        return await self._servers.call_tool(
+            tool.raw, arguments, meta, on_progress, recorder.turn_id
+        )
+
+    def _client_meta(self, tool: Tool) -> JsonObject:
+        others = tool.config.metadata.client_meta_names
+        names = [name for name in others if name != tool.raw.server]
+        merged: JsonObject = {}
+        for name in (*names, tool.raw.server):
+            merged |= self._turn.mcp_meta.get(name, {})
+        return merged
+
+    def _trusts_effective_input(self, tool: Tool) -> bool:
+        listing = self._servers.server(tool.raw.server).listing
+        opted_in = listing is not None and listing.opts_into(INPUT_CAPABILITY)
+        return opted_in and tool.config.metadata.trusts_effective_input
+
+    def _sandbox_state(self, tool: Tool) -> JsonObject | None:
+        listing = self._servers.server(tool.raw.server).listing
+        if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
+            return None
+        settings = self._turn.settings
+        return sandbox_state(settings, self._place(tool.config, settings.cwd))
+
+    def _place(self, config: ServerConfig, cwd: str) -> Place | None:
+        """Name the environment that is described, unless it is the one that nobody chose."""
+        is_primary = config.metadata.sandbox_state_source == "primary"
+        if is_primary or config.environment_id != LOCAL:
+            environment_id = LOCAL if is_primary else config.environment_id
+            folder = cwd if is_primary else config.folder
+            instance_id = self._servers.instance_of(environment_id)
+            return Place(environment_id, instance_id, folder)
+        return None
+
+    def _limit_bytes(self, tool: Tool) -> int:
+        tokens = tool.config.tool_output_tokens.get(tool.raw.tool)
+        return self._turn.output_limit_bytes if tokens is None else int(tokens * BYTES_PER_TOKEN)
+
+    async def _failed(self, item: McpToolCallThreadItem, text: str, wall_s: float) -> Json:
+        item.status = "failed"
+        item.error = McpToolCallError(message=text)
+        item.duration_ms = round(wall_s * 1000)
+        await self._turn.recorder.completed(item)
+        return failed_output(text, wall_s)

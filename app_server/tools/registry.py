@@ -1,0 +1,49 @@
+"""The table of tools that a turn has: which there are, and in which order they are declared.
+
+Source: docs/tools.md.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app_server.extension.hooks import Hooks
+from app_server.extension.registration import ContributionContext
+from app_server.mcp.connections import ServerSet
+from app_server.mcp.tools.declare import deferred_note
+from app_server.tools.mcp_calls import McpCalls
+from app_server.tools.mcp_resources import McpResources
+from app_server.tools.tool_search import ToolSearch
+from app_server.turns.approval.approvals import ApprovalGate
+from app_server.turns.tools.table import ToolTable, TurnTool
+from app_server.turns.tools.turn import TurnContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTools:
+    """What the tools of one loaded thread share over its turns."""
+
+    servers: ServerSet
+    approvals: ApprovalGate
+    hooks: Hooks
+    contribution: Callable[[], ContributionContext]
+    """What extensions are told of the thread."""
+
+
+def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
+    """Make the table of one turn; `own` are tools about the thread itself."""
+    tools: Sequence[TurnTool] = (
+        *own,
+        McpResources(turn, thread.servers),
+        ToolSearch(thread.servers),
+        McpCalls(turn, thread.servers, thread.approvals, thread.hooks),
+    )
+    return ToolTable(tools, turn.features, lambda: _notes(thread))
+
+
+def _notes(thread: ThreadTools) -> list[str]:
+    """Say which tools could be searched, and what extensions say of their tools."""
+    table = thread.servers.tools()
+    notes = thread.hooks.instructions(thread.contribution(), table.raw_names)
+    if thread.servers.surface == "deferred" and table.tools:
+        notes.insert(0, deferred_note(table))
+    return notes
