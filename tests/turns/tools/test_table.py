@@ -1,0 +1,106 @@
+"""From a call of a model to what it reads, whatever the call is."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import RequestedCall, ToolArguments
+from app_server.turns.tools.table import ToolTable
+from protocol.model import Json, JsonObject
+
+
+class Twice(ToolArguments):
+    text: str
+    times: int = 2
+
+
+class Repeat:
+    """Repeats a text; a custom tool of the same name gives the text back."""
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        return [{"type": "custom" if model.freeform_patch else "function", "name": "repeat"}]
+
+    def offers(self, call: RequestedCall) -> bool:
+        return call.name == "repeat" or call.kind == "search"
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        return False
+
+    async def run(self, call: RequestedCall) -> Json:
+        match call.kind:
+            case "function":
+                arguments = call.read(Twice)
+                return arguments.text * arguments.times
+            case "custom":
+                return call.input
+            case "search":
+                return [{"type": "function", "name": "found"}]
+
+
+def table(*, freeform: bool = False) -> ToolTable:
+    features = ModelFeatures(freeform_patch=freeform)
+    return ToolTable([Repeat()], lambda: features, list)
+
+
+def call(item: JsonObject) -> RequestedCall:
+    return RequestedCall.of(item, lambda: "new")
+
+
+def function(arguments: Json, name: str = "repeat") -> RequestedCall:
+    return call({"type": "function_call", "call_id": "c", "name": name, "arguments": arguments})
+
+
+async def test_an_answer_has_the_kind_of_its_call() -> None:
+    tools = table()
+    assert await tools.answer(function('{"text":"ab"}')) == {
+        "type": "function_call_output",
+        "call_id": "c",
+        "output": "abab",
+    }
+    custom = {"type": "custom_tool_call", "call_id": "d", "name": "repeat", "input": "as it is"}
+    assert await tools.answer(call(custom)) == {
+        "type": "custom_tool_call_output",
+        "call_id": "d",
+        "output": "as it is",
+    }
+    assert await tools.answer(call({"type": "tool_search_call", "arguments": {}})) == {
+        "type": "tool_search_output",
+        "call_id": "new",
+        "status": "completed",
+        "execution": "client",
+        "tools": [{"type": "function", "name": "found"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("{}", "text: Field required"),
+        ('{"text":"a","times":"many"}', "times: Input should be a valid integer"),
+        ('{"text":"a","speed":1}', "speed: Extra inputs are not permitted"),
+        ("[]", "Input should be a valid dictionary"),
+        ("{", "err: EOF while parsing"),
+    ],
+)
+async def test_wrong_arguments_are_named_to_the_model(arguments: str, text: str) -> None:
+    answer = await table().answer(function(arguments))
+    assert answer["output"].startswith(f"failed to parse function arguments: {text}")
+
+
+async def test_a_call_that_no_tool_offers_is_answered() -> None:
+    tools = table()
+    unknown = function("{", name="no_such_tool")
+    assert tools.may_overlap(unknown)
+    assert (await tools.answer(unknown))["output"] == "unsupported call: no_such_tool"
+    in_namespace = {"type": "custom_tool_call", "namespace": "a", "name": "b", "input": ""}
+    assert await tools.answer(call(in_namespace)) == {
+        "type": "custom_tool_call_output",
+        "call_id": "new",
+        "output": "unsupported call: ab",
+    }
+
+
+def test_declarations_follow_the_model() -> None:
+    kinds = [table(freeform=freeform).declarations()[0]["type"] for freeform in (False, True)]
+    assert kinds == ["function", "custom"]
