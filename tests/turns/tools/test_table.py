@@ -11,6 +11,8 @@ from protocol.model import Json, JsonObject
 
 
 class Twice(ToolArguments):
+    """Arguments of the function."""
+
     text: str
     times: int = 2
 
