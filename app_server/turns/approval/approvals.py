@@ -43,6 +43,10 @@ class Denied(Exception):
     """The call must not run; the text goes to the item and to the model."""
 
 
+class ApprovalCancelled(Denied):
+    """The call must not run, and its turn has to be ended as interrupted."""
+
+
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 

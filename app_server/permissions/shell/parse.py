@@ -1,0 +1,222 @@
+"""From a shell script to values, by the grammar of tree-sitter.
+
+The grammar is loaded when the first script is read. A script of usual length takes microseconds.
+Source: docs/tools.md, "Approvals and rules"; https://tree-sitter.github.io/tree-sitter/;
+https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from app_server.permissions.shell.script import MAX_SCRIPT_BYTES, Command, Pipeline, Script
+from app_server.permissions.shell.words import read_word
+from app_server.runtime.loader import Lazy, load
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+MAX_INLINE_BYTES = 1_024
+"""Longer scripts are read in a worker thread."""
+
+MAX_DEPTH = 100
+"""Of the tree; a script that is nested deeper is not read."""
+
+_SEPARATORS = frozenset({"&&", "||", ";", "\n"})
+_BETWEEN_WORDS = re.compile(rb"(?:[ \t]|\\\n)*")
+_BETWEEN_COMMANDS = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_UNUSUAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def _grammar() -> Callable[[], Parser]:
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return partial(Parser, Language(tree_sitter_bash.language()))
+
+
+async def _load() -> Callable[[], Parser]:
+    return await load(_grammar)
+
+
+class ScriptReader:
+    """Reads scripts; one for a server."""
+
+    def __init__(self) -> None:
+        """Load nothing yet."""
+        self._grammar: Lazy[Callable[[], Parser]] = Lazy("the grammar of shell scripts", _load)
+
+    async def read(self, text: str) -> Script:
+        """Take a script apart, of at most MAX_SCRIPT_BYTES and MAX_DEPTH; others are not read.
+
+        Raises:
+            LoadFailed: the grammar cannot be loaded now.
+        """
+        # A lone surrogate is no text that a shell could get.
+        content = text.encode(errors="replace")
+        if len(content) > MAX_SCRIPT_BYTES:
+            return Script(text, None, is_read=False)
+        new_parser = await self._grammar.get()
+        if len(content) <= MAX_INLINE_BYTES:
+            return _read(new_parser(), text, content)
+        return await anyio.to_thread.run_sync(_read, new_parser(), text, content)
+
+
+def _read(parser: Parser, text: str, content: bytes) -> Script:
+    root = parser.parse(content).root_node
+    if _is_too_deep(root):
+        return Script(text, None, is_read=False)
+    # Characters that the grammar may take for white space, and the shell does not.
+    is_usual = not root.has_error and _UNUSUAL.search(text) is None
+    plain = _plain(root, content) if is_usual else None
+    return Script(
+        text,
+        plain or None,
+        tuple(_mentioned(root)),
+        writes=tuple(_writes(root)),
+        forks=any(map(_forks, _descendants(root))),
+    )
+
+
+def _is_too_deep(root: Node) -> bool:
+    level, depth = [root], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            return True
+        level = [child for node in level for child in node.children]
+    return False
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode(errors="replace")
+
+
+def _descendants(node: Node) -> Iterator[Node]:
+    """Go through a tree in the order of the text, the node itself first."""
+    yield node
+    for child in node.children:
+        yield from _descendants(child)
+
+
+# What is understood: words and what joins commands, nothing else.
+
+
+def _plain(node: Node, content: bytes) -> tuple[Pipeline, ...] | None:
+    match node.type:
+        case "command":
+            command = _plain_command(node, content)
+            return None if command is None else (Pipeline((command,)),)
+        case "pipeline":
+            return _plain_pipeline(node, content)
+        case "program" | "list" if _is_joined(node, content, _BETWEEN_COMMANDS):
+            found: list[Pipeline] = []
+            for child in node.children:
+                if not child.is_named:
+                    if child.type not in _SEPARATORS:
+                        return None
+                elif child.type != "comment":
+                    part = _plain(child, content)
+                    if part is None:
+                        return None
+                    found.extend(part)
+            return tuple(found)
+    return None
+
+
+def _plain_pipeline(node: Node, content: bytes) -> tuple[Pipeline, ...] | None:
+    if not _is_joined(node, content, _BETWEEN_COMMANDS):
+        return None
+    commands: list[Command] = []
+    for child in node.children:
+        if child.type == "command":
+            command = _plain_command(child, content)
+            if command is None:
+                return None
+            commands.append(command)
+        elif child.type != "|":
+            return None
+    return (Pipeline(tuple(commands)),)
+
+
+def _plain_command(node: Node, content: bytes) -> Command | None:
+    command = _command(node)
+    if command is None or not all(word.is_literal for word in command.words):
+        return None
+    if len(node.children) != len(command.words):
+        return None
+    return command if _is_joined(node, content, _BETWEEN_WORDS) else None
+
+
+def _is_joined(node: Node, content: bytes, between: re.Pattern[bytes]) -> bool:
+    """Whether there is only white space between the parts of a node."""
+    at = node.start_byte
+    for child in node.children:
+        if between.fullmatch(content, at, child.start_byte) is None:
+            return False
+        at = child.end_byte
+    return between.fullmatch(content, at, node.end_byte) is not None
+
+
+def _command(node: Node) -> Command | None:
+    """Return a command as far as it is known; assignments before it are left out."""
+    words = [
+        read_word(_text(child))
+        for number, child in enumerate(node.children)
+        if node.field_name_for_child(number) in ("name", "argument")
+    ]
+    if not words:
+        return None
+    return Command(tuple(words), _text(node))
+
+
+# What is mentioned.
+
+
+def _commands_in(node: Node) -> Iterator[Command]:
+    for found in _descendants(node):
+        if found.type == "command" and (command := _command(found)) is not None:
+            yield command
+
+
+def _with_inner(node: Node) -> Command | None:
+    command = _command(node)
+    if command is None:
+        return None
+    return replace(command, inner=tuple(i for c in node.children for i in _commands_in(c)))
+
+
+def _mentioned(root: Node) -> Iterator[Pipeline]:
+    for node in _descendants(root):
+        # What follows a here-document in its line is part of it for the grammar.
+        if node.type in ("pipeline", "redirected_statement"):
+            commands = tuple(_commands_in(node))
+        elif node.type == "command" and (command := _with_inner(node)) is not None:
+            commands = (command,)
+        else:
+            continue
+        if commands:
+            yield Pipeline(commands)
+
+
+def _writes(root: Node) -> Iterator[str]:
+    for node in _descendants(root):
+        target = node.child_by_field_name("destination")
+        if target is not None and any(">" in child.type for child in node.children):
+            yield read_word(_text(target)).text
+
+
+def _forks(node: Node) -> bool:
+    """Whether a node defines a function that begins itself beside itself."""
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if node.type != "function_definition" or name is None or body is None:
+        return False
+    calls = [c for c in _commands_in(body) if c.texts[0] == _text(name)]
+    beside = any(inner.type in ("&", "|", "|&") for inner in _descendants(body))
+    return bool(calls) and beside

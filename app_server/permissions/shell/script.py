@@ -1,0 +1,82 @@
+"""A shell script as values: the commands in it, or that it was not understood.
+
+Source: docs/tools.md, "Approvals and rules".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MAX_SCRIPT_BYTES = 65_536
+"""Of UTF-8; what is longer is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command, with its quotes taken away."""
+
+    text: str
+    is_literal: bool = True
+    """Whether the program gets this very text, but for a `~` at its start and patterns of file
+    names; not if the shell puts something else in its place.
+    """
+    is_pattern: bool = False
+    """Whether it is a pattern of file names, so that the program may get any number of words."""
+
+    @property
+    def may_be_option(self) -> bool:
+        """Whether the program may get a word that begins with `-` for it."""
+        return self.text.startswith("-") or (self.is_pattern and self.text[:1] in "*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program with its arguments, as the script names them."""
+
+    words: tuple[Word, ...]
+    """At least one."""
+    source: str
+    """Its part of the script, without what is redirected."""
+    inner: tuple["Command", ...] = ()
+    """All commands in substitutions among its words, at any depth; they have none themselves. Only
+    what is `mentioned` has them.
+    """
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the words."""
+        return tuple(word.text for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Commands whose output goes to the next one."""
+
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script that a shell is to run."""
+
+    text: str
+    pipelines: tuple[Pipeline, ...] | None
+    """One after the other, joined by `;`, `&&`, `||` or line ends. None: not understood, since
+    there is anything but words and these: redirections, substitutions, variables, assignments,
+    control flow, jobs in the background; or a mistake.
+    """
+    mentioned: tuple[Pipeline, ...] = ()
+    """Whatever is a pipeline or a command, also inside of others and of what was not understood; a
+    pipeline with all commands that are anywhere in it.
+    """
+    writes: tuple[str, ...] = ()
+    """What output is redirected to."""
+    forks: bool = False
+    """Whether a function begins itself again beside itself, without an end."""
+    is_read: bool = True
+    """False if it is too long, or nested too deep, to be looked at."""
+
+    @property
+    def commands(self) -> Iterator[Command]:
+        """The commands of a script that was understood, in their order; else none."""
+        for pipeline in self.pipelines or ():
+            yield from pipeline.commands
