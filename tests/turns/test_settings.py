@@ -131,7 +131,7 @@ def test_settings_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -
     assert (settings.approval_policy, settings.sandbox_policy.type) == ("on-request", "readOnly")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     settings = initial_settings(Config({}), "/w", Overrides())
-    assert (settings.model_provider, settings.model) == ("openai", "gpt-5")
+    assert (settings.model_provider, settings.model) == ("openai", "gpt-6.1-sol")
     config = Config(
         {
             "approval_policy": {"granular": {"rules": False}},
@@ -141,7 +141,7 @@ def test_settings_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -
     )
     settings = initial_settings(config, "/w", Overrides(effort="high"))
     assert settings.model_dump(mode="json", exclude_none=True) == {
-        "model": "gpt-5",
+        "model": "gpt-6.1-sol",
         "modelProvider": "openai",
         "cwd": "/w",
         "approvalPolicy": {

@@ -6,6 +6,7 @@ Source: docs/config.md, "Models".
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from app_server.accounts.settings import chatgpt_base_url
 from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY
@@ -14,9 +15,13 @@ from app_server.config.values import Config, ConfigView
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 OFFLINE_MODEL = "offline"
-DEFAULT_MODEL = "gpt-5"
+DEFAULT_MODEL = "gpt-6.1-sol"
 
 MAX_RETRIES = 100
+
+
+WireApi: TypeAlias = Literal["responses", "chat"]
+"""The Responses API, or Chat Completions."""
 
 
 class ProviderNotFound(Exception):
@@ -25,12 +30,14 @@ class ProviderNotFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How to reach one Responses API."""
+    """How to reach the models of one provider."""
 
     id: str
     name: str
     base_url: str | None
     """None for the offline model, whose address is known when it runs."""
+    wire_api: WireApi = "responses"
+    """Which API it speaks."""
     env_key: str | None = None
     """Environment variable that holds the bearer token."""
     bearer_token: str | None = field(default=None, repr=False)
