@@ -2,7 +2,7 @@
 
 import pytest
 
-from app_server.turns.model.catalogue import entries, features_of, find_entry
+from app_server.turns.model.catalogue import ENTRIES, features_of, find_entry
 from app_server.turns.model.features import UNKNOWN_WINDOW, ModelFeatures
 from app_server.turns.model.providers import DEFAULT_MODEL, Provider
 
@@ -12,13 +12,13 @@ CHAT = Provider("c", "c", "http://127.0.0.1/v1", wire_api="chat")
 
 
 def test_the_default_model_is_the_first_of_the_catalogue() -> None:
-    assert entries()[0].name == DEFAULT_MODEL
+    assert ENTRIES[0].name == DEFAULT_MODEL
 
 
 def test_the_catalogue_is_consistent() -> None:
-    names = [entry.name for entry in entries()]
+    names = [entry.name for entry in ENTRIES]
     assert len(set(names)) == len(names)
-    for entry in entries():
+    for entry in ENTRIES:
         assert entry.default_effort is None or entry.default_effort in entry.efforts
         assert entry.upgrade is None or entry.upgrade in names
         assert entry.context_window > 0

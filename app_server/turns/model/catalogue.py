@@ -1,17 +1,15 @@
 """The models that are known: a file of this package.
 
 The file holds facts that were observed, so a model that is not in it is no error: it gets the
-features of one that begins with the same name, else those that are assumed of every model.
+features of one whose name its own begins with, else those that are assumed of every model.
 Source: docs/config.md, "Models".
 """
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
 from importlib import resources
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
-from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
 
 from app_server.turns.model.features import UNKNOWN_WINDOW, ModelFeatures, served_by
 from app_server.turns.model.providers import Provider
@@ -19,12 +17,9 @@ from app_server.turns.model.providers import Provider
 FILE = "catalogue.json"
 
 
-class CatalogueEntry(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueEntry:
     """One model of the file."""
-
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
-    )
 
     name: str
     display_name: str
@@ -38,7 +33,8 @@ class CatalogueEntry(BaseModel):
     """Tokens that a thread may fill."""
     efforts: Sequence[str] = ()
     default_effort: str | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    verbosity: str | None = None
+    """`low`, `medium` or `high`."""
     inputs: Sequence[str] = ("text", "image")
     freeform_patch: bool = False
     parallel_calls: bool = True
@@ -62,11 +58,13 @@ class CatalogueEntry(BaseModel):
         )
 
 
-@cache
-def entries() -> tuple[CatalogueEntry, ...]:
-    """Return the models in the order in which clients show them; the first is the default."""
+def _read() -> tuple[CatalogueEntry, ...]:
     content = resources.files(__package__).joinpath(FILE).read_bytes()
-    return tuple(TypeAdapter(list[CatalogueEntry]).validate_json(content))
+    return tuple(CatalogueEntry(**entry) for entry in from_json(content))
+
+
+ENTRIES = _read()
+"""In the order in which clients show them; the first is the default."""
 
 
 def find_entry(model: str) -> CatalogueEntry | None:
@@ -79,7 +77,7 @@ def find_entry(model: str) -> CatalogueEntry | None:
     if slash and vendor and "/" not in rest:
         names.append(rest)
     for name in names:
-        found = [entry for entry in entries() if name.startswith(entry.name)]
+        found = [entry for entry in ENTRIES if name.startswith(entry.name)]
         if found:
             return max(found, key=lambda entry: len(entry.name))
     return None
