@@ -20,7 +20,7 @@ TEXT, IMAGE = "text", "image"
 class ModelFeatures:
     """What one model can be sent and offered by the provider that serves it."""
 
-    name: str
+    name: str = ""
     is_known: bool = False
     """Whether this comes from the catalogue or from the provider, and is not assumed."""
     context_window: int = UNKNOWN_WINDOW
