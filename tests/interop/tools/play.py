@@ -230,7 +230,7 @@ def _answer(method: str, scenario: Scenario) -> dict[str, Any]:
 
 
 def _shown(params: dict[str, Any]) -> str:
-    inner = params if "item" not in params else params["item"]
+    inner = params.get("item", params)
     kind = {"type": inner["type"]} if "type" in inner and isinstance(inner["type"], str) else {}
     return json.dumps(kind | _without(inner), sort_keys=True)
 
