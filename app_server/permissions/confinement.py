@@ -1,20 +1,39 @@
-"""What a process may reach, or a tool that touches files for the model: one value for all."""
+"""What a process may reach, or a tool that touches files for the model: one value for all of them.
 
+Source: docs/tools.md, "Sandbox".
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Access: TypeAlias = Literal["write", "read", "none"]
+"""What may be done with a place: `write` includes reading, `none` not even that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """Absolute paths, without symbolic links; a folder stands for all that is in it."""
+    """Absolute paths, without symbolic links; a folder stands for all that is in it.
+
+    Of the places that a path is in, the deepest decides. Of two entries for the same place the
+    first of denied, protected, writable, readable does.
+    """
 
     readable: tuple[str, ...] | None = None
     """None: everything that the user may read."""
     writable: tuple[str, ...] | None = None
     """None: everything that the user may write."""
     protected: tuple[str, ...] = ()
-    """Inside of writable folders, and yet only readable."""
+    """Inside of writable folders, and yet only readable; it may be that nothing is there."""
     denied: tuple[str, ...] = ()
     """Neither readable nor writable."""
+    denied_patterns: tuple[str, ...] = ()
+    """Regular expressions for whole paths; what they match, and what is in it, is denied as well,
+    whatever lies deeper. They are matched with paths as `folded` returns them."""
+    scratch: tuple[str, ...] = ()
+    """Folders that a process gets empty and to itself; what it writes there ends with it."""
     network: bool = True
 
     @property
@@ -22,6 +41,64 @@ class Confinement:
         """Whether there is anything that it keeps from a process."""
         return self != UNCONFINED
 
+    def access(self, path: str) -> Access:
+        """Say what may be done with a path that is absolute and has no links, `.` or `..`."""
+        return Ruling(self).access(path)
+
 
 UNCONFINED = Confinement()
 """Whatever the user of the server may do."""
+
+
+class Ruling:
+    """A confinement that many paths are asked about; it is prepared once."""
+
+    def __init__(self, confinement: Confinement) -> None:
+        self.confinement = confinement
+        self._patterns = [re.compile(one, re.DOTALL) for one in confinement.denied_patterns]
+        everywhere = ("/",)
+        self._places: Sequence[tuple[Sequence[str], Access]] = (
+            (confinement.denied, "none"),
+            (confinement.protected, "read"),
+            (everywhere if confinement.writable is None else confinement.writable, "write"),
+            (everywhere if confinement.readable is None else confinement.readable, "read"),
+        )
+
+    def access(self, path: str) -> Access:
+        """Say what may be done with a path that is absolute and has no links, `.` or `..`."""
+        if self._patterns and any(
+            pattern.fullmatch(above) for above in _ways(folded(path)) for pattern in self._patterns
+        ):
+            return "none"
+        found: Access = "none"
+        depth = -1
+        for rank, (places, access) in enumerate(self._places):
+            # Where names differ in case alone a prohibition is for both.
+            looked_at = folded(path) if rank < 2 else path
+            for place in places:
+                there = folded(place) if rank < 2 else place
+                if is_in(looked_at, there) and depth_of(place) > depth:
+                    found, depth = access, depth_of(place)
+        return found
+
+
+def is_in(path: str, folder: str) -> bool:
+    """Whether an absolute path is a folder, or something in it."""
+    return folder in ("/", path) or path.startswith(f"{folder}/")
+
+
+def depth_of(path: str) -> int:
+    """Return how many folders an absolute path has; 0 for the root."""
+    return 0 if path == "/" else path.count("/")
+
+
+def folded(text: str) -> str:
+    """Return one form of names that some file systems take for one: case, composed letters."""
+    return unicodedata.normalize("NFD", text).casefold()
+
+
+def _ways(path: str) -> Iterator[str]:
+    yield path
+    end = len(path)
+    while (end := path.rfind("/", 0, end)) > 0:
+        yield path[:end]

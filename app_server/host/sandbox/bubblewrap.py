@@ -1,0 +1,61 @@
+"""The arguments of bubblewrap for one command.
+
+Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwrap(1)).
+"""
+
+from collections.abc import Sequence
+
+from app_server.host.sandbox.mounts import Mount, Show
+from app_server.permissions.confinement import Confinement
+
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+SHARED_MEMORY_BYTES = 512 * 1024 * 1024
+"""Of /dev/shm, which is memory of the machine."""
+
+
+def arguments(
+    program: str,
+    root: Show,
+    made: Sequence[Mount],
+    cwd: str,
+    confinement: Confinement,
+    *,
+    seccomp_fd: int | None,
+    has_terminal: bool,
+) -> list[str]:
+    """Return the command line up to, and without, the command; all places exist by now."""
+    network = () if confinement.network else ("--unshare-net",)
+    # Who has a terminal takes it for a session of its own, which needs one that is not new.
+    session = () if has_terminal else ("--new-session",)
+    line = [program, *NAMESPACES, *network, "--die-with-parent", *session, "--cap-drop", "ALL"]
+    match root:
+        case "write":
+            line += ["--bind", "/", "/"]
+        case "read":
+            line += ["--ro-bind", "/", "/"]
+        case _:
+            line += ["--tmpfs", "/"]
+    line += ["--dev", "/dev", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 - it is the sandbox's own
+    line += ["--proc", "/proc"]
+    sealed = ["/dev"]
+    for mount in made:
+        match mount.show, mount.kind:
+            case "write", _:
+                line += ["--bind", mount.path, mount.path]
+            case "read", _:
+                line += ["--ro-bind", mount.path, mount.path]
+            case "empty", _:
+                line += ["--perms", "1777", "--tmpfs", mount.path]
+            case "none", "folder":
+                line += ["--perms", "0555", "--tmpfs", mount.path]
+                sealed.append(mount.path)
+            case _:
+                # A device in a mount without devices: opening it is refused.
+                line += ["--ro-bind", "/dev/null", mount.path]
+    if root == "none":
+        sealed.append("/")
+    for place in sealed:
+        line += ["--remount-ro", place]
+    if seccomp_fd is not None:
+        line += ["--seccomp", str(seccomp_fd)]
+    return [*line, "--chdir", cwd, "--"]

@@ -1,0 +1,139 @@
+"""From a command and what confines it to what is started: the door of this room.
+
+Source: docs/tools.md, "Sandbox".
+"""
+
+import os
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from app_server.host.sandbox.bubblewrap import arguments
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
+from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
+from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
+from app_server.host.sandbox.wrapped import Wrapped
+from app_server.permissions.confinement import Confinement
+
+__all__ = ["SandboxLauncher", "SandboxUnavailable", "Wrapped"]
+
+PROBE = Confinement(writable=(), network=False)
+"""What a program has to be able to enforce to be chosen."""
+
+
+class SandboxLauncher:
+    """The sandbox of this machine; one for the whole server.
+
+    What works is found out with the first command that needs it, and looked for again for as long
+    as nothing does.
+    """
+
+    def __init__(self) -> None:
+        self._program: str | None = None
+        self._choosing = threading.Lock()
+
+    def wrap(
+        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
+    ) -> Wrapped:
+        """Say what to start so that a command is confined; one that is not stays as it is.
+
+        `cwd` is absolute and real, `confinement` resolved. With `tty` its stdin is a terminal,
+        which becomes its controlling one. Start the result from the thread that runs the event
+        loop: it ends with the thread that started it. Call `started` and `close` of the result.
+        Blocks: call it in a worker thread.
+
+        Raises:
+            SandboxUnavailable: it cannot be confined here; nothing was started.
+        """
+        if not confinement.is_confined:
+            return Wrapped(tuple(command))
+        program = self.program()
+        with ExitStack() as held:
+            wrapped = _wrap(program, command, cwd, confinement, tty, held)
+            held.pop_all()
+            return wrapped
+
+    def program(self) -> str:
+        """Return the sandbox program that works here; blocks.
+
+        Raises:
+            SandboxUnavailable: none does.
+        """
+        with self._choosing:
+            if self._program is None:
+                self._program = _choose()
+            return self._program
+
+
+def _choose() -> str:
+    if sys.platform != "linux":
+        raise unavailable(())
+    failures = []
+    for program in bubblewraps():
+        with ExitStack() as held:
+            probe = _wrap(program, ("/bin/sh", "-c", ":"), "/", PROBE, False, held)
+            failure = failure_of(probe.argv, probe.pass_fds)
+        if failure is None:
+            return program
+        failures.append(f"{program}: {failure}")
+    raise unavailable(failures)
+
+
+def _wrap(
+    program: str,
+    command: Sequence[str],
+    cwd: str,
+    confinement: Confinement,
+    tty: bool,
+    held: ExitStack,
+) -> Wrapped:
+    """Put what is opened and made into `held`, for as long as it does not belong to the result."""
+    try:
+        made = mounts(confinement, cwd, _kind_of)
+        placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
+    except (TooManyPlaces, OSError) as exc:
+        raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
+    line = arguments(
+        program,
+        shown_everywhere(confinement),
+        made,
+        cwd,
+        confinement,
+        seccomp_fd=None,
+        has_terminal=tty,
+    )
+    terminal = [_setsid(), "--ctty"] if tty else []
+    return Wrapped(
+        (*line, *terminal, *command),
+        takes_terminal=tty,
+        ends=[placeholder.release for placeholder in placeholders],
+    )
+
+
+def _placeholder(mount: Mount, held: ExitStack) -> Placeholder:
+    placeholder = Placeholder(mount.path)
+    held.callback(placeholder.release)
+    return placeholder
+
+
+def _setsid() -> str:
+    found = shutil.which("setsid")
+    if found is None:
+        raise SandboxUnavailable(
+            "a confined command with a terminal needs the program `setsid`: install `util-linux`"
+        )
+    return found
+
+
+def _kind_of(path: str) -> Kind:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return "missing"
+    if is_placeholder(found):
+        return "missing"
+    return "folder" if stat.S_ISDIR(found.st_mode) else "other"

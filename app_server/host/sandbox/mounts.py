@@ -1,0 +1,110 @@
+"""What a sandbox of Linux shows of the file system: one mount for each place that differs.
+
+Pure: what is there is asked of a function.
+Source: docs/tools.md, "Sandbox".
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from app_server.permissions.confinement import Confinement, depth_of, is_in
+
+Kind: TypeAlias = Literal["folder", "other", "missing"]
+"""What a path leads to."""
+
+Show: TypeAlias = Literal["write", "read", "none", "empty"]
+"""`empty`: a folder of its own for the sandbox, which can be written."""
+
+MAX_PLACES = 1024
+"""That one sandbox has; more than that Linux would take long to mount."""
+
+
+class TooManyPlaces(Exception):
+    """A confinement has more places than a sandbox is made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One place that differs from the folder that it is in."""
+
+    path: str
+    show: Show
+    kind: Kind
+
+
+def shown_everywhere(confinement: Confinement) -> Show:
+    """Say how the root is shown before anything is mounted in it."""
+    if confinement.writable is None or "/" in confinement.writable:
+        return "write"
+    if confinement.readable is None or "/" in confinement.readable:
+        return "read"
+    return "none"
+
+
+def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -> Sequence[Mount]:
+    """Return the mounts of a resolved confinement, outer ones first.
+
+    Places that are missing are among them where they are to be protected in a folder that can be
+    written: whoever mounts puts something there first.
+
+    Raises:
+        TooManyPlaces: see `MAX_PLACES`.
+    """
+    chosen = _choose(confinement, cwd)
+    if len(chosen) > MAX_PLACES:
+        raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(chosen)}")
+    shown: dict[str, Show] = {"/": shown_everywhere(confinement)}
+    made = []
+    for path in sorted(chosen, key=lambda place: (depth_of(place), place)):
+        show, around = chosen[path], _around(path, shown)
+        if path == "/" or show == around:
+            continue
+        kind = kind_of(path)
+        if kind == "missing" and not (show == "read" and around == "write"):
+            continue
+        if show == "none" and around == "empty":
+            continue
+        shown[path] = show
+        made.append(Mount(path, show, kind))
+    return made
+
+
+def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:
+    chosen: dict[str, Show] = {}
+    ranks: Sequence[tuple[Sequence[str], Show]] = (
+        (confinement.scratch, "empty"),
+        (confinement.readable or (), "read"),
+        (confinement.writable or (), "write"),
+        (confinement.protected, "read"),
+        (confinement.denied, "none"),
+    )
+    for places, show in ranks:
+        for place in places:
+            chosen[place] = show
+    if _around(cwd, chosen) == "empty" and cwd not in chosen:
+        # What a command is to work in is seen, also where its neighbours are not.
+        chosen[cwd] = "read"
+    return chosen
+
+
+def _around(path: str, shown: Mapping[str, Show]) -> Show:
+    return next((shown[place] for place in _upwards(path) if place in shown), "none")
+
+
+def _upwards(path: str) -> Iterator[str]:
+    while path != "/":
+        yield path
+        path = path.rpartition("/")[0] or "/"
+    yield path
+
+
+def is_shown(path: str, made: Sequence[Mount], confinement: Confinement) -> bool:
+    """Whether a path can be seen in the sandbox."""
+    nearest = max(
+        (mount for mount in made if is_in(path, mount.path)),
+        key=lambda mount: depth_of(mount.path),
+        default=None,
+    )
+    show = shown_everywhere(confinement) if nearest is None else nearest.show
+    return show in ("read", "write")

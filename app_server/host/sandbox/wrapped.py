@@ -1,0 +1,41 @@
+"""What to start in the place of a command that is confined."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+
+class Wrapped:
+    """A command line, and what has to live as long as its process."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        pass_fds: Sequence[int] = (),
+        *,
+        takes_terminal: bool = False,
+        ends: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self.argv = argv
+        self.pass_fds = pass_fds
+        """Descriptors that the process inherits, under the same numbers."""
+        self.takes_terminal = takes_terminal
+        """The command makes its stdin its controlling terminal by itself. Whoever starts it must
+        not have done so: `setsid` yes, `TIOCSCTTY` no."""
+        self._open = list(pass_fds)
+        self._ends = list(ends)
+
+    def started(self) -> None:
+        """Close the descriptors: the process has its own. Harmless when called again."""
+        while self._open:
+            os.close(self._open.pop())
+
+    def close(self) -> None:
+        """Let go of everything, once the process has ended, or if it was never started.
+
+        Blocks: call it in a worker thread. Harmless when called again.
+        """
+        self.started()
+        with ExitStack() as stack:
+            while self._ends:
+                stack.callback(self._ends.pop(0))

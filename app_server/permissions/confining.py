@@ -1,0 +1,100 @@
+"""From the settings of a thread to what confines it: pure, links and all else of disks apart.
+
+`resolved` (app_server/permissions/resolving.py) makes of it what can be enforced.
+Source: docs/tools.md, "Sandbox".
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+
+from app_server.permissions.confinement import UNCONFINED, Confinement, is_in
+from app_server.permissions.places import SERVER_FOLDERS, SLASH_TMP, Places
+from protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from protocol.rollout import Settings
+
+PROTECTED_NAMES = (".git", ".codex", ".agents")
+"""In each writable root: what other programs run, or a later session reads as its settings."""
+
+
+def confinement_of(settings: Settings, places: Places) -> Confinement:
+    """Say what the sandbox of a thread lets its tools reach."""
+    return confinement_for(settings.sandbox_policy, settings.roots, places)
+
+
+def confinement_for(policy: SandboxPolicy, roots: Sequence[str], places: Places) -> Confinement:
+    """Say what a policy lets be reached by work that belongs to the given folders.
+
+    An external sandbox is somebody else's, so it is not confined here.
+    """
+    match policy:
+        case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
+            return UNCONFINED
+        case ReadOnlySandboxPolicy():
+            return confined_to((), places, network=policy.network_access)
+        case WorkspaceWriteSandboxPolicy():
+            return confined_to(
+                [*roots, *policy.writable_roots],
+                places,
+                temporary=tuple(_temporary(policy, places)),
+                network=policy.network_access,
+            )
+
+
+def confined_to(
+    writable: Sequence[str],
+    places: Places,
+    *,
+    temporary: Sequence[str] = (),
+    readable: Sequence[str] | None = None,
+    denied: Sequence[str] = (),
+    network: bool = False,
+) -> Confinement:
+    """Confine to folders to write in, with all that is kept from everybody who is confined.
+
+    `temporary` are writable too, but have nothing that is protected: no project is there.
+    """
+    roots = [root for root in map(_plain, writable) if not _is_servers(root, places)]
+    allowed = tuple(dict.fromkeys((*roots, *map(_plain, temporary))))
+    known = [SLASH_TMP] if places.tmpdir is None else [SLASH_TMP, places.tmpdir]
+    return Confinement(
+        readable=None if readable is None else tuple(dict.fromkeys(map(_plain, readable))),
+        writable=allowed,
+        protected=(_plain(places.home), *_protected_in(dict.fromkeys(roots))),
+        denied=tuple(dict.fromkeys(map(_plain, (*places.secrets, *denied)))),
+        scratch=tuple(
+            place
+            for place in dict.fromkeys(map(_plain, known))
+            if not any(is_in(place, root) for root in allowed)
+        ),
+        network=network,
+    )
+
+
+def _temporary(policy: WorkspaceWriteSandboxPolicy, places: Places) -> Iterator[str]:
+    if not policy.exclude_slash_tmp:
+        yield SLASH_TMP
+    if not policy.exclude_tmpdir_env_var and places.tmpdir is not None:
+        yield places.tmpdir
+
+
+def _protected_in(roots: Iterable[str]) -> Iterator[str]:
+    for root in roots:
+        yield from (str(PurePosixPath(root, name)) for name in PROTECTED_NAMES)
+
+
+def _is_servers(root: str, places: Places) -> bool:
+    home = _plain(places.home)
+    return root == home or any(
+        is_in(root, str(PurePosixPath(home, name))) for name in SERVER_FOLDERS
+    )
+
+
+def _plain(path: str) -> str:
+    """Without a slash at the end, doubled ones and `.`; `..` stays, as a link may be before it."""
+    return "/" + str(PurePosixPath(path)).lstrip("/")

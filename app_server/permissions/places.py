@@ -1,0 +1,116 @@
+"""The places of this machine that a confinement knows: whose home, where temporary files are.
+
+Source: docs/tools.md, "Sandbox".
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder
+
+SECRETS_OF_USERS = (
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".config/gh",
+    ".git-credentials",
+    ".gnupg",
+    ".kube",
+    ".local/share/keyrings",
+    ".netrc",
+    ".config/containers/auth.json",
+    ".docker/config.json",
+)
+"""Below the home of the user: keys and tokens of programs that speak for that user elsewhere."""
+
+SECRETS_OF_HOMES = ("auth.json", ".credentials.json")
+"""In our home, and in that of Codex: tokens of the account and of MCP servers."""
+
+SERVICE_SOCKETS = (
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/dbus",
+    "/run/docker.sock",
+    "/run/libvirt",
+    "/run/lxd",
+    "/run/podman",
+    "/run/snapd.socket",
+    "/run/systemd/private",
+    "/var/lib/incus/unix.socket",
+    "/var/lib/lxd/unix.socket",
+    "/var/snap/lxd/common/lxd/unix.socket",
+)
+"""Services that start programs for whoever reaches them, outside of every sandbox of ours."""
+
+RUNTIME_NAMES = (
+    "at-spi",
+    "bus",
+    "containerd",
+    "dbus-1",
+    "docker.sock",
+    "gcr",
+    "gnupg",
+    "keyring",
+    "podman",
+    "systemd",
+)
+"""In the folder that `XDG_RUNTIME_DIR` names, which need not be there for this alone."""
+
+SERVER_FOLDERS = (
+    "archived_sessions",
+    "cache",
+    "index",
+    "locks",
+    "log",
+    "plugins",
+    "rules",
+    "sessions",
+    "signals",
+    "skills",
+    "threads",
+)
+"""What a server keeps in its home; no root in one of them is ever writable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Absolute paths, as they were given: links in them are resolved later."""
+
+    home: str
+    """Of this server."""
+    user_home: str
+    tmpdir: str | None = None
+    """What `TMPDIR` names."""
+    secrets: tuple[str, ...] = ()
+    """What nobody who is confined may read; not all of it has to be there."""
+
+
+def places_of_machine(
+    home: str, hidden: Sequence[str] = (), environ: Mapping[str, str] = os.environ
+) -> Places:
+    """Read the places from the environment; looks at no disk.
+
+    `hidden` are further paths that are kept from whoever is confined; `~` is the user's home.
+    """
+    user_home = environ.get("HOME") or str(Path.home())
+    secrets = [str(Path(user_home, name)) for name in SECRETS_OF_USERS]
+    for of_home in (home, environ.get("CODEX_HOME") or str(Path(user_home, ".codex"))):
+        secrets += [str(Path(of_home, name)) for name in SECRETS_OF_HOMES]
+    # Keyrings, the session's bus and agents listen there, and all of them act for the user.
+    secrets += [f"/run/user/{os.getuid()}"]
+    if (runtime := environ.get("XDG_RUNTIME_DIR")) is not None:
+        secrets += [str(Path(runtime, name)) for name in RUNTIME_NAMES]
+    for name in ("SSH_AUTH_SOCK", "GNOME_KEYRING_CONTROL"):
+        secrets += [environ[name]] if name in environ else []
+    secrets += [
+        str(Path(user_home, path[2:])) if path.startswith("~/") else path for path in hidden
+    ]
+    return Places(
+        home=home,
+        user_home=user_home,
+        tmpdir=environ.get("TMPDIR") or None,
+        secrets=tuple(path for path in (*secrets, *SERVICE_SOCKETS) if path.startswith("/")),
+    )

@@ -1,0 +1,82 @@
+"""What a confinement means on the disks of this machine: where links lead, where Git keeps what.
+
+Everything here blocks: call it in a worker thread, right before what it is for.
+Source: docs/tools.md, "Sandbox".
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from app_server.permissions.confinement import Confinement, is_in
+
+GIT = ".git"
+
+MAX_POINTER_BYTES = 4096
+"""Of a `.git` file, and of `commondir` in the folder that it names."""
+
+
+def resolved(confinement: Confinement) -> Confinement:
+    """Follow links in all places, and protect where the `.git` files of roots lead.
+
+    A root that is a link counts as the folder that it leads to. A root in which a protected name is
+    a link is not writable: nothing can be laid over a link that keeps it from being replaced.
+    Folders to read or write in that are not there are left out.
+    """
+    if not confinement.is_confined:
+        return confinement
+    real = os.path.realpath
+    protected: list[str] = []
+    linked: list[str] = []
+    for place in confinement.protected:
+        folder, name = os.path.split(place)
+        real_place = f"{real(folder).rstrip('/')}/{name}"
+        if Path(real_place).is_symlink():
+            linked.append(real_place)
+        protected += [real_place, real(real_place)]
+        if name == GIT:
+            protected += _git_folders(real_place)
+    writable = confinement.writable
+    if writable is not None:
+        writable = tuple(
+            root for root in _present(writable) if not any(is_in(place, root) for place in linked)
+        )
+    return replace(
+        confinement,
+        readable=None if confinement.readable is None else _present(confinement.readable),
+        writable=writable,
+        protected=tuple(dict.fromkeys(protected)),
+        denied=tuple(dict.fromkeys(map(real, confinement.denied))),
+        scratch=_present(confinement.scratch),
+    )
+
+
+def _present(places: Iterable[str]) -> tuple[str, ...]:
+    found = dict.fromkeys(map(os.path.realpath, places))
+    return tuple(place for place in found if Path(place).exists())
+
+
+def _git_folders(place: str) -> list[str]:
+    """Return where a `.git` file points to, and the repository that a worktree shares."""
+    pointer = _first_line(place)
+    if pointer is None or not pointer.startswith("gitdir:"):
+        return []
+    folder = os.path.realpath(Path(place).parent / pointer.removeprefix("gitdir:").strip())
+    shared = _first_line(f"{folder}/commondir")
+    return [folder] if shared is None else [folder, os.path.realpath(Path(folder, shared))]
+
+
+def _first_line(path: str) -> str | None:
+    """Return the first line of a small regular file; None where there is none."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            return None
+        return os.fsdecode(os.read(opened, MAX_POINTER_BYTES)).split("\n")[0].strip()
+    finally:
+        os.close(opened)
