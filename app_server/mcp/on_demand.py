@@ -19,7 +19,7 @@ from app_server.mcp.loading import ServeConnection
 from app_server.mcp.peer import ConnectionOwner, Peer
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.errors import ProgressCallback
+from app_server.mcp_wire.errors import ProgressCallback, TransportClosed
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
@@ -56,7 +56,7 @@ async def _serve_on_demand(
         try:
             await owner.stop.wait()
         finally:
-            peer.closed.set()
+            peer.close()
         tasks.cancel_scope.cancel()
 
 
@@ -74,9 +74,14 @@ class OnDemandPeer:
         self.closed = anyio.Event()
         self._tasks = tasks
         self._connect = connect
-        self._owner = owner
+        self._owner: ConnectionOwner | None = owner
         self._idle_s = idle_s
         self._connection: _Connection | None = None
+
+    def close(self) -> None:
+        """Connect no more, and forget for whom: the owner knows this peer, and lists its tools."""
+        self.closed.set()
+        self._owner = None
 
     async def request(
         self,
@@ -99,6 +104,8 @@ class OnDemandPeer:
     async def _connected(self) -> AsyncIterator[Peer]:
         connection = self._connection
         if connection is None or connection.is_over:
+            if self._owner is None:
+                raise TransportClosed
             connection = self._connection = _Connection(self._owner)
             self._tasks.start_soon(self._hold, connection)
         with connection.use():

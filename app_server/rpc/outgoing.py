@@ -86,27 +86,32 @@ class Outgoing:
         """Render the whole message."""
         text = self._texts.get(form)
         if text is None:
-            text = self._texts[form] = self._render(form, self.event)
+            text = self._texts[form] = _render(self.method, self.event, self.at_ms, self.seq, form)
         return text
 
     def delta(self, form: Form) -> Delta | None:
         """Give a delta in the form that can be joined with others; None for other events."""
         delta = self._deltas.get(form)
         if delta is None and self.is_delta:
-            render = partial(self._render_joined, form)
+            # Not of this object: it would be freed by the garbage collector alone.
+            render = partial(_render_joined, self.method, self.event, self.at_ms, self.seq, form)
             delta = self._deltas[form] = Delta(self.key, self.piece, render)
         return delta
 
-    def _render_joined(self, form: Form, joined: str) -> str:
-        return self._render(form, self.event.model_copy(update={"delta": joined}))
 
-    def _render(self, form: Form, event: WireModel) -> str:
-        experimental, jsonrpc, numbered = form
-        return render_notification(
-            self.method,
-            event,
-            self.at_ms,
-            jsonrpc=jsonrpc,
-            experimental=experimental,
-            seq=self.seq if numbered else None,
-        )
+def _render_joined(
+    method: str, event: WireModel, at_ms: int, seq: int | None, form: Form, joined: str
+) -> str:
+    return _render(method, event.model_copy(update={"delta": joined}), at_ms, seq, form)
+
+
+def _render(method: str, event: WireModel, at_ms: int, seq: int | None, form: Form) -> str:
+    experimental, jsonrpc, numbered = form
+    return render_notification(
+        method,
+        event,
+        at_ms,
+        jsonrpc=jsonrpc,
+        experimental=experimental,
+        seq=seq if numbered else None,
+    )

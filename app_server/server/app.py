@@ -23,6 +23,7 @@ from app_server.rpc.lazy_dispatch import LazyDispatcher
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.server.apps import serve_apps
 from app_server.server.conversations import Conversations
+from app_server.server.garbage_collection import collect_when_idle
 from app_server.server.listeners import Listeners
 from app_server.server.services import Built, Substitutes, build_services
 from app_server.server.settings import Settings
@@ -143,6 +144,7 @@ class AppServer:
         )
         background.start_soon(sessions.unloading.run)
         background.start_soon(services.memory.run)
+        background.start_soon(collect_when_idle)
         listeners = Listeners(
             self.converse,
             self._converse_on_stdio,

@@ -1,6 +1,5 @@
 """Loads what the first requests and turns will need, once clients can connect."""
 
-import gc
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -12,13 +11,9 @@ from app_server.config.values import ConfigError
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.loading import load_sdk
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
+from app_server.server.garbage_collection import start_collecting
 
 logger = logging.getLogger(__name__)
-
-COLLECT_AFTER = (10_000, 100, 20)
-"""New objects before the garbage collector looks at the youngest, and how often it does that before
-it looks at older ones. Whoever makes 100,000 at once that stay, as a list of thousands of tools is,
-would set off dozens of looks at all of them, during which nobody else runs."""
 
 
 async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
@@ -31,10 +26,7 @@ async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
     while parts := [part for part in parts if not await _succeeds(part)]:
         await anyio.sleep(wait_s)
         wait_s = min(2 * wait_s, RETRY_MOST_S)
-    # Modules and types live as long as the process: collections need not look at them again.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    start_collecting()
 
 
 async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> None:

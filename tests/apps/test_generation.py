@@ -1,6 +1,8 @@
 """A generation, from its port to its end, and as a thread of a server uses it."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -109,6 +111,21 @@ async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
         assert not await is_open(served.generation.port)
     assert refusals == [(-32603, "these app servers have been shut down", None)] * 3
     assert (hold.cancelled.is_set(), served.pool.sessions) == (True, set())
+
+
+async def test_a_generation_that_has_ended_is_freed_without_the_garbage_collector() -> None:
+    gc.disable()
+    try:
+        async with anyio.create_task_group() as tasks:
+            generation = await opened(tasks)
+            owner, lease = generation.owner, generation.lease()
+            assert owner == generation.owner
+            freed = weakref.ref(generation)
+            del generation, owner
+            lease.release()
+            await until(lambda: freed() is None)
+    finally:
+        gc.enable()
 
 
 async def test_an_endpoint_that_hangs_keeps_no_port_open(

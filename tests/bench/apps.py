@@ -389,7 +389,8 @@ async def main(options: argparse.Namespace) -> None:
     await measure_large()
     await measure_turns(options.turns)
     await measure_refreshes(options.refreshes)
-    await measure_size(SIZE, options.codex)
+    here = [str(Path(sys.executable).with_name("app-server"))]
+    await measure_size(SIZE, options.codex, here)
 
 
 def read_arguments() -> argparse.Namespace:

@@ -1,10 +1,12 @@
 """Apps at size: 100 of them with 40 tools each and three threads, beside the reference.
 
 python -m tests.bench.apps_size [--codex PATH] [--apps N] [--tools N] [--threads N] [--rounds N]
+                                [--callbacks N]
 
 A hosted endpoint that answers from memory runs in a process of its own, and so does each server;
 both servers have the same home, account, model and endpoint, one after the other. Changed reloads
-change every tool in one round and one tool in the next. These are figures to look at, not tests.
+change every tool in one round and one tool in the next. With `--callbacks` the longest callbacks of
+this server's event loop are printed as well. These are figures to look at, not tests.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,6 +35,7 @@ from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.hosted.tool import READS, HostedConnector, listed
 from app_server.http.loopback_server import serve_on_loopback
 from protocol.errors import RpcError
+from tests.bench.callbacks import watched
 from tests.support.harness import ScriptedModel, write_config
 from tests.support.issuer_peer import make_jwt
 
@@ -40,6 +44,8 @@ A_DAY_IN_3000 = 32_500_000_000
 PAUSE_S = 0.002
 """Between two questions of the client that watches."""
 PATIENCE_S = 120.0
+END_S = 15.0
+"""For a server to end by itself."""
 
 
 class Endpoint:
@@ -185,8 +191,12 @@ async def running(command: list[str], home: Path) -> AsyncIterator[tuple[str, in
         yield found[0], _deepest(process.pid)
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-        process.wait()
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _deepest(pid: int) -> int:
@@ -316,13 +326,11 @@ async def measure(
     return rows
 
 
-async def measure_size(size: Size, codex: str | None, only: str | None = None) -> None:
+async def measure_size(size: Size, codex: str | None, here: list[str]) -> None:
     """Measure this server and the reference, or one of them, and print the figures."""
-    servers = {"here": [str(Path(sys.executable).with_name("app-server"))]}
+    servers = {"here": here} if here else {}
     if codex:
         servers["reference"] = [codex, "app-server"]
-    if only:
-        servers = {only: servers[only]}
     figures: dict[str, dict[str, float]] = {}
     numbers = f"{size.apps},{size.tools}"
     for name, command in servers.items():
@@ -353,11 +361,12 @@ def read_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--codex", help="the reference's executable, to measure it as well")
-    parser.add_argument("--only", help="`here` or `reference`")
+    parser.add_argument("--only", choices=("here", "reference"))
     parser.add_argument("--apps", type=int, default=100)
     parser.add_argument("--tools", type=int, default=40, help="of each app (default: 40)")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--callbacks", type=int, default=0, help="how many to print (default: 0)")
     parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -368,4 +377,14 @@ if __name__ == "__main__":
         asyncio.run(serve_endpoint(*map(int, given.endpoint.split(","))))
     else:
         size = Size(given.apps, given.tools, given.threads, given.rounds)
-        asyncio.run(measure_size(size, given.codex, given.only))
+        with tempfile.TemporaryDirectory() as folder:
+            longest = Path(folder) / "longest"
+            here = [str(Path(sys.executable).with_name("app-server"))]
+            if given.only == "reference":
+                here = []
+            elif given.callbacks:
+                here = watched(longest, given.callbacks)
+            codex = None if given.only == "here" else given.codex
+            asyncio.run(measure_size(size, codex, here))
+            if longest.exists():
+                print(longest.read_text())

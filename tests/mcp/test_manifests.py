@@ -1,12 +1,15 @@
 """Servers that are registered with what they say of themselves, and servers that are replaced."""
 
+import gc
 import json
 import logging
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import SecretStr
 
@@ -17,15 +20,18 @@ from app_server.extension.manifest import Manifest
 from app_server.extension.registration import Registration, Tier
 from app_server.mcp.bounds import MAX_LISTED
 from app_server.mcp.catalog.catalog import resolve_servers
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.on_demand import OnDemandPeer
 from app_server.mcp.peer import ConnectionOwner
+from app_server.mcp.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from protocol.model import JsonObject
 from tests.support.apps_peer import connect, listed, serve_tools
 from tests.support.apps_threads import app, open_desk
 from tests.support.files_peer import FolderEnvironment
 from tests.support.harness import WAIT_S, WireClient, calls, claim, says
+from tests.support.no_processes import NoProcesses
 from tests.support.registrations import BEARER, STARTED, call, open_shop, registered, tool
 from tests.support.shelf import Generation
 from tests.support.web_peer import WebPeer
@@ -255,6 +261,30 @@ async def test_a_connection_that_breaks_fails_its_requests_and_no_later_ones(
     assert [record.getMessage() for record in caplog.records] == [
         "the connection to an MCP server broke"
     ]
+
+
+async def test_a_server_that_was_replaced_is_freed_without_the_garbage_collector() -> None:
+    transport = HttpTransport("http://127.0.0.1:9/mcp")
+    config = ServerConfig("known", transport, known=Listing(tools={"look": {}}))
+
+    async def load_sdk() -> Any:
+        raise AssertionError("nobody calls it")
+
+    server = McpServer(config, NoProcesses(), lambda *step: None)
+    freed = weakref.ref(server)
+    gc.disable()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.run, load_sdk, "/")
+            await server.settled.wait()
+            assert server.status == "connected"
+            server.stop.set()
+        del server
+        # What is left of the task that ran it goes in the next turn of the event loop.
+        await anyio.lowlevel.checkpoint()
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 # Those of apps.

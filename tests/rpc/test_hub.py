@@ -1,12 +1,14 @@
 """rpc: events to those who listen, and questions to clients."""
 
 import asyncio
+import gc
 import json
+import weakref
 from typing import Any
 
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub import Hub
-from app_server.rpc.outgoing import Delta
+from app_server.rpc.outgoing import Delta, Outgoing
 from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
@@ -97,6 +99,21 @@ def test_deltas_can_be_joined_into_one_message() -> None:
         "params": {"threadId": "t", "turnId": "u", "itemId": "i", "delta": "ab"},
         "emittedAtMs": 7,
     }
+
+
+def test_a_delta_that_was_sent_is_freed_without_the_garbage_collector() -> None:
+    event = AgentMessageDeltaNotification(thread_id="t", turn_id="u", item_id="i", delta="a")
+    outgoing = Outgoing("item/agentMessage/delta", event, at_ms=7)
+    held = outgoing.delta((True, False, False))
+    assert held is not None
+    assert "ab" in held.render("ab")
+    freed = weakref.ref(event)
+    gc.disable()
+    try:
+        del outgoing, held, event
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def question() -> FormElicitation:

@@ -58,7 +58,6 @@ class Generation:
         self.inventory = inventory
         self.routes = routes
         self.leases = 0
-        self.owner: Owner = _GenerationOwner(self)
         self._running = Running()
         self._backing = Backing(self.id, pool, guard, OpenStreams(), self._running)
         self._files = files
@@ -71,6 +70,11 @@ class Generation:
         self._closing = anyio.Event()
         self._answered = anyio.Event()
         self._closed = anyio.Event()
+
+    @property
+    def owner(self) -> Owner:
+        """What its registrations name as their owner."""
+        return _GenerationOwner(self)
 
     @property
     def port(self) -> int:
@@ -124,6 +128,9 @@ class Generation:
         finally:
             self._closing.set()
             self._closed.set()
+            # They lead back here: without them thousands of tools are freed with the last holder,
+            # and not by the garbage collector, which stops everything for that.
+            self._guarded.clear()
 
     def _servers(self) -> Iterator[tuple[str, Callable[[], LocalServer]]]:
         yield RESOURCES, partial(resource_server, self._backing)

@@ -126,6 +126,10 @@ class GuardedRoutes:
         if not self._running:
             self._all_answered.set()
 
+    def clear(self) -> None:
+        """Forget the routes, once the port is closed."""
+        self._apps.clear()
+
     async def wait_until_answered(self) -> None:
         """Wait, after `close`, until no request is left but streams."""
         await self._all_answered.wait()
