@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from app_server.apps.files import confined
-from app_server.apps.files.confined import CONFINED, MAX_FOLDERS, look_at, open_file
+from app_server.apps.files.confined import CONFINED, look_at, open_file
 from app_server.apps.files.files import FileRefused
 from app_server.apps.files.readable import MAX_ENTRIES, readable
+from app_server.runtime import reaching
+from app_server.runtime.reaching import MAX_FOLDERS
 from protocol.model import Json
 from tests.support.harness import claim
 from tests.support.local_files import FILES, entry, managed, state, whole
@@ -251,7 +252,7 @@ def test_a_walk_is_bounded_and_closes_what_it_opened(
     deep.mkdir(parents=True)
     with pytest.raises(FileRefused, match=r"^it cannot be read$"):
         look_at(str(deep / "x"), lambda parts: True)
-    monkeypatch.setattr(confined, "MAX_PARTS", 10)
+    monkeypatch.setattr(reaching, "MAX_PARTS", 10)
     with pytest.raises(FileRefused, match=r"^it cannot be read$"):
         look_at(f"{project}/" + "sub/../" * 20, lambda parts: True)
     for path in ("a.txt", "no", "a\0b"):
