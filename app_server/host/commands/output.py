@@ -1,0 +1,88 @@
+"""What is kept of a command's output: its head and its tail, within a bound. No I/O."""
+
+from collections import deque
+
+MAX_KEPT_BYTES = 1024 * 1024
+"""Of one command: half of it from the beginning, half from the end."""
+
+
+class KeptOutput:
+    """The first and the last bytes of a stream, and how many were lost in between."""
+
+    __slots__ = ("_head", "_head_limit", "_tail", "_tail_bytes", "_tail_limit", "total")
+
+    def __init__(self, limit_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._head = bytearray()
+        self._head_limit = limit_bytes - limit_bytes // 2
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._tail_limit = limit_bytes // 2
+        self.total = 0
+        """Bytes that came."""
+
+    def add(self, data: bytes) -> None:
+        """Take what came; it is copied where it is kept."""
+        self.total += len(data)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if not data or not self._tail_limit:
+            return
+        data = bytes(data[-self._tail_limit :])
+        self._tail.append(data)
+        self._tail_bytes += len(data)
+        while self._tail_bytes - len(self._tail[0]) >= self._tail_limit:
+            self._tail_bytes -= len(self._tail.popleft())
+
+    @property
+    def lost_bytes(self) -> int:
+        """How many bytes between head and tail are not kept."""
+        return self.total - len(self._head) - min(self._tail_bytes, self._tail_limit)
+
+    def head(self) -> bytes:
+        """Return the bytes before those that were lost; all of them where none were."""
+        return bytes(self._head) if self.lost_bytes else self.all()
+
+    def tail(self) -> bytes:
+        """Return the bytes after those that were lost; empty where none were."""
+        return self._last() if self.lost_bytes else b""
+
+    def all(self) -> bytes:
+        """Return head and tail with nothing in between to show what was lost."""
+        return bytes(self._head) + self._last()
+
+    def text(self) -> str:
+        """Return what was kept as text, with a line that says how much was lost, if any was."""
+        if not self.lost_bytes:
+            return self.all().decode(errors="replace")
+        head, tail = bytes(self._head), self._last()
+        # A character that the cut went through is not shown by halves.
+        head, tail = _without_split_end(head), _without_split_begin(tail)
+        lost = self.total - len(head) - len(tail)
+        return f"{head.decode(errors='replace')}\n[... {lost} bytes left out ...]\n" + tail.decode(
+            errors="replace"
+        )
+
+    def _last(self) -> bytes:
+        return b"".join(self._tail)[-self._tail_limit :] if self._tail else b""
+
+
+def _without_split_end(data: bytes) -> bytes:
+    """Leave out the begin of a character of UTF-8 that does not end here."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if needed > back else data
+        if byte < 0x80:
+            return data
+    return data
+
+
+def _without_split_begin(data: bytes) -> bytes:
+    """Leave out the end of a character of UTF-8 that does not begin here."""
+    count = 0
+    while count < min(3, len(data)) and 0x80 <= data[count] < 0xC0:
+        count += 1
+    return data[count:]

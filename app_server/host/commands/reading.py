@@ -1,0 +1,107 @@
+"""Reads pipes and terminals of commands without blocking, and no faster than a bound.
+
+A command that prints without end is made to wait: what it prints would be thrown away here, at the
+cost of everybody else.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+READ_BYTES = 256 * 1024
+"""Taken at once; one buffer of this size serves all commands of a thread of execution."""
+
+BURST_BYTES = 128 * 1024 * 1024
+"""Read of one stream as fast as it comes."""
+
+BYTES_PER_S = 64 * 1024 * 1024
+"""Of one stream, after the burst."""
+
+PAUSE_S = 0.02
+"""Between reads of a stream that is too fast."""
+
+MAX_DRAINED_READS = 64
+"""Reads after the end of a command: a pipe holds at most 1 MiB."""
+
+Take: TypeAlias = Callable[[bytes], None]
+
+_buffer = bytearray(READ_BYTES)
+_view = memoryview(_buffer)
+
+
+class Reading:
+    """Reads one descriptor, which it owns, until its end."""
+
+    def __init__(self, fd: int, take: Take, *, is_terminal: bool = False) -> None:
+        """`take` is called with what came; never waits."""
+        self.ended = asyncio.Event()
+        """Nothing more comes."""
+        self._fd = fd
+        self._take = take
+        self._is_terminal = is_terminal
+        self._loop = asyncio.get_running_loop()
+        self._credit = BURST_BYTES
+        self._credited_s = self._loop.time()
+        self._pause: asyncio.TimerHandle | None = None
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read)
+
+    def drain(self) -> None:
+        """Read what has been written so far, and end: nobody waits for the other holders."""
+        for _ in range(MAX_DRAINED_READS):
+            if self.ended.is_set() or not self._read_once():
+                break
+        self.close()
+
+    def close(self) -> None:
+        """Read no more; closing twice is harmless."""
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._fd)
+        if not self._is_terminal:
+            os.close(self._fd)
+
+    def _read(self) -> None:
+        self._read_once()
+        if self._credit < 0 and not self.ended.is_set():
+            self._refill()
+            if self._credit < 0:
+                self._loop.remove_reader(self._fd)
+                self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+
+    def _refill(self) -> None:
+        now = self._loop.time()
+        self._credit += int((now - self._credited_s) * BYTES_PER_S)
+        self._credit = min(self._credit, BURST_BYTES)
+        self._credited_s = now
+
+    def _go_on(self) -> None:
+        self._refill()
+        if self._credit < 0:
+            self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+            return
+        self._pause = None
+        self._loop.add_reader(self._fd, self._read)
+
+    def _read_once(self) -> bool:
+        """Read what is there; False if that is nothing for now, or for good."""
+        try:
+            count = os.readv(self._fd, (_buffer,))
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as exc:
+            # A terminal whose last process has gone answers so.
+            if exc.errno != errno.EIO:
+                raise
+            count = 0
+        if not count:
+            self.close()
+            return False
+        self._credit -= count
+        self._take(bytes(_view[:count]))
+        return True

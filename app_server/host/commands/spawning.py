@@ -1,0 +1,139 @@
+"""The spawner of a server: started with the first command, and again if it has died.
+
+Source: docs/tools.md, "Commands".
+"""
+
+import array
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+SPAWNER = Path(__file__).with_name("spawner.py")
+
+CLOSE_S = 5.0
+"""For the spawner to end by itself; it has nothing left to do by then."""
+
+SEND_S = 10.0
+"""For the spawner to take an order; it takes them one after the other, in less than a ms each."""
+
+
+class SpawnerGone(OSError):
+    """The spawner takes no orders; the next one starts another."""
+
+
+class Spawner:
+    """Hands orders to the spawner (app_server/host/commands/spawner.py)."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._socket: socket.socket | None = None
+        self._lock = anyio.Lock()
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The spawner's process id; None while there is none."""
+        alive = self._process is not None and self._process.returncode is None
+        return self._process.pid if self._process is not None and alive else None
+
+    async def warm_up(self) -> None:
+        """Start it, so that the first command need not wait for that.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        async with self._lock:
+            await self._connected()
+
+    async def order(self, order: Mapping[str, object], fds: Sequence[int]) -> None:
+        """Hand over a command (`Order` of the spawner) and its descriptors, which stay open here.
+
+        `fds` begins with the control socket.
+
+        Raises:
+            OSError: there is no spawner, or it does not take the order.
+        """
+        with _sealed(json.dumps(order).encode()) as file:
+            async with self._lock:
+                connection = await self._connected()
+                try:
+                    with anyio.fail_after(SEND_S):
+                        await _send(connection, [file, *fds])
+                except (OSError, TimeoutError) as exc:
+                    await self._drop()
+                    raise SpawnerGone(0, f"the spawner of commands is gone: {exc}") from exc
+
+    async def aclose(self) -> None:
+        """Let it go; commands that still run are ended by their supervisors."""
+        async with self._lock:
+            self._closed = True
+            await self._drop()
+
+    async def _connected(self) -> socket.socket:
+        if self._closed:
+            raise SpawnerGone(0, "the server is stopping")
+        if self.pid is None or self._socket is None:
+            await self._drop()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                ours.setblocking(False)
+                try:
+                    self._process = await asyncio.create_subprocess_exec(
+                        sys.executable,
+                        *("-I", "-S", str(SPAWNER)),
+                        stdin=theirs.fileno(),
+                        stdout=asyncio.subprocess.DEVNULL,
+                        stderr=asyncio.subprocess.DEVNULL,
+                        cwd="/",
+                        start_new_session=True,
+                    )
+                except BaseException:
+                    ours.close()
+                    raise
+            self._socket = ours
+        return self._socket
+
+    async def _drop(self) -> None:
+        process, self._process = self._process, None
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            with anyio.move_on_after(CLOSE_S), anyio.CancelScope(shield=True):
+                await process.wait()
+
+
+async def _send(connection: socket.socket, fds: Sequence[int]) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+    while True:
+        try:
+            connection.sendmsg([b"o"], rights)
+        except BlockingIOError:
+            await anyio.wait_writable(connection)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def _sealed(content: bytes) -> Iterator[int]:
+    """Give a file without a name that holds this, to be read from its beginning."""
+    if sys.platform == "linux":
+        fd = os.memfd_create("order", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    try:
+        with open(fd, "wb", closefd=False) as writer:
+            writer.write(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,99 @@
+"""host: what is kept of a command's output, and how fast it is read."""
+
+import os
+import resource
+import sys
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app_server.host.commands import reading
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.output import MAX_KEPT_BYTES, KeptOutput
+from tests.support.harness import WAIT_S
+from tests.support.host_commands import Printed, commands, finished, sh
+
+
+@given(st.lists(st.binary(max_size=30)), st.integers(2, 40))
+def test_head_and_tail_are_those_of_the_whole(pieces: list[bytes], limit: int) -> None:
+    kept = KeptOutput(limit)
+    for piece in pieces:
+        kept.add(piece)
+    whole = b"".join(pieces)
+    assert kept.total == len(whole)
+    if len(whole) <= limit:
+        assert (kept.head(), kept.tail(), kept.lost_bytes) == (whole, b"", 0)
+        assert kept.text() == whole.decode(errors="replace")
+    else:
+        head, tail = limit - limit // 2, limit // 2
+        assert (kept.head(), kept.tail()) == (whole[:head], whole[-tail:])
+        assert kept.lost_bytes == len(whole) - limit
+
+
+def test_a_character_at_the_cut_is_left_out_and_counted() -> None:
+    kept = KeptOutput(10)
+    kept.add(("é" * 10).encode())
+    # Five bytes are two characters and a half on either side.
+    assert kept.text() == "éé\n[... 12 bytes left out ...]\néé"
+
+
+def test_what_is_no_utf_8_is_replaced() -> None:
+    kept = KeptOutput()
+    kept.add(b"a\xff\xc3")
+    assert kept.text() == "a\ufffd\ufffd"
+
+
+def test_small_pieces_without_end_are_kept_within_the_bound() -> None:
+    kept = KeptOutput(1000)
+    for _ in range(5000):
+        kept.add(b"x" * 7)
+    assert len(kept.head()) + len(kept.tail()) == 1000
+    assert kept.lost_bytes == 34_000
+
+
+async def test_a_gigabyte_costs_little_memory_and_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "BURST_BYTES", 2_000_000_000)
+    argv = ["head", "-c", "1000000000", "/dev/zero"]
+    async with commands() as local:
+        kept = KeptOutput()
+        # Once before, so that what every command costs is there already.
+        await finished(await local.start(sh("echo"), Printed().take))
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        launch = CommandLaunch(argv, {"PATH": os.environ["PATH"]}, "/")
+        command = await local.start(launch, lambda stream, data: kept.add(data))
+        with anyio.fail_after(WAIT_S):
+            await command.finished.wait()
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    assert (kept.total, kept.lost_bytes) == (1_000_000_000, 1_000_000_000 - MAX_KEPT_BYTES)
+    assert after.ru_maxrss - before.ru_maxrss < 50 * (1 if sys.platform == "linux" else 1024) * 1024
+    assert after.ru_utime - before.ru_utime < 5
+
+
+async def test_a_command_that_prints_without_end_is_made_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "BURST_BYTES", 1_000_000)
+    monkeypatch.setattr(reading, "BYTES_PER_S", 1_000_000)
+    async with commands() as local:
+        printed = Printed()
+        command = await local.start(sh("exec cat /dev/zero"), printed.take)
+        started = anyio.current_time()
+        with anyio.fail_after(WAIT_S):
+            while len(printed.of("stdout")) < 2_000_000:
+                await printed.more()
+        assert anyio.current_time() - started > 0.7
+        await command.stop()
+
+
+async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BURST_BYTES", 100_000)
+    monkeypatch.setattr(reading, "BYTES_PER_S", 10_000_000)
+    async with commands() as local:
+        printed = Printed()
+        command = await local.start(sh("head -c 1000000 /dev/zero; echo end"), printed.take)
+        assert await finished(command) == 0
+        assert printed.of("stdout") == bytes(1_000_000) + b"end\n"
