@@ -21,6 +21,7 @@ from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNews
 from app_server.threads.store import ThreadStore
+from app_server.turns.model.lists import ModelLists
 
 if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort
@@ -42,6 +43,7 @@ class Services:
     extensions: ExtensionRegistry
     environments: Environments
     accounts: Accounts
+    model_lists: ModelLists
     plugins: Plugins
     apps: "AppsPort | None"
     """None: there are no apps, and none are looked for."""

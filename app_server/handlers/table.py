@@ -294,7 +294,14 @@ def _plugins_skills() -> HandlerClass:
     return SkillHandlers
 
 
-@_serves("config/read", "configRequirements/read", "model/list")
+@_serves("model/list")
+def _settings_models() -> HandlerClass:
+    from app_server.handlers.settings.models import ModelHandlers
+
+    return ModelHandlers
+
+
+@_serves("config/read", "configRequirements/read")
 def _settings_config() -> HandlerClass:
     from app_server.handlers.settings.config import ConfigHandlers
 

@@ -114,6 +114,7 @@ class AppServer:
             raise _only_member(group) from None
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+                await built.services.model_lists.aclose()
                 await built.lazy_model.aclose()
                 await built.services.signals.aclose()
                 await self._store.aclose()

@@ -32,6 +32,7 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.interface import Model
 from app_server.turns.model.lazy import LazyModel
+from app_server.turns.model.lists import ModelLists
 
 if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort
@@ -98,6 +99,7 @@ async def build_services(
             [lazy_apps],
         )
     lazy_model = LazyModel(OfflineModel(background).url, accounts)
+    model_lists = ModelLists(lazy_model.list_models)
     unload_delay_s, memory = await read_first_settings(configuration)
     hub.streams.limits = memory.stream
 
@@ -108,6 +110,7 @@ async def build_services(
         SessionPorts(
             store=store,
             model=substitutes.model or lazy_model,
+            model_lists=model_lists,
             clients=hub,
             clock=clock,
             approvals=LastingApprovals(config_file, extensions),
@@ -142,6 +145,7 @@ async def build_services(
         extensions=extensions,
         environments=environments,
         accounts=accounts,
+        model_lists=model_lists,
         plugins=plugins,
         apps=apps,
         signals=signals,

@@ -1,4 +1,4 @@
-"""When a thread is compacted by itself, and what the model is told to sum up.
+"""What the model is told to sum up when a thread is compacted.
 
 Source: docs/config.md, "Models".
 """
@@ -9,31 +9,9 @@ import anyio.to_thread
 
 from app_server.config.values import ConfigError, ConfigView
 
-WINDOW_SHARE = 0.9
-"""Of the model's context, which a request may fill before the thread is compacted."""
-
-UNKNOWN_MODEL_WINDOW = 258_400
-"""Tokens that clients are shown as the context of a model of which nothing is known.
-
-It is the reference's figure. Nothing is compacted because of it: that is for who knows the model.
-"""
-
 MAX_PROMPT_BYTES = 64 * 1024
 
 FILE_KEY = "experimental_compact_prompt_file"
-
-
-def compaction_limit(view: ConfigView) -> int | None:
-    """Read the tokens from which on a thread is compacted by itself; None means never.
-
-    Raises:
-        ConfigError: a value is no whole number.
-    """
-    limit = view.integer("model_auto_compact_token_limit")
-    window = view.integer("model_context_window")
-    share = None if window is None else int(window * WINDOW_SHARE)
-    limits = [each for each in (limit, share) if each]
-    return min(limits, default=None)
 
 
 async def read_compact_prompt(view: ConfigView) -> str | None:

@@ -13,11 +13,7 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
-from app_server.sessions.compaction_settings import (
-    UNKNOWN_MODEL_WINDOW,
-    compaction_limit,
-    read_compact_prompt,
-)
+from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded import LoadedThreads
 from app_server.sessions.ports import SessionPorts
@@ -26,7 +22,7 @@ from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.model.prompt import INTERRUPTED, message, outputs_for_open_calls
-from app_server.turns.model.providers import read_providers
+from app_server.turns.model.settings import read_model_settings
 from app_server.turns.run import SessionSettings
 from protocol.rollout import (
     HistoryAppended,
@@ -211,11 +207,8 @@ class ThreadLoading:
 async def _session_settings(config: Config) -> SessionSettings:
     view = config.view()
     tokens = view.integer("tool_output_token_limit")
-    window = view.integer("model_context_window")
     return SessionSettings(
-        providers=read_providers(config),
-        context_window=UNKNOWN_MODEL_WINDOW if window is None else window,
-        compact_at=compaction_limit(view),
+        model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),
         output_limit_bytes=(
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)

@@ -11,6 +11,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.interface import Model
+from app_server.turns.model.lists import ModelLists
 from app_server.turns.ports import ApprovalRecords, ClientPort
 
 
@@ -32,6 +33,8 @@ class SessionPorts:
     clock: Clock
     approvals: ApprovalRecords
     processes: Processes
+    model_lists: ModelLists = field(default_factory=ModelLists)
+    """What providers say of their models."""
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     log_grew: Callable[[ThreadState], None] = _ignore
     """Called after every append to a loaded thread's log; never waits."""

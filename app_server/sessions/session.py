@@ -30,6 +30,7 @@ from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.elicitations import ElicitationGate
+from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import SessionSettings
 from protocol.rollout import Record, Settings, TurnsReverted
@@ -62,7 +63,7 @@ class ThreadSession:
         self.publisher = publisher = Publisher(thread, clients, clock)
         self._status = status = SessionStatus(slot, publisher)
         reviewer = Reviewer(
-            slot.stop_denied_turn, thread, ports.model, settings.providers, clients, clock
+            slot.stop_denied_turn, thread, ports.model, settings.model.providers, clients, clock
         )
         elicitations = ElicitationGate(
             thread,
@@ -82,7 +83,10 @@ class ThreadSession:
             thread, slot, status, publisher, self.mcp, goals, ending, clock, self._go_on
         )
         approvals = ApprovalGate(clients, ports.approvals, reviewer)
-        factory = TurnFactory(thread, slot, status, self.mcp, approvals, goals, settings, ports)
+        model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
+        factory = TurnFactory(
+            thread, slot, status, self.mcp, approvals, goals, model, settings, ports
+        )
         starter = TurnStarter(thread, slot, factory, runner, goals, hooks, clock, tasks)
         self.input = ClientInput(thread, slot, starter, hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)

@@ -67,17 +67,15 @@ class Compactor:
         self,
         recorder: TurnRecorder,
         calls: ModelCalls,
-        limit: int | None,
         prompt: str | None,
         surroundings: Callable[[], tuple[Sequence[JsonObject], Sequence[str]]],
     ) -> None:
-        """`limit` bounds what is kept; `prompt` None means ours.
+        """`prompt` None means ours.
 
         `surroundings` gives the tools and notes of the next request.
         """
         self._recorder = recorder
         self._calls = calls
-        self._keep = kept_tokens(limit)
         self._prompt = prompt or PROMPT
         self._surroundings = surroundings
 
@@ -111,7 +109,7 @@ class Compactor:
             await recorder.completed(item)
             return
         summary = await self._sum_up(seen)
-        history = compacted(seen, summary, unseen, self._keep)
+        history = compacted(seen, summary, unseen, kept_tokens(calls.model.compact_at))
         account = calls.measured(self._size_of(history))
         at_ms = item.completed_at_ms = recorder.now_ms()
         await recorder.thread.append(
@@ -143,6 +141,7 @@ class Compactor:
     async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":
         body = request_body(
             self._recorder.thread.state,
+            self._calls.model.features,
             (),
             None,
             REQUEST_KIND,
@@ -150,7 +149,7 @@ class Compactor:
             history=[*shown, message("user", self._prompt)],
         )
         summary = _Summary()
-        async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
+        async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
             async for batch in batches:
                 for event in batch:
                     summary.take(event)
@@ -160,7 +159,8 @@ class Compactor:
 
     def _size_of(self, history: Sequence[JsonObject]) -> int:
         tools, notes = self._surroundings()
-        body = request_body(self._recorder.thread.state, tools, None, None, notes, history=history)
+        state, features = self._recorder.thread.state, self._calls.model.features
+        body = request_body(state, features, tools, None, None, notes, history=history)
         parts: list[Json] = [body["instructions"], body["tools"], body["input"]]
         return estimated_tokens(parts)
 

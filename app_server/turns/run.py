@@ -4,7 +4,7 @@ Does not know: the thread's session, which takes the steps one after the other.
 Source: docs/wire.md, "Turns".
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -16,6 +16,7 @@ from app_server.turns.model.interface import Model, ModelFailure, ModelRequest
 from app_server.turns.model.prompt import INTERRUPTED, request_body
 from app_server.turns.model.providers import Provider
 from app_server.turns.model.response import ResponseReader
+from app_server.turns.model.thread_model import ModelSettings, ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
@@ -46,10 +47,7 @@ class TurnOptions:
 class SessionSettings:
     """What does not change while a thread is loaded."""
 
-    providers: Mapping[str, Provider]
-    context_window: int | None = None
-    compact_at: int | None = None
-    """Tokens from which on a request is made only after a compaction."""
+    model: ModelSettings = field(default_factory=ModelSettings)
     compact_prompt: str | None = None
     """What the model is told to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
@@ -61,7 +59,8 @@ class TurnRun:
     def __init__(
         self,
         recorder: TurnRecorder,
-        model: Model,
+        port: Model,
+        model: ThreadModel,
         tools: ToolTable,
         options: TurnOptions,
         settings: SessionSettings,
@@ -86,14 +85,11 @@ class TurnRun:
         """Whether the turn does nothing but compact, so far."""
         self._recorder = recorder
         self._tools = tools
-        self._settings = settings
-        self._calls = ModelCalls(
-            recorder, model, settings.providers, settings.context_window, sleep
-        )
+        self._model = model
+        self._calls = ModelCalls(recorder, port, model, sleep)
         self._compactor = Compactor(
             recorder,
             self._calls,
-            settings.compact_at,
             settings.compact_prompt,
             lambda: (tools.declarations(), tools.notes()),
         )
@@ -136,6 +132,7 @@ class TurnRun:
         """
         self.is_asking = True
         try:
+            await self._model.prepare()
             await self._make_room()
             try:
                 answer = await self._calls.call(self._respond, self._may_be_shortened)
@@ -161,7 +158,7 @@ class TurnRun:
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
-        limit = self._settings.compact_at
+        limit = self._model.compact_at
         if limit is None or tokens_in_context(self._recorder.thread.state) < limit:
             self._compactions_in_a_row = 0
             return
@@ -186,6 +183,7 @@ class TurnRun:
         state = self._recorder.thread.state
         body = request_body(
             state,
+            self._model.features,
             self._tools.declarations(),
             self.options.output_schema,
             self.options.client_metadata,
@@ -193,7 +191,7 @@ class TurnRun:
         )
         reader = ResponseReader(self._recorder)
         try:
-            async with self._calls.model.stream(ModelRequest(provider, body)) as batches:
+            async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
                 async for batch in batches:
                     for event in batch:
                         await reader.take(event)

@@ -215,19 +215,23 @@ async def test_an_archived_thread_is_neither_archived_again_nor_named(tmp_path: 
 async def test_models_are_paged_by_numbers(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         whole = await client.call("model/list", {})
-        assert ([model["id"] for model in whole["data"]], whole["nextCursor"]) == (
-            ["scripted"],
-            None,
-        )
-        for same in ({"cursor": "0"}, {"limit": 0}, {"limit": 100}, {"cursor": None}):
+        count = len(whole["data"])
+        assert (count > 2, whole["nextCursor"]) == (True, None)
+        for same in ({"cursor": "0"}, {"limit": 100}, {"cursor": None}):
             assert await client.call("model/list", same) == whole
-        assert await client.call("model/list", {"cursor": "1"}) == {"data": [], "nextCursor": None}
+        for limit in (0, 1):
+            page = {"data": whole["data"][:1], "nextCursor": "1"}
+            assert await client.call("model/list", {"limit": limit}) == page
+        rest = {"data": whole["data"][2:], "nextCursor": None}
+        assert await client.call("model/list", {"cursor": "2"}) == rest
+        end = await client.call("model/list", {"cursor": str(count)})
+        assert end == {"data": [], "nextCursor": None}
         for cursor in ("bad", "-1", "", "+1", " 0", "²", "1" * 100):
             refused = await client.refusal("model/list", {"cursor": cursor})
             assert (refused.code, refused.message) == (-32600, f"invalid cursor: {cursor}")
             assert refused.data == {"code": "invalidCursor", "cursor": cursor}
         refused = await client.refusal("model/list", {"cursor": "999"})
-        assert refused.message == "cursor 999 exceeds total models 1"
+        assert refused.message == f"cursor 999 exceeds total models {count}"
 
 
 @claim("config:layers-absent")

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.config.values import Config, ConfigError, read_config
+from app_server.config.values import ConfigError, read_config
 from app_server.sessions.compaction_settings import (
     MAX_PROMPT_BYTES,
-    compaction_limit,
     read_compact_prompt,
 )
 from app_server.sessions.session import ThreadSession
@@ -505,23 +504,6 @@ async def test_a_prompt_file_that_is_no_prompt_is_an_error(
         await read_compact_prompt(read_config(tmp_path / "config.toml").view())
     file = tmp_path / "sum.md"
     assert str(caught.value).endswith(f": experimental compact prompt file {file} {problem}")
-
-
-@pytest.mark.parametrize(
-    ("settings", "limit"),
-    [
-        ({}, None),
-        ({"model_context_window": 1000}, 900),
-        ({"model_auto_compact_token_limit": 500}, 500),
-        ({"model_auto_compact_token_limit": 500, "model_context_window": 1000}, 500),
-        ({"model_auto_compact_token_limit": 5000, "model_context_window": 1000}, 900),
-        ({"model_auto_compact_token_limit": 0}, None),
-    ],
-)
-def test_the_limit_is_the_smaller_of_what_is_configured_and_most_of_the_window(
-    settings: dict[str, int], limit: int | None
-) -> None:
-    assert compaction_limit(Config(settings).view()) == limit
 
 
 # What is kept.

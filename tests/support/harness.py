@@ -357,6 +357,10 @@ class ScriptedModel:
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.url = ""
+        self.models: Any = None
+        """Answers `GET /models`; None: there is no list."""
+        self.lists = 0
+        """How often it was asked for."""
 
     def inputs(self, request: int = -1) -> list[tuple[str, str]]:
         """Return role and text of the messages in a request's input."""
@@ -387,6 +391,14 @@ class ScriptedModel:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         lines = head.split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
+        if head.startswith("GET "):
+            self.lists += 1
+            content = json.dumps(self.models).encode()
+            status = b"404 Not Found" if self.models is None else b"200 OK"
+            writer.write(
+                b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(content), content)
+            )
+            return True
         body = await reader.readexactly(int(headers["content-length"]))
         self.requests.append(json.loads(body))
         self.headers.append(headers)

@@ -32,10 +32,16 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
             "supportsIndependentSpeedModes": None,
         }
         models = await client.call("model/list", {})
-        assert [(model["id"], model["isDefault"]) for model in models["data"]] == [
-            ("scripted", True)
-        ]
-        assert (await client.call("model/list", {"modelProvider": "other"}))["data"] == []
+        assert [model["id"] for model in models["data"] if model["isDefault"]] == ["scripted"]
+        refused = await client.refusal("model/list", {"modelProvider": "other"})
+        assert (refused.code, refused.data) == (
+            -32600,
+            {
+                "code": "modelProviderNotConfigured",
+                "type": "modelProviderNotConfigured",
+                "modelProvider": "other",
+            },
+        )
         skills = await client.call("skills/list", {"cwds": ["/a", "/b"], "forceReload": True})
         assert skills == {
             "data": [{"cwd": cwd, "skills": [], "errors": []} for cwd in ("/a", "/b")]

@@ -11,8 +11,8 @@ from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
-from app_server.sessions.compaction_settings import compaction_limit
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
+from app_server.turns.model.settings import read_model_settings
 
 
 def check_settings(config: Config) -> None:
@@ -24,7 +24,7 @@ def check_settings(config: Config) -> None:
     view = config.view()
     initial_settings(config, "/", Overrides(model_provider=OFFLINE))
     sandbox_policy("workspace-write", view)
-    compaction_limit(view)
+    read_model_settings(config)
     for key in ("compact_prompt", "experimental_compact_prompt_file"):
         view.string(key)
     for key in ("tool_output_token_limit", "thread_unload_delay_secs"):

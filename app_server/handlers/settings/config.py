@@ -1,4 +1,4 @@
-"""config/* and model/*: the settings in force."""
+"""config/*: the settings in force."""
 
 import tomllib
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import cast
 
 import anyio.to_thread
 
-from app_server.config.default_provider import default_provider_id
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, requirements_failures
@@ -20,28 +19,18 @@ from app_server.handlers.settings.layers import (
     shown_layer,
 )
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.providers import default_model
-from app_server.views.model_pages import page_of_models
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
     ConfigRequirements,
     ConfigRequirementsReadResponse,
 )
-from protocol.models import Model, ModelListParams, ModelListResponse, ReasoningEffortOption
 from protocol.policy import SandboxMode
 from protocol.specs import NoParams
 
-EFFORTS = {
-    "minimal": "as little thinking as possible",
-    "low": "quick answers",
-    "medium": "a balance of speed and depth",
-    "high": "thorough thinking",
-}
-
 
 class ConfigHandlers:
-    """The config/* and model/* methods."""
+    """The config/* methods."""
 
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
@@ -52,7 +41,6 @@ class ConfigHandlers:
         return {
             "config/read": self.read,
             "configRequirements/read": self.read_requirements,
-            "model/list": self.list_models,
         }
 
     async def read(self, context: RequestContext, params: ConfigReadParams) -> ConfigReadResponse:
@@ -72,36 +60,6 @@ class ConfigHandlers:
         return ConfigRequirementsReadResponse(
             requirements=_shown(demanded) if demanded.demands_anything else None
         )
-
-    async def list_models(
-        self, context: RequestContext, params: ModelListParams
-    ) -> ModelListResponse:
-        """List the one model that the configuration chooses."""
-        return page_of_models(await self._models(params), params)
-
-    async def _models(self, params: ModelListParams) -> list[Model]:
-        with config_failures():
-            config = await self._configuration.read()
-            provider_id = default_provider_id(config)
-            model = default_model(config, provider_id)
-            effort = config.view().string("model_reasoning_effort")
-        if params.model_provider not in (None, provider_id):
-            return []
-        return [
-            Model(
-                id=model,
-                model=model,
-                display_name=model,
-                description=f"The model that is configured, from {provider_id}.",
-                hidden=False,
-                supported_reasoning_efforts=[
-                    ReasoningEffortOption(reasoning_effort=name, description=description)
-                    for name, description in EFFORTS.items()
-                ],
-                default_reasoning_effort=effort or "medium",
-                is_default=True,
-            )
-        ]
 
 
 def _read(config: Config, include_layers: bool, file: Path) -> ConfigReadResponse:

@@ -9,8 +9,7 @@ from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.tools.registry import ThreadTools, tool_table
 from app_server.turns.approval.approvals import ApprovalGate
-from app_server.turns.model.catalogue import features_of
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.tools.metadata import turn_metadata
@@ -29,6 +28,7 @@ class TurnFactory:
         servers: ThreadServers,
         approvals: ApprovalGate,
         goals: Goals,
+        model: ThreadModel,
         settings: SessionSettings,
         ports: SessionPorts,
     ) -> None:
@@ -38,6 +38,7 @@ class TurnFactory:
         self._servers = servers
         self._approvals = approvals
         self._goals = goals
+        self._model = model
         self._settings = settings
         self._ports = ports
 
@@ -51,7 +52,7 @@ class TurnFactory:
             waiting_on_approval=self._status.waiting_on_approval,
             waiting_on_user_input=self._status.waiting_on_user_input,
             interrupt=lambda: self._slot.interrupt(turn_id),
-            features=self._features,
+            features=lambda: self._model.features,
             mcp_meta=options.mcp_meta,
             metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
@@ -63,11 +64,15 @@ class TurnFactory:
             contribution=self._servers.context,
         )
         table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
-        return TurnRun(recorder, ports.model, table, options, self._settings, compacts=compacts)
-
-    def _features(self) -> ModelFeatures:
-        settings = self._thread.state.in_force
-        return features_of(settings.model, self._settings.providers.get(settings.model_provider))
+        return TurnRun(
+            recorder,
+            ports.model,
+            self._model,
+            table,
+            options,
+            self._settings,
+            compacts=compacts,
+        )
 
     def _turn_metadata(self) -> JsonObject:
         run = self._slot.run

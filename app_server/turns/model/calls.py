@@ -4,7 +4,7 @@ Source: docs/config.md, "Models"; docs/wire.md, "Turns".
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
@@ -12,6 +12,7 @@ import anyio
 from app_server.turns.model.interface import Model, ModelFailure
 from app_server.turns.model.prompt import outputs_for_open_calls
 from app_server.turns.model.providers import Provider
+from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from protocol.rollout import TokensUsed
 from protocol.turns import (
@@ -34,15 +35,13 @@ class ModelCalls:
     def __init__(
         self,
         recorder: TurnRecorder,
-        model: Model,
-        providers: Mapping[str, Provider],
-        context_window: int | None,
+        port: Model,
+        model: ThreadModel,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
+        self.port = port
         self.model = model
         self._recorder = recorder
-        self._providers = providers
-        self._context_window = context_window
         self._sleep = sleep
 
     async def call(
@@ -77,9 +76,9 @@ class ModelCalls:
                 await self._sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
 
     def _provider(self) -> Provider:
-        provider_id = self._recorder.thread.state.in_force.model_provider
-        provider = self._providers.get(provider_id)
+        provider = self.model.provider
         if provider is None:
+            provider_id = self._recorder.thread.state.in_force.model_provider
             failure = ModelFailure(f"Model provider `{provider_id}` not found")
             self.announce(failure)
             raise failure
@@ -93,7 +92,7 @@ class ModelCalls:
         account = ThreadTokenUsage(
             total=usage if before is None else _sum(before.total, usage),
             last=usage,
-            model_context_window=self._context_window,
+            model_context_window=self.model.context_window,
         )
         record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
         await self._recorder.thread.append(record, sync=False)
@@ -105,7 +104,7 @@ class ModelCalls:
         return ThreadTokenUsage(
             total=_tokens(0) if before is None else before.total,
             last=_tokens(tokens),
-            model_context_window=self._context_window,
+            model_context_window=self.model.context_window,
         )
 
     def tell_usage(self, account: ThreadTokenUsage) -> None:

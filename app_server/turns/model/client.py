@@ -16,6 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Literal
 
 import anyio
 
@@ -59,6 +60,8 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 BATCH = 8
 """Events that are given out before streams of other models have their turn."""
 MAX_ERROR_BYTES = 64 * 1024
+MAX_LIST_BYTES = 4 * 1024 * 1024
+"""Of a provider's list of models."""
 RETRY_BASE_S = 0.2
 MAX_RENEWALS = 2
 """How often one call tries another token: one that somebody else renewed, and one of its own."""
@@ -109,13 +112,31 @@ class ModelClient:
         finally:
             await response.aclose()
 
+    async def list_models(self, provider: Provider) -> bytes:
+        """Ask a provider for its models and return the body of the answer; never tried again.
+
+        Raises:
+            ModelFailure: there is no answer, it is no list, or it has more than MAX_LIST_BYTES.
+        """
+        request = await self._request(provider, await self._account(provider), "GET", "models")
+        with _model_errors():
+            response = await self._http.send(request, stream=True)
+            try:
+                body = await read_beginning(response.aiter_bytes(), MAX_LIST_BYTES + 1)
+            finally:
+                await response.aclose()
+        if response.status_code != httpx.codes.OK or len(body) > MAX_LIST_BYTES:
+            raise ModelFailure(f"status {response.status_code}, {len(body)} bytes")
+        return body
+
     async def _send(self, provider: Provider, body: JsonObject) -> httpx.Response:
         content = to_json(body, inf_nan_mode="null")
         account = await self._account(provider)
         tries_left, renewals_left = provider.request_max_retries, MAX_RENEWALS
         while True:
             try:
-                return await self._send_once(await self._request(provider, account, content))
+                request = await self._request(provider, account, "POST", "responses", content)
+                return await self._send_once(request)
             except _Unauthorized:
                 if account is None or not account.is_chatgpt or renewals_left == 0:
                     raise
@@ -128,14 +149,19 @@ class ModelClient:
                 await self._sleep(min(failure.retry_after_s, MAX_RETRY_S))
 
     async def _request(
-        self, provider: Provider, account: Credentials | None, content: bytes
+        self,
+        provider: Provider,
+        account: Credentials | None,
+        method: Literal["GET", "POST"],
+        path: str,
+        content: bytes | None = None,
     ) -> httpx.Request:
         base_url = provider.base_url or await self._offline_url()
         if account is not None and account.is_chatgpt:
             base_url = provider.chatgpt_url or base_url
         return self._http.build_request(
-            "POST",
-            f"{base_url.rstrip('/')}/responses",
+            method,
+            f"{base_url.rstrip('/')}/{path}",
             params=dict(provider.query_params) or None,
             headers=_headers(provider, account),
             content=content,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from app_server.accounts.accounts import Accounts
 from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.turns.model.interface import EventBatches, ModelFailure, ModelRequest
+from app_server.turns.model.providers import Provider
 
 if TYPE_CHECKING:
     from app_server.turns.model.client import ModelClient
@@ -38,6 +39,14 @@ class LazyModel:
             raise ModelFailure(f"the model cannot be asked: {exc}", retry_after_s=0.0) from exc
         async with client.stream(request) as batches:
             yield batches
+
+    async def list_models(self, provider: Provider) -> bytes:
+        """Ask a provider for its models; see ModelClient."""
+        try:
+            client = self._client.value or await self._client.get()
+        except LoadFailed as exc:
+            raise ModelFailure(f"providers cannot be asked: {exc}") from exc
+        return await client.list_models(provider)
 
     async def aclose(self) -> None:
         """Close the client, if there is one."""

@@ -6,6 +6,7 @@ Source: the public Responses API reference; docs/wire.md, "What the model is sen
 from collections.abc import Sequence
 
 from app_server.threads.log.state import ThreadState
+from app_server.turns.model.features import ModelFeatures
 from protocol.model import Json, JsonObject
 
 BASE_INSTRUCTIONS = """\
@@ -37,6 +38,7 @@ ABORTED_OUTPUT = "aborted before there was a result"
 
 def request_body(
     state: ThreadState,
+    features: ModelFeatures,
     tools: Sequence[JsonObject],
     output_schema: Json,
     client_metadata: dict[str, str] | None,
@@ -45,8 +47,8 @@ def request_body(
 ) -> JsonObject:
     """Assemble the body of one call of the Responses API.
 
-    `notes` are told the model before the history, and are not part of it. `history` takes the place
-    of the thread's own.
+    What nobody chose is asked for as the model's `features` say. `notes` are told the model before
+    the history, and are not part of it. `history` takes the place of the thread's own.
     """
     settings = state.in_force
     body: JsonObject = {
@@ -63,28 +65,31 @@ def request_body(
         ],
         "tools": list(tools),
         "tool_choice": "auto",
-        "parallel_tool_calls": True,
+        "parallel_tool_calls": features.parallel_calls,
         "stream": True,
         "store": False,
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": state.id,
     }
-    reasoning = {"effort": settings.effort, "summary": settings.summary}
+    reasoning = {"effort": settings.effort or features.default_effort, "summary": settings.summary}
     if any(value not in (None, "none") for value in reasoning.values()):
         body["reasoning"] = {
             key: value for key, value in reasoning.items() if value not in (None, "none")
         }
     if settings.service_tier not in (None, ORDINARY_TIER):
         body["service_tier"] = settings.service_tier
+    text: JsonObject = {}
+    if features.verbosity is not None:
+        text["verbosity"] = features.verbosity
     if output_schema is not None:
-        body["text"] = {
-            "format": {
-                "type": "json_schema",
-                "name": "output_schema",
-                "strict": True,
-                "schema": output_schema,
-            }
+        text["format"] = {
+            "type": "json_schema",
+            "name": "output_schema",
+            "strict": True,
+            "schema": output_schema,
         }
+    if text:
+        body["text"] = text
     if client_metadata:
         body["client_metadata"] = client_metadata
     return body

@@ -1,0 +1,49 @@
+"""model/list: the models that can be chosen."""
+
+from collections.abc import Mapping
+
+from app_server.config.default_provider import default_provider_id
+from app_server.handlers.errors import config_failures
+from app_server.handlers.services import Services
+from app_server.rpc.context import Handler, RequestContext
+from app_server.turns.model.providers import default_model, read_providers
+from app_server.views.model_entries import shown_models
+from app_server.views.model_pages import page_of_models
+from protocol.errors import invalid_request
+from protocol.models import ModelListParams, ModelListResponse
+
+
+class ModelHandlers:
+    """The model/* methods."""
+
+    def __init__(self, services: Services) -> None:
+        self._configuration = services.configuration
+        self._lists = services.model_lists
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"model/list": self.list_models}
+
+    async def list_models(
+        self, context: RequestContext, params: ModelListParams
+    ) -> ModelListResponse:
+        """List the models of one provider, the hidden ones only if they are asked for."""
+        with config_failures():
+            config = await self._configuration.read()
+            providers, default_id = read_providers(config), default_provider_id(config)
+        provider_id = params.model_provider or default_id
+        provider = providers.get(provider_id)
+        if provider is None:
+            raise invalid_request(
+                f"Model provider `{provider_id}` is not configured",
+                "modelProviderNotConfigured",
+                type="modelProviderNotConfigured",
+                modelProvider=provider_id,
+            )
+        chosen = default_model(config, provider_id)
+        listed = await self._lists.models(provider)
+        models = shown_models(chosen, provider.name, listed)
+        return page_of_models(
+            [model for model in models if params.include_hidden or not model.hidden], params
+        )
