@@ -20,6 +20,8 @@ OVERLOADED_MESSAGE = "Server overloaded; retry later."
 
 MAX_ANSWER_CHARS = 1024 * 1024 - 1
 """Of one answer, also to a batch: a common client reads no more than 1 MiB a message."""
+MAX_LARGE_ANSWER_CHARS = 64 * 1024 * 1024 - 1
+"""Of one answer that has what a client asked for by its size, such as a file."""
 MAX_MESSAGE_CHARS = 4096
 """Of an error's message; what is longer is cut."""
 MAX_FACT_CHARS = 1024
@@ -94,12 +96,12 @@ def internal_error(message: str, word: str = "internalError", **facts: Json) -> 
     return RpcError(INTERNAL_ERROR, message, word, **facts)
 
 
-def answer_too_large(size: int) -> RpcError:
-    """Refuse to send what no client may read; `size` is in characters (-32603)."""
+def answer_too_large(size: int, limit: int = MAX_ANSWER_CHARS) -> RpcError:
+    """Refuse to send what no client may read; both numbers are in characters (-32603)."""
     return internal_error(
-        f"the answer is larger than {MAX_ANSWER_CHARS} characters; ask for less at a time",
+        f"the answer is larger than {limit} characters; ask for less at a time",
         "answerTooLarge",
-        limit=MAX_ANSWER_CHARS,
+        limit=limit,
         size=size,
     )
 

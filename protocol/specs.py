@@ -98,6 +98,8 @@ class MethodSpec:
     experimental: bool = False
     extension: bool = False
     """The reference does not have it."""
+    large: bool = False
+    """Answers are as large as what the client asks for, up to MAX_LARGE_ANSWER_CHARS."""
 
     @property
     def module(self) -> str:
@@ -175,9 +177,11 @@ def method(
     order: Order = FREE,
     takes: Takes = Takes.OBJECT,
     params_stem: str = "",
+    *,
+    large: bool = False,
 ) -> MethodSpec:
     """Describe a method that every client may call."""
-    return MethodSpec(area, stem, order, takes, params_stem)
+    return MethodSpec(area, stem, order, takes, params_stem, large=large)
 
 
 def trial(area: str, stem: str, order: Order = FREE, takes: Takes = Takes.OBJECT) -> MethodSpec:

@@ -12,6 +12,7 @@ from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.host.environments import Environments
+from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
 from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
@@ -42,6 +43,7 @@ class Services:
     config_file: ConfigFile
     extensions: ExtensionRegistry
     environments: Environments
+    file_work: FileWork
     accounts: Accounts
     model_lists: ModelLists
     plugins: Plugins

@@ -350,6 +350,21 @@ def _server_diagnostics() -> HandlerClass:
     return DiagnosticsHandlers
 
 
+@_serves(
+    "fs/copy",
+    "fs/createDirectory",
+    "fs/getMetadata",
+    "fs/readDirectory",
+    "fs/readFile",
+    "fs/remove",
+    "fs/writeFile",
+)
+def _host_files() -> HandlerClass:
+    from app_server.handlers.host.files import FileHandlers
+
+    return FileHandlers
+
+
 TABLE: Sequence[Row] = tuple(_rows)
 
 NOT_BUILT = frozenset(
@@ -360,15 +375,8 @@ NOT_BUILT = frozenset(
         "command/exec/write",
         "experimentalFeature/enablement/set",
         "feedback/save",
-        "fs/copy",
-        "fs/createDirectory",
-        "fs/getMetadata",
-        "fs/readDirectory",
-        "fs/readFile",
-        "fs/remove",
         "fs/unwatch",
         "fs/watch",
-        "fs/writeFile",
         "fuzzyFileSearch",
         "fuzzyFileSearch/sessionStart",
         "fuzzyFileSearch/sessionStop",

@@ -32,7 +32,7 @@ from protocol.envelope import (
     refused,
     render_error,
 )
-from protocol.errors import overloaded
+from protocol.errors import MAX_ANSWER_CHARS, overloaded
 from protocol.methods import METHODS
 from protocol.specs import FREE, Access, Order
 from protocol.thread_ids import usual_form
@@ -304,6 +304,11 @@ class RpcConnection:
         if reply == self._reply and self._outbox.claim():
             try:
                 await self._send_now(text)
+            finally:
+                context.answered()
+        elif reply == self._reply and len(text) > MAX_ANSWER_CHARS:
+            try:
+                await self._outbox.add_large(text)
             finally:
                 context.answered()
         else:

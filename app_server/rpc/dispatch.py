@@ -20,6 +20,7 @@ from app_server.runtime.loader import LoadFailed, is_loaded, load_module
 from protocol.envelope import Request, render_error, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,
+    MAX_LARGE_ANSWER_CHARS,
     METHOD_NOT_FOUND,
     ErrorObject,
     RpcError,
@@ -211,7 +212,11 @@ def _render(context: RequestContext, request: Request, outcome: JsonObject) -> s
             jsonrpc=context.jsonrpc,
             experimental=session is None or session.experimental,
         )
-    if len(text) <= MAX_ANSWER_CHARS:
+    limit = MAX_ANSWER_CHARS
+    if len(text) > limit and (spec := METHODS.get(request.method)) is not None and spec.large:
+        limit = MAX_LARGE_ANSWER_CHARS
+    if len(text) <= limit:
         return text
     logger.warning("answer to %s is too large: %d characters", request.method, len(text))
-    return render_error(request.id, answer_too_large(len(text)).to_wire(), jsonrpc=context.jsonrpc)
+    too_large = answer_too_large(len(text), limit).to_wire()
+    return render_error(request.id, too_large, jsonrpc=context.jsonrpc)

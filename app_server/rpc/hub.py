@@ -79,6 +79,7 @@ class Hub:
         self._peers: dict[ConnectionId, Peer] = {}
         self._subscriptions: dict[ConnectionId, set[ThreadId]] = {}
         self._listeners: dict[ThreadId, set[ConnectionId]] = {}
+        self._when_gone: dict[ConnectionId, list[Callable[[], None]]] = {}
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
         """Listeners that are told nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
@@ -91,12 +92,22 @@ class Hub:
         connection_id = next(self._connection_ids)
         self._peers[connection_id] = peer
         self._subscriptions[connection_id] = set()
+        self._when_gone[connection_id] = []
         try:
             yield connection_id
         finally:
             for thread_id in list(self._subscriptions[connection_id]):
                 self.unsubscribe(connection_id, thread_id)
             del self._peers[connection_id], self._subscriptions[connection_id]
+            for action in self._when_gone.pop(connection_id):
+                action()
+
+    def when_gone(self, connection_id: ConnectionId, action: Callable[[], None]) -> None:
+        """Run `action`, which does not wait, when a connection has ended; at once if it has."""
+        if connection_id in self._when_gone:
+            self._when_gone[connection_id].append(action)
+        else:
+            action()
 
     def subscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
         """Let a connection hear of a thread, and ask it what is still open there."""

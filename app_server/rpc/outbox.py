@@ -21,7 +21,9 @@ class OutboxLimits:
     """Messages; beyond it deltas of one item are merged and the client's requests are not read."""
     max_messages: int = 8192
     max_chars: int = 16 * 1024 * 1024
-    """Characters of all waiting messages together."""
+    """Characters of all waiting messages together, without large answers."""
+    max_large_chars: int = 128 * 1024 * 1024
+    """Characters of all waiting large answers together; the next one is not queued before."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,13 @@ class _Joined:
         return self.newest.render("".join(self.pieces))
 
 
+@dataclass(slots=True)
+class _Large:
+    """An answer that has what the client has asked for by its size."""
+
+    text: str
+
+
 class Outbox:
     """First in, first out; adding never waits. One message is on its way at a time.
 
@@ -46,9 +55,10 @@ class Outbox:
 
     def __init__(self, limits: OutboxLimits) -> None:
         self._limits = limits
-        self._waiting: deque[str | _Joined] = deque()
+        self._waiting: deque[str | _Joined | _Large] = deque()
         self.chars = 0
-        """Of all that waits."""
+        """Of all that waits, without large answers."""
+        self._large_chars = 0
         self._closed = False
         self._claimed = False
         self.overflowed = False
@@ -72,6 +82,16 @@ class Outbox:
         self.chars += size
         if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
+        self._added.set()
+
+    async def add_large(self, text: str) -> None:
+        """Queue an answer whose size the client has asked for; waits for room among its kind."""
+        while self._large_chars and self._large_chars + len(text) > self._limits.max_large_chars:
+            await self._next_taken()
+        if self.overflowed or self._closed:
+            return
+        self._waiting.append(_Large(text))
+        self._large_chars += len(text)
         self._added.set()
 
     def claim(self) -> bool:
@@ -109,7 +129,7 @@ class Outbox:
         """Take no more and forget what waits: nobody will take it."""
         self._closed = True
         self._waiting.clear()
-        self.chars = 0
+        self.chars = self._large_chars = 0
         self._added.set()
         self._taken.set()
 
@@ -130,11 +150,18 @@ class Outbox:
         if isinstance(entry, str):
             self.chars -= len(entry)
             return entry
+        if isinstance(entry, _Large):
+            self._large_chars -= len(entry.text)
+            return entry.text
         self.chars -= sum(map(len, entry.pieces))
         return entry.render()
 
     async def wait_for_room(self) -> None:
         """Wait until no more than `merge_above` messages wait, or it does not matter any more."""
         while len(self._waiting) > self._limits.merge_above:
+            await self._next_taken()
+
+    async def _next_taken(self) -> None:
+        if self._taken.is_set():
             self._taken = anyio.Event()
-            await self._taken.wait()
+        await self._taken.wait()

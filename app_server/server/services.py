@@ -15,6 +15,7 @@ from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.services import Services
 from app_server.host.environments import Environments
+from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
@@ -144,6 +145,7 @@ async def build_services(
         config_file=config_file,
         extensions=extensions,
         environments=environments,
+        file_work=FileWork(),
         accounts=accounts,
         model_lists=model_lists,
         plugins=plugins,

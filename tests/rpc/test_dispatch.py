@@ -65,13 +65,29 @@ async def test_a_method_that_is_not_answered_says_why(
     }
 
 
-@claim("bounds:outgoing")
-async def test_an_answer_that_no_client_could_read_is_an_error() -> None:
-    async def handler(context: RequestContext, params: Any) -> Any:
-        return WarningNotification(message="x" * (1 << 20))
+@claim("bounds:outgoing", "bounds:large")
+@pytest.mark.parametrize(
+    ("method", "params", "limit"),
+    [
+        ("thread/list", {}, (1 << 20) - 1),
+        ("fs/readFile", {"path": "/"}, (1 << 26) - 1),
+    ],
+)
+async def test_an_answer_that_no_client_could_read_is_an_error(
+    method: str, params: Any, limit: int
+) -> None:
+    def answer_of(chars: int) -> Any:
+        async def handler(context: RequestContext, params: Any) -> Any:
+            return WarningNotification(message="x" * chars)
 
-    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
-    context = RequestContext(1, "thread/list", False, session(experimental=False), lambda _: None)
-    answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", {})))
+        return handler
+
+    async def ask(chars: int) -> Any:
+        dispatcher = Dispatcher(dict.fromkeys(METHODS, answer_of(chars)))
+        context = RequestContext(1, method, False, session(experimental=False), lambda _: None)
+        return json.loads(await dispatcher.dispatch(context, Request(1, method, params)))
+
+    assert len((await ask(limit - 100))["result"]["message"]) == limit - 100
+    answer = await ask(limit)
     assert answer["error"]["data"]["code"] == "answerTooLarge"
-    assert answer["error"]["data"]["limit"] == (1 << 20) - 1
+    assert answer["error"]["data"]["limit"] == limit

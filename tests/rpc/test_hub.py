@@ -220,3 +220,14 @@ async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() 
     assert ServerRequestResolvedNotification.model_validate(listener.heard[3]["params"]) == (
         ServerRequestResolvedNotification(thread_id="t", request_id=1)
     )
+
+
+def test_what_belongs_to_a_connection_is_told_of_its_end() -> None:
+    hub, done = Hub(), []
+    with hub.connect(Listener(session())) as one, hub.connect(Listener(session())) as other:
+        hub.when_gone(one, lambda: done.append("one"))
+        hub.when_gone(other, lambda: done.append("other"))
+        assert done == []
+    assert done == ["other", "one"]
+    hub.when_gone(one, lambda: done.append("late"))
+    assert done == ["other", "one", "late"]

@@ -119,3 +119,22 @@ async def test_a_client_that_has_gone_ends_the_conversation_quietly() -> None:
             await work.until_started(1, 2)
             connection.post("x")
     stream.drop()
+
+
+@claim("bounds:large")
+async def test_large_answers_wait_beside_the_others_and_for_each_other() -> None:
+    outbox = Outbox(OutboxLimits(max_chars=10, max_large_chars=100))
+    await outbox.add_large("a" * 200)
+    outbox.add("small")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outbox.add_large, "b" * 60)
+        tasks.start_soon(outbox.add_large, "c" * 60)
+        await asyncio.sleep(0)
+        assert outbox.messages == 2
+        taken = []
+        for _ in range(4):
+            with anyio.fail_after(WAIT_S):
+                taken.append(await outbox.take())
+            outbox.release()
+    assert taken == ["a" * 200, "small", "b" * 60, "c" * 60]
+    assert not outbox.overflowed

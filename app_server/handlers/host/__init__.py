@@ -1,0 +1,1 @@
+"""Methods about this machine: files, searches, programs."""

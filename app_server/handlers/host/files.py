@@ -1,0 +1,148 @@
+"""fs/*: files of this machine, by absolute paths.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from app_server.handlers.host.failures import as_path, file_failures
+from app_server.handlers.services import Services
+from app_server.host.files import reading, trees, writing
+from app_server.host.files.work import Slots, Stop
+from app_server.rpc.context import Handler, RequestContext
+from protocol.errors import invalid_request
+from protocol.host import (
+    FsCopyParams,
+    FsCopyResponse,
+    FsCreateDirectoryParams,
+    FsCreateDirectoryResponse,
+    FsGetMetadataParams,
+    FsGetMetadataResponse,
+    FsReadDirectoryEntry,
+    FsReadDirectoryParams,
+    FsReadDirectoryResponse,
+    FsReadFileParams,
+    FsReadFileResponse,
+    FsRemoveParams,
+    FsRemoveResponse,
+    FsWriteFileParams,
+    FsWriteFileResponse,
+)
+
+T = TypeVar("T")
+
+MAX_READS = 4
+"""Files that are read for one connection, or read and not sent yet; the next one waits."""
+
+
+class FileHandlers:
+    """The fs/ methods, but for those that watch."""
+
+    def __init__(self, services: Services) -> None:
+        self._work = services.file_work
+        self._reads = Slots(MAX_READS)
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "fs/copy": self.copy,
+            "fs/createDirectory": self.create_directory,
+            "fs/getMetadata": self.get_metadata,
+            "fs/readDirectory": self.read_directory,
+            "fs/readFile": self.read_file,
+            "fs/remove": self.remove,
+            "fs/writeFile": self.write_file,
+        }
+
+    async def copy(self, context: RequestContext, params: FsCopyParams) -> FsCopyResponse:
+        """Copy a file or a folder."""
+        source, destination = as_path(params.source_path), as_path(params.destination_path)
+        await self._run(
+            lambda stop: trees.copy(source, destination, recursive=params.recursive, stop=stop)
+        )
+        return FsCopyResponse()
+
+    async def create_directory(
+        self, context: RequestContext, params: FsCreateDirectoryParams
+    ) -> FsCreateDirectoryResponse:
+        """Make a folder, and those above it."""
+        path, parents = as_path(params.path), params.recursive is not False
+        await self._run(lambda stop: writing.make_directory(path, parents=parents, stop=stop))
+        return FsCreateDirectoryResponse()
+
+    async def get_metadata(
+        self, context: RequestContext, params: FsGetMetadataParams
+    ) -> FsGetMetadataResponse:
+        """Say what is at a path."""
+        found = await self._run(partial(reading.read_metadata, as_path(params.path)))
+        return FsGetMetadataResponse(
+            is_directory=found.is_directory,
+            is_file=found.is_file,
+            is_symlink=found.is_symlink,
+            created_at_ms=found.created_at_ms,
+            modified_at_ms=found.modified_at_ms,
+        )
+
+    async def read_directory(
+        self, context: RequestContext, params: FsReadDirectoryParams
+    ) -> FsReadDirectoryResponse:
+        """List a folder."""
+        path = as_path(params.path)
+
+        def work(stop: Stop) -> FsReadDirectoryResponse:
+            entries = [
+                FsReadDirectoryEntry(
+                    file_name=entry.name, is_directory=entry.is_directory, is_file=entry.is_file
+                )
+                for entry in reading.read_entries(path, stop)
+            ]
+            return FsReadDirectoryResponse(entries=entries)
+
+        return await self._run(work)
+
+    async def read_file(
+        self, context: RequestContext, params: FsReadFileParams
+    ) -> FsReadFileResponse:
+        """Return the bytes of a file."""
+        reader = context.connection_id
+        await self._reads.take(reader)
+        # What was read is in memory until it is on its way.
+        context.after_answer(partial(self._reads.give, reader))
+        data = await self._run(partial(reading.read_base64, as_path(params.path)))
+        return FsReadFileResponse(data_base64=data)
+
+    async def remove(self, context: RequestContext, params: FsRemoveParams) -> FsRemoveResponse:
+        """Delete a file or a folder."""
+        path = as_path(params.path)
+        recursive, force = params.recursive is not False, params.force is not False
+        await self._run(
+            lambda stop: trees.remove(path, recursive=recursive, force=force, stop=stop)
+        )
+        return FsRemoveResponse()
+
+    async def write_file(
+        self, context: RequestContext, params: FsWriteFileParams
+    ) -> FsWriteFileResponse:
+        """Make bytes all that a file holds."""
+        path = as_path(params.path)
+
+        def work(stop: Stop) -> None:
+            try:
+                data = base64.b64decode(params.data_base64, validate=True)
+            except (ValueError, binascii.Error) as exc:
+                raise invalid_request(
+                    f"fs/writeFile requires valid base64 dataBase64: {exc}", "invalidBase64"
+                ) from exc
+            writing.write_file(path, data, stop)
+
+        await self._run(work)
+        return FsWriteFileResponse()
+
+    async def _run(self, work: Callable[[Stop], T]) -> T:
+        with file_failures():
+            return await self._work.run(work)

@@ -1,0 +1,77 @@
+"""Blocking work on files in worker threads: a bounded number at once, and stopped when not wanted.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+T = TypeVar("T")
+
+MAX_AT_ONCE = 8
+"""Of one server; what comes then waits for its turn."""
+
+
+class Stopped(Exception):
+    """Nobody waits for the result any more."""
+
+
+class Stop:
+    """Tells work in a thread that nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Have the work end at its next check."""
+        self._event.set()
+
+    def check(self) -> None:
+        """Go on, or raise Stopped. Work calls this at least once a file and once a MiB."""
+        if self._event.is_set():
+            raise Stopped
+
+
+class FileWork:
+    """Runs blocking functions for one server."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(MAX_AT_ONCE)
+
+    async def run(self, work: Callable[[Stop], T]) -> T:
+        """Run `work` in a thread and return what it returns; cancelling sets its Stop.
+
+        Raises:
+            Exception: whatever `work` raises.
+        """
+        stop = Stop()
+        try:
+            return await anyio.to_thread.run_sync(
+                work, stop, abandon_on_cancel=True, limiter=self._limiter
+            )
+        finally:
+            stop.set()
+
+
+class Slots:
+    """A bounded number of something at once for each owner; what comes then waits."""
+
+    def __init__(self, each: int) -> None:
+        """`each` is the number for one owner."""
+        self._each = each
+        self._free: dict[Hashable, anyio.Semaphore] = {}
+
+    async def take(self, owner: Hashable) -> None:
+        """Take a slot; waits for one."""
+        await self._free.setdefault(owner, anyio.Semaphore(self._each)).acquire()
+
+    def give(self, owner: Hashable) -> None:
+        """Give a slot back."""
+        slots = self._free[owner]
+        slots.release()
+        if slots.value == self._each:
+            del self._free[owner]
