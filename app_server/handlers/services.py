@@ -21,6 +21,7 @@ from app_server.runtime.clock import Clock
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNews
+from app_server.skills.catalog import SkillCatalog
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.lists import ModelLists
 
@@ -49,6 +50,7 @@ class Services:
     plugins: Plugins
     apps: "AppsPort | None"
     """None: there are no apps, and none are looked for."""
+    skills: SkillCatalog
     signals: LazySignals
     signal_news: SignalNews
     memory: MemoryBudget

@@ -287,7 +287,7 @@ def _plugins_marketplaces() -> HandlerClass:
     return MarketplaceHandlers
 
 
-@_serves("skills/list")
+@_serves("skills/config/write", "skills/extraRoots/set", "skills/list")
 def _plugins_skills() -> HandlerClass:
     from app_server.handlers.plugins.skills import SkillHandlers
 
@@ -392,8 +392,6 @@ NOT_BUILT = frozenset(
         "process/spawn",
         "process/writeStdin",
         "review/start",
-        "skills/config/write",
-        "skills/extraRoots/set",
         "thread/backgroundTerminals/clean",
         "thread/backgroundTerminals/terminate",
         "thread/decrement_elicitation",

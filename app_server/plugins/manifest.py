@@ -4,19 +4,13 @@ Source: docs/plugins.md, "A plugin".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from app_server.plugins.files import (
-    BrokenFiles,
-    inside,
-    read_object,
-    relative_path,
-    text_of,
-    texts_of,
-)
-from app_server.plugins.skills import Skill, read_skills
+from app_server.plugins.files import read_object, relative_path, text_of, texts_of
+from app_server.runtime.contained_files import BrokenFiles, inside
+from app_server.skills.reading import Skill, read_skill
 from protocol.model import Json
 from protocol.plugins import PluginInterface
 
@@ -25,6 +19,7 @@ MANIFESTS = (".codex-plugin/plugin.json", ".claude-plugin/plugin.json")
 
 MAX_SERVERS = 64
 MAX_APPS = 256
+MAX_SKILLS = 128
 MAX_NAME_CHARS = 256
 """Of a display name."""
 
@@ -56,6 +51,10 @@ class Plugin:
         named = self.interface.display_name if self.interface is not None else None
         return (named or self.name)[:MAX_NAME_CHARS]
 
+    def named_skills(self) -> list[Skill]:
+        """Return the skills under the names that they have beside those of others."""
+        return [replace(skill, name=f"{self.name}:{skill.name}") for skill in self.skills]
+
 
 def read_plugin(root: Path) -> Plugin:
     """Read a plugin. What is wrong in a part of it is a problem of that part.
@@ -65,14 +64,8 @@ def read_plugin(root: Path) -> Plugin:
     """
     manifest = read_manifest(root)
     problems: list[str] = []
-    skills: list[Skill] = []
     folder = relative_path(manifest.get("skills")) or PurePosixPath("skills")
-    try:
-        found, wrong = read_skills(root, folder)
-        skills += found
-        problems += wrong
-    except BrokenFiles as exc:
-        problems.append(f"skills: {exc}")
+    skills = list(_skills(root, folder, problems))
     return Plugin(
         root=root,
         name=text_of(manifest.get("name")) or root.name,
@@ -85,6 +78,31 @@ def read_plugin(root: Path) -> Plugin:
         skills=tuple(skills),
         problems=tuple(problems),
     )
+
+
+def _skills(root: Path, folder: PurePosixPath, problems: list[str]) -> Iterator[Skill]:
+    """Read the skills right below a folder of a plugin; none leads out of the plugin."""
+    try:
+        names = _folders(inside(root, folder))
+    except BrokenFiles as exc:
+        problems.append(f"skills: {exc}")
+        return
+    for name in names[:MAX_SKILLS]:
+        try:
+            skill, wrong = read_skill(inside(root, folder / name))
+        except BrokenFiles as exc:
+            problems.append(f"skill {name}: {exc}")
+            continue
+        problems += [f"skill {name}: {why}" for _, why in wrong]
+        if skill is not None:
+            yield skill
+
+
+def _folders(path: Path) -> Sequence[str]:
+    try:
+        return sorted(child.name for child in path.iterdir() if child.is_dir())
+    except OSError:
+        return ()
 
 
 def read_manifest(root: Path) -> dict[str, Any]:

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.plugins.files import (
-    NAME,
-    BrokenFiles,
-    inside,
-    read_object,
-    relative_path,
-    text_of,
-)
+from app_server.plugins.files import NAME, read_object, relative_path, text_of
+from app_server.runtime.contained_files import BrokenFiles, inside
 from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
 LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")

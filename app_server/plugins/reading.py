@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app_server.extension.metadata import MAX_PLUGIN_ID_CHARS
-from app_server.plugins.files import BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.store import PluginId
+from app_server.runtime.contained_files import BrokenFiles
 
 logger = logging.getLogger(__name__)
 

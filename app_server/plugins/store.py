@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.plugins.files import NAME, BrokenFiles
+from app_server.plugins.files import NAME
+from app_server.runtime.contained_files import BrokenFiles
 
 MAX_INSTALLED = 256
 """Plugins; those behind them are not loaded."""

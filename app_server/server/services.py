@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.abc
@@ -28,6 +29,7 @@ from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNews, settings_as_stored
+from app_server.skills.catalog import SkillCatalog
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals
@@ -150,6 +152,7 @@ async def build_services(
         model_lists=model_lists,
         plugins=plugins,
         apps=apps,
+        skills=SkillCatalog(home, Path.home(), background, partial(_skills_changed, hub)),
         signals=signals,
         signal_news=signal_news,
         memory=MemoryBudget(memory.budget_bytes, hub.streams, sessions),
@@ -173,6 +176,12 @@ async def _account_settings(configuration: Configuration) -> AccountSettings:
 
 async def _is_signed_in(accounts: Accounts) -> bool:
     return (await accounts.look()).credentials is not None
+
+
+def _skills_changed(hub: Hub) -> None:
+    from protocol.skills import SkillsChangedNotification
+
+    hub.broadcast(SkillsChangedNotification())
 
 
 def _is_available(environments: Environments, environment_id: str) -> bool:

@@ -1,44 +1,13 @@
-"""skills/list: the skills of the user and of a project, read from their files."""
+"""skills/*: lists of skills, switching them off, roots of clients, and news of changes."""
 
-import os
+import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app_server.handlers.plugins import skills
-from app_server.plugins.files import BrokenFiles
-from app_server.plugins.front_matter import read_front_matter
 from tests.support.harness import claim, serve
-
-
-@pytest.mark.parametrize(
-    ("head", "members"),
-    [
-        ("name: a # note\ndescription: d#e # f", {"name": "a", "description": "d#e"}),
-        ("name: \"q\\\"x: y\"\ndescription: 'it''s'", {"name": 'q"x: y', "description": "it's"}),
-        ("description: has: colon: here", {"description": "has: colon: here"}),
-        ("description: >-\n  one\n\n  two\nname: n", {"description": "one two", "name": "n"}),
-        ("description: |\n  one\n  # two", {"description": "one # two"}),
-        ("description:\n  plain\n  lines", {"description": "plain lines"}),
-        (
-            'metadata:\n  short-description: "s"\n  other: 5\nname: n',
-            {"metadata.short-description": "s", "metadata.other": "5", "name": "n"},
-        ),
-        ('name: ""\n- list\n[flow]: x\nn a: b', {"name": ""}),
-        ('name: "\\q"', {"name": "\\q"}),
-    ],
-)
-def test_the_head_of_a_skill_is_read(head: str, members: dict[str, str]) -> None:
-    assert read_front_matter(f"---\n{head}\n---\nname: body\n") == members
-    assert read_front_matter(f"---\r\n{head}\r\n---\r\n".replace("\n", "\r\n")) == members
-
-
-@pytest.mark.parametrize("text", ["", "name: a\n", "\n---\nname: a\n---\n", "---\nname: a\n"])
-def test_a_text_without_a_head_is_refused(text: str) -> None:
-    with pytest.raises(BrokenFiles) as caught:
-        read_front_matter(text)
-    assert str(caught.value) == "missing YAML frontmatter delimited by ---"
 
 
 def write(folder: Path, text: str) -> str:
@@ -64,7 +33,7 @@ async def test_skills_of_the_user_and_of_the_project_are_listed(tmp_path: Path) 
         home / "skills" / "two",
         "---\nname: b2\ndescription: d\nmetadata:\n  short-description: s\n---\n",
     )
-    write(home / "skills" / ".system", D)
+    brought = write(home / "skills" / ".system" / "brought", D)
     linked = write(tmp_path / "elsewhere" / "linked", D)
     (home / "skills" / "linked").symlink_to(tmp_path / "elsewhere" / "linked")
     (home / "skills" / "gone").symlink_to(tmp_path / "nowhere")
@@ -82,6 +51,7 @@ async def test_skills_of_the_user_and_of_the_project_are_listed(tmp_path: Path) 
         skill("linked", linked, "user"),
         skill("one", one, "user"),
     ]
+    system = skill("brought", brought, "system")
     async with serve(home, config=config) as served, served.client() as client:
         listed = await client.call("skills/list", {"cwds": [str(below), "."]})
         assert listed == {
@@ -94,14 +64,15 @@ async def test_skills_of_the_user_and_of_the_project_are_listed(tmp_path: Path) 
                         skill("one", lower, "repo"),
                         skill("upper", upper, "repo", enabled=False),
                         *users[:2],
+                        system,
                     ],
                     "errors": [],
                 },
-                {"cwd": ".", "skills": users, "errors": []},
+                {"cwd": ".", "skills": [*users, system], "errors": []},
             ]
         }
         own = await client.call("skills/list", {})
-        assert own == {"data": [{"cwd": str(home), "skills": users, "errors": []}]}
+        assert own == {"data": [{"cwd": str(home), "skills": [*users, system], "errors": []}]}
 
 
 @claim("skills:errors")
@@ -131,9 +102,7 @@ async def test_a_skill_that_cannot_be_read_is_named_with_the_reason(tmp_path: Pa
 
 
 @claim("skills:bounds")
-async def test_folders_and_skills_of_one_request_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_folders_and_skills_of_one_request_are_bounded(tmp_path: Path) -> None:
     for n in range(130):
         write(tmp_path / "skills" / f"s{n:03}", D)
     async with serve(tmp_path) as served, served.client() as client:
@@ -142,12 +111,114 @@ async def test_folders_and_skills_of_one_request_are_bounded(
         error = await client.refusal("skills/list", {"cwds": ["/"] * 101})
         assert (error.code, error.message) == (-32602, "cwds accepts at most 100 entries")
         assert error.data["field"] == "cwds"
-        # The root of a repository is looked for so many folders up, and no further.
-        monkeypatch.setattr(skills, "MAX_ANCESTORS", 2)
-        (tmp_path / ".git").mkdir()
-        write(tmp_path / ".agents" / "skills" / "upper", D)
-        folder = tmp_path / "a" / "b"
-        os.makedirs(folder)
-        for cwd, count in ((folder, 0), (folder.parent, 1)):
-            (entry,) = (await client.call("skills/list", {"cwds": [str(cwd)]}))["data"]
-            assert [each["scope"] for each in entry["skills"]].count("repo") == count
+
+
+@claim("skills:metadata")
+async def test_a_skill_is_shown_with_what_it_says_of_itself(tmp_path: Path) -> None:
+    path = write(tmp_path / "skills" / "one", D)
+    (tmp_path / "skills/one/agents").mkdir()
+    (tmp_path / "skills/one/agents/openai.yaml").write_text(
+        "interface:\n  display_name: One\ndependencies:\n  tools:\n  - {type: mcp, value: docs}\n"
+    )
+    async with serve(tmp_path) as served, served.client() as client:
+        (entry,) = (await client.call("skills/list", {}))["data"]
+    assert entry["skills"] == [
+        skill(
+            "one",
+            path,
+            "user",
+            interface={"displayName": "One", "iconSmallUrl": None, "iconLargeUrl": None},
+            dependencies={"tools": [{"type": "mcp", "value": "docs"}]},
+        )
+    ]
+
+
+@claim("skills:config-write")
+async def test_a_skill_is_switched_off_and_on_by_path_or_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "skills" / "one", D)
+    config = "# mine\n[skills]\nother = 1 # kept\n"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+
+        async def is_on() -> bool:
+            (entry,) = (await client.call("skills/list", {}))["data"]
+            (only,) = entry["skills"]
+            return bool(only["enabled"])
+
+        for named in ({"path": path}, {"name": "one"}):
+            before = (tmp_path / "config.toml").read_text()
+            for enabled in (False, True):
+                answer = await client.call("skills/config/write", {**named, "enabled": enabled})
+                assert answer == {"effectiveEnabled": enabled}
+                assert await is_on() == enabled
+            after = (tmp_path / "config.toml").read_text()
+            assert (after.split(), "# mine" in after, "# kept" in after) == (
+                before.split(),
+                True,
+                True,
+            )
+        for wrong in ({}, {"path": path, "name": "one"}, {"name": ""}):
+            error = await client.refusal("skills/config/write", {**wrong, "enabled": False})
+            message = "skills/config/write requires exactly one of path or name"
+            assert (error.code, error.message) == (-32602, message)
+
+
+@claim("skills:extra-roots")
+async def test_roots_of_clients_are_looked_in_and_replaced(tmp_path: Path) -> None:
+    extra = tmp_path / "extra"
+    path = write(extra / "deep" / "two", D)
+    home = tmp_path / "home"
+    async with serve(home) as served, served.client() as client:
+
+        async def paths() -> list[str]:
+            (entry,) = (await client.call("skills/list", {}))["data"]
+            return [each["path"] for each in entry["skills"]]
+
+        for roots, found in (([str(extra)], [path]), ([str(tmp_path / "none")], [])):
+            assert await client.call("skills/extraRoots/set", {"extraRoots": roots}) == {}
+            await client.wait_for("skills/changed")
+            assert await paths() == found
+        error = await client.refusal("skills/extraRoots/set", {"extraRoots": ["rel"]})
+        assert error.code == -32602
+        error = await client.refusal("skills/extraRoots/set", {"extraRoots": ["/a"] * 65})
+        assert error.message == "extraRoots accepts at most 64 entries"
+
+
+@claim("skills:changed")
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_clients_are_notified_of_files_that_change(tmp_path: Path, is_new: bool) -> None:
+    project = tmp_path / "project"
+    file = project / ".agents/skills/one/SKILL.md"
+    if not is_new:
+        write(file.parent, D)
+    project.mkdir(exist_ok=True)
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        await client.call("skills/list", {"cwds": [str(project)]})
+        noticed = asyncio.create_task(client.wait_for("skills/changed"))
+        number = 0
+        # The watch begins some time after the answer, so the file changes until it is noticed.
+        while not noticed.done():
+            number += 1
+            if is_new:
+                shutil.rmtree(project / ".agents", ignore_errors=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"---\ndescription: v{number}\n---\n")
+            await asyncio.wait([noticed], timeout=1)
+        await noticed
+        (entry,) = (await client.call("skills/list", {"cwds": [str(project)]}))["data"]
+        assert [each["description"] for each in entry["skills"]] == [f"v{number}"]
+
+
+@claim("turns:skill-input")
+async def test_a_skill_in_the_input_is_read_to_the_model(tmp_path: Path) -> None:
+    path = write(tmp_path / "skills" / "one", D + "Do it.\n")
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        skill_input = {"type": "skill", "name": "one", "path": path}
+        given = [{"type": "text", "text": "go"}, skill_input]
+        await client.call("turn/start", {"threadId": thread_id, "input": given})
+        await client.wait_for("turn/completed")
+        texts = [text for role, text in served.model.inputs() if role == "user"]
+    assert texts[-2:] == [
+        "go",
+        f"<skill>\n<name>one</name>\n<path>{path}</path>\n{D}Do it.\n\n</skill>",
+    ]

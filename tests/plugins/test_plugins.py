@@ -10,11 +10,11 @@ from app_server.config.toml_edit import NotEditable, remove, set_value
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
 from app_server.plugins.contributor import Plugins, Root
-from app_server.plugins.files import MAX_FILE_BYTES, BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import find_marketplaces, read_marketplace
-from app_server.plugins.skills import Skill
 from app_server.plugins.store import PluginId, PluginStore
+from app_server.runtime.contained_files import MAX_FILE_BYTES, BrokenFiles
+from app_server.skills.reading import Skill
 from tests.support.plugin_folders import server, write, write_marketplace, write_plugin
 
 ID = PluginId("shop", "alpha")

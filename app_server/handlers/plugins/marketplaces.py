@@ -8,7 +8,7 @@ import anyio.to_thread
 
 from app_server.handlers.plugins.sources import PluginSources, plugin_failures
 from app_server.handlers.services import Services
-from app_server.plugins.files import NAME, BrokenFiles
+from app_server.plugins.files import NAME
 from app_server.plugins.marketplace import (
     Marketplace,
     configured_roots,
@@ -16,6 +16,7 @@ from app_server.plugins.marketplace import (
     read_marketplace,
 )
 from app_server.rpc.context import Handler, RequestContext
+from app_server.runtime.contained_files import BrokenFiles
 from protocol.errors import invalid_request
 from protocol.marketplaces import (
     MarketplaceAddParams,

@@ -10,11 +10,11 @@ from app_server.handlers.plugins.apps import apps_needing_auth, declared_apps
 from app_server.handlers.plugins.sources import PluginSources, hosted, plugin_failures
 from app_server.handlers.plugins.views import PluginViews
 from app_server.handlers.services import Services
-from app_server.plugins.files import BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.rpc.context import Handler, RequestContext
+from app_server.runtime.contained_files import BrokenFiles
 from protocol.errors import invalid_request
 from protocol.plugins import (
     LocalPluginSource,

@@ -1,24 +1,32 @@
-"""skills/list: the skills of the user and of a project, for clients to show and to name in input.
+"""skills/*: the skills of the user, of a project and of plugins; switching them on and off.
 
-The model is not told of them by itself. Files are read for every request.
-Source: docs/config.md, "Skills".
+Source: docs/skills.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import anyio.to_thread
+import anyio
 
+from app_server.config.errors import NotRecorded
+from app_server.config.file import ChangedMeanwhile
+from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.plugins.skills import Skill, read_linked_skills
 from app_server.rpc.context import Handler, RequestContext
-from protocol.errors import invalid_params
+from app_server.skills.catalog import MAX_EXTRA_ROOTS
+from app_server.skills.folders import Found, Skills
+from app_server.skills.switches import MAX_ENTRIES, is_enabled, switched
+from protocol.errors import internal_error, invalid_params
 from protocol.skills import (
     SkillErrorInfo,
     SkillMetadata,
+    SkillsConfigWriteParams,
+    SkillsConfigWriteResponse,
     SkillScope,
+    SkillsExtraRootsSetParams,
+    SkillsExtraRootsSetResponse,
     SkillsListEntry,
     SkillsListParams,
     SkillsListResponse,
@@ -27,30 +35,27 @@ from protocol.skills import (
 MAX_FOLDERS = 100
 """That one request may ask about."""
 
-MAX_ANCESTORS = 64
-"""Folders from a working folder up to the root of its repository."""
-
-PROJECT_SKILLS = Path(".agents", "skills")
-SCOPES: Sequence[SkillScope] = ("repo", "user")
+SCOPES: Sequence[SkillScope] = ("repo", "user", "system", "admin")
 """In the order in which they are listed."""
 
 
-class _Found(NamedTuple):
-    scope: SkillScope
-    skill: Skill
-
-
 class SkillHandlers:
-    """The method skills/list."""
+    """The skills/* methods."""
 
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
-        self._home = services.home
+        self._file = services.config_file
+        self._skills = services.skills
+        self._plugins = services.plugins
 
     @property
     def routes(self) -> Mapping[str, Handler]:
         """Method to handler."""
-        return {"skills/list": self.list_skills}
+        return {
+            "skills/config/write": self.write_config,
+            "skills/extraRoots/set": self.set_extra_roots,
+            "skills/list": self.list_skills,
+        }
 
     async def list_skills(
         self, context: RequestContext, params: SkillsListParams
@@ -58,69 +63,96 @@ class SkillHandlers:
         """List the skills for each folder, or for the server's own."""
         if len(params.cwds) > MAX_FOLDERS:
             raise invalid_params(f"cwds accepts at most {MAX_FOLDERS} entries", field="cwds")
-        folders = params.cwds or [self._configuration.resolve(None)]
-        resolved = [Path(self._configuration.resolve(folder)) for folder in folders]
+        names = params.cwds or [self._configuration.resolve(None)]
+        folders = [Path(self._configuration.resolve(name)) for name in names]
         with config_failures():
             config = await self._configuration.read()
-        return await anyio.to_thread.run_sync(
-            _list, self._home.absolute(), folders, resolved, config.document
+        of_plugins = [
+            Found("user", skill, active.id)
+            for active in self._plugins.active(config.document)
+            for skill in active.plugin.named_skills()
+        ]
+        listed = await self._skills.of(folders)
+        return SkillsListResponse(
+            data=[
+                _entry(name, skills, of_plugins, config.document)
+                for name, skills in zip(names, listed, strict=True)
+            ]
         )
 
+    async def set_extra_roots(
+        self, context: RequestContext, params: SkillsExtraRootsSetParams
+    ) -> SkillsExtraRootsSetResponse:
+        """Replace the further folders in which skills are looked for, for all clients."""
+        if len(params.extra_roots) > MAX_EXTRA_ROOTS:
+            rule = f"accepts at most {MAX_EXTRA_ROOTS} entries"
+            raise invalid_params(f"extraRoots {rule}", field="extraRoots", rule=rule)
+        roots = [Path(root) for root in params.extra_roots]
+        context.after_answer(lambda: self._skills.set_extra_roots(roots))
+        return SkillsExtraRootsSetResponse()
 
-def _list(
-    home: Path, names: Sequence[str], folders: Sequence[Path], settings: Mapping[str, Any]
-) -> SkillsListResponse:
-    entries = []
-    for name, folder in zip(names, folders, strict=True):
-        found, errors = _read(home, folder)
-        found.sort(key=lambda each: (SCOPES.index(each.scope), each.skill.name, each.skill.file))
-        skills = [_shown(each, settings) for each in found]
-        entries.append(SkillsListEntry(cwd=name, skills=skills, errors=errors))
-    return SkillsListResponse(data=entries)
+    async def write_config(
+        self, context: RequestContext, params: SkillsConfigWriteParams
+    ) -> SkillsConfigWriteResponse:
+        """Write into config.toml whether a skill is on."""
+        if bool(params.path) == bool(params.name):
+            raise invalid_params(
+                "skills/config/write requires exactly one of path or name", field="path"
+            )
+        key, value = ("path", params.path) if params.path else ("name", params.name)
+        assert value is not None
+
+        def changed(edit: Any, found: Config) -> str:
+            entries = switched(found.document, key, value, enabled=params.enabled)
+            if len(entries) > MAX_ENTRIES:
+                raise NotRecorded(f"skills.config would have over {MAX_ENTRIES} entries")
+            path = ("skills", "config")
+            if entries:
+                return str(edit.set_value(found.text, path, entries))
+            return str(edit.remove(found.text, path))
+
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._change(changed)
+        except ConfigError as exc:
+            text = f"failed to load configuration: {exc}"
+            raise internal_error(text, "configInvalid", detail=str(exc)) from exc
+        except NotRecorded as exc:
+            raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
+        return SkillsConfigWriteResponse(effective_enabled=params.enabled)
+
+    async def _change(self, changed: Callable[[Any, Config], str]) -> None:
+        try:
+            await self._file.change(changed)
+        except ChangedMeanwhile:
+            # An editor saved the file between the reading and the writing.
+            await self._file.change(changed)
 
 
-def _read(home: Path, folder: Path) -> tuple[list[_Found], list[SkillErrorInfo]]:
-    roots: list[tuple[SkillScope, Path]] = [("repo", root) for root in _project_roots(folder)]
-    found: dict[Path, _Found] = {}
-    errors: dict[Path, str] = {}
-    for scope, root in [*roots, ("user", home / "skills")]:
-        skills, problems = read_linked_skills(root)
-        for skill in skills:
-            # A file that several links lead to is one skill.
-            found.setdefault(skill.file, _Found(scope, skill))
-        errors.update(problems)
-    return list(found.values()), [
-        SkillErrorInfo(path=str(file), message=errors[file]) for file in sorted(errors)
-    ]
+def _entry(
+    name: str, skills: Skills, of_plugins: Sequence[Found], settings: Mapping[str, Any]
+) -> SkillsListEntry:
+    found = sorted(
+        [*skills.found, *of_plugins],
+        key=lambda each: (SCOPES.index(each.scope), each.skill.name, each.skill.file),
+    )
+    return SkillsListEntry(
+        cwd=name,
+        skills=[_shown(each, settings) for each in found],
+        errors=[SkillErrorInfo(path=str(file), message=text) for file, text in skills.problems],
+    )
 
 
-def _project_roots(folder: Path) -> Iterator[Path]:
-    ancestors = [folder, *folder.parents][:MAX_ANCESTORS]
-    depth = next((n for n, parent in enumerate(ancestors) if (parent / ".git").exists()), 0)
-    for ancestor in ancestors[: depth + 1]:
-        yield ancestor / PROJECT_SKILLS
-
-
-def _shown(found: _Found, settings: Mapping[str, Any]) -> SkillMetadata:
+def _shown(found: Found, settings: Mapping[str, Any]) -> SkillMetadata:
     skill = found.skill
     return SkillMetadata(
         name=skill.name,
         description=skill.description,
         short_description=skill.short_description,
+        interface=skill.interface,
+        dependencies=skill.dependencies,
         path=str(skill.file),
         scope=found.scope,
-        enabled=_is_enabled(skill, settings),
+        enabled=is_enabled(skill, skill.name, settings),
+        plugin_id=found.plugin_id,
     )
-
-
-def _is_enabled(skill: Skill, settings: Mapping[str, Any]) -> bool:
-    """Whether `[[skills.config]]` leaves it on; the last entry about a skill counts."""
-    table = settings.get("skills")
-    entries = table.get("config") if isinstance(table, dict) else None
-    enabled = True
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and (
-            entry.get("name") == skill.name or entry.get("path") == str(skill.file)
-        ):
-            enabled = entry.get("enabled", True) is not False
-    return enabled

@@ -13,13 +13,13 @@ from app_server.config.errors import NotRecorded
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.plugins.files import BrokenFiles
 from app_server.plugins.marketplace import (
     Marketplace,
     configured_roots,
     find_marketplaces,
     read_marketplace,
 )
+from app_server.runtime.contained_files import BrokenFiles
 from protocol.errors import RpcError, internal_error, invalid_request
 from protocol.plugins import MarketplaceLoadErrorInfo
 

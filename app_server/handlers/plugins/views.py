@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from app_server.handlers.plugins.sources import is_enabled
-from app_server.plugins.files import BrokenFiles
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId
+from app_server.runtime.contained_files import BrokenFiles
 from protocol.plugins import (
     AppSummary,
     LocalPluginSource,

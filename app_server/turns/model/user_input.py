@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from app_server.runtime.contained_files import BrokenFiles, read_text
 from protocol.items import (
     AudioUserInput,
     ImageUserInput,
@@ -20,6 +21,8 @@ from protocol.items import (
 )
 from protocol.model import JsonObject
 from protocol.rollout import SignalMark
+
+SKILL_FILE = "SKILL.md"
 
 MAX_MEDIA_BYTES = 20 * 1024 * 1024
 """Bytes of a local image or sound; a larger one is named to the model instead of shown."""
@@ -39,12 +42,37 @@ class TurnInput:
 
 
 async def user_message(inputs: Sequence[UserInput]) -> list[JsonObject]:
-    """Make the Responses items for one user message; nothing for no input.
+    """Make the Responses items for one user message, and for the skills in it; none for no input.
 
     Local files are read now, so that the message does not change when they do.
     """
-    content = [await _content(part) for part in inputs]
-    return [{"type": "message", "role": "user", "content": content}] if content else []
+    content: list[JsonObject] = []
+    skills: list[JsonObject] = []
+    for part in inputs:
+        text = await _skill(part) if isinstance(part, SkillUserInput) else None
+        if text is None:
+            content.append(await _content(part))
+        else:
+            skills.append(_message(_text(text)))
+    return [*([_message(*content)] if content else []), *skills]
+
+
+def _message(*content: JsonObject) -> JsonObject:
+    return {"type": "message", "role": "user", "content": list(content)}
+
+
+async def _skill(skill: SkillUserInput) -> str | None:
+    """Return a skill's file with its name and path; None for one that cannot be read."""
+    path = Path(skill.path)
+    if path.name != SKILL_FILE:
+        return None
+    try:
+        text = await anyio.to_thread.run_sync(read_text, path.parent, path.name)
+    except BrokenFiles:
+        return None
+    if text is None:
+        return None
+    return f"<skill>\n<name>{skill.name}</name>\n<path>{path}</path>\n{text}\n</skill>"
 
 
 async def _content(part: UserInput) -> JsonObject:
