@@ -4,6 +4,7 @@ Source: docs/tools.md, "Sandbox".
 """
 
 import os
+import platform
 import shutil
 import stat
 import sys
@@ -16,6 +17,8 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
 from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
+from app_server.host.sandbox.seccomp import seccomp_filter
+from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
 
@@ -97,18 +100,20 @@ def _wrap(
         placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
     except (TooManyPlaces, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
+    terminal = [_setsid(), "--ctty"] if tty else []
+    filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
     line = arguments(
         program,
         shown_everywhere(confinement),
         made,
         cwd,
         confinement,
-        seccomp_fd=None,
+        seccomp_fd=filter_fd,
         has_terminal=tty,
     )
-    terminal = [_setsid(), "--ctty"] if tty else []
     return Wrapped(
         (*line, *terminal, *command),
+        (filter_fd,),
         takes_terminal=tty,
         ends=[placeholder.release for placeholder in placeholders],
     )
@@ -118,6 +123,27 @@ def _placeholder(mount: Mount, held: ExitStack) -> Placeholder:
     placeholder = Placeholder(mount.path)
     held.callback(placeholder.release)
     return placeholder
+
+
+def _readable(content: bytes, held: ExitStack) -> int:
+    """Return a descriptor that the content is read from; it fits into a pipe."""
+    reads, writes = os.pipe()
+    held.callback(os.close, reads)
+    try:
+        os.write(writes, content)
+    finally:
+        os.close(writes)
+    return reads
+
+
+def _architecture() -> Architecture:
+    machine = platform.machine()
+    if machine not in ARCHITECTURES:
+        raise SandboxUnavailable(
+            f"there is no sandbox for processors of the kind {machine}: choose the sandbox mode "
+            "`danger-full-access` if this machine is a sandbox already"
+        )
+    return ARCHITECTURES[machine]
 
 
 def _setsid() -> str:

@@ -1,0 +1,96 @@
+"""The filter of system calls that every confined process has, besides what it does not see.
+
+Refused calls fail with EPERM. Calls of another architecture end the process: the filter knows the
+numbers of one. `clone3` and what is newer than this page fail with ENOSYS, so that libraries fall
+back: what they ask for is in memory, where a filter cannot look.
+Source: docs/tools.md, "Sandbox"; https://man7.org/linux/man-pages/man2/seccomp.2.html.
+"""
+
+import errno
+from collections.abc import Iterator
+
+from app_server.host.sandbox.bpf import And, JumpIf, Line, Load, Name, Return, assemble
+from app_server.host.sandbox.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
+
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+_FAIL = 0x00050000
+EPERM = _FAIL | errno.EPERM
+ENOSYS = _FAIL | errno.ENOSYS
+
+_NUMBER = Load(0)
+_ARCHITECTURE = Load(4)
+
+NEW_NAMESPACES = 0x7E020000
+"""`CLONE_NEW…` of mounts, cgroups, hosts, IPC, users, processes and networks."""
+
+TERMINAL_INPUT = (0x5412, 0x541C)
+"""`TIOCSTI` and `TIOCLINUX`: both can type into a terminal."""
+
+AF_UNIX = 1
+TYPE_BITS = 0xF
+"""Of the type of a socket; above are flags."""
+CONNECTED_TYPES = (1, 5)
+"""`SOCK_STREAM` and `SOCK_SEQPACKET`; others could send to any address without connecting."""
+
+
+def seccomp_filter(architecture: Architecture, *, network: bool) -> bytes:
+    """Return the filter, in the form that bubblewrap loads.
+
+    Without `network` there are sockets of the Unix domain alone, and none connects to another: a
+    socket in the file system may belong to a service that is not confined.
+    """
+    return assemble(list(_lines(architecture, network=network)))
+
+
+def _lines(architecture: Architecture, *, network: bool) -> Iterator[Line]:
+    numbers = architecture.numbers
+    yield _ARCHITECTURE
+    yield JumpIf("equal", architecture.audit, "ours")
+    yield Return(KILL)
+    yield Name("ours")
+    yield _NUMBER
+    if architecture.has_x32:
+        yield JumpIf("at_least", X32_BIT, "unknown")
+    yield JumpIf("above", NEWEST, "unknown")
+    yield JumpIf("equal", numbers["clone3"], "unknown")
+    yield JumpIf("equal", numbers["clone"], "clone")
+    yield JumpIf("equal", numbers["ioctl"], "ioctl")
+    if not network:
+        yield JumpIf("equal", numbers["socket"], "socket")
+        yield JumpIf("equal", numbers["socketpair"], "socket")
+        yield JumpIf("equal", numbers["connect"], "refused")
+    for name in REFUSED:
+        yield JumpIf("equal", numbers[name], "refused")
+    yield Return(ALLOW)
+    yield Name("clone")
+    yield _argument(0)
+    yield JumpIf("any_bit", NEW_NAMESPACES, "refused")
+    yield Return(ALLOW)
+    yield Name("ioctl")
+    yield _argument(1)
+    for request in TERMINAL_INPUT:
+        yield JumpIf("equal", request, "refused")
+    yield Return(ALLOW)
+    if not network:
+        yield Name("socket")
+        yield _argument(0)
+        yield JumpIf("equal", AF_UNIX, "unix")
+        yield Return(EPERM)
+        yield Name("unix")
+        yield _argument(1)
+        yield And(TYPE_BITS)
+        for kind in CONNECTED_TYPES:
+            yield JumpIf("equal", kind, "allowed")
+        yield Return(EPERM)
+        yield Name("allowed")
+        yield Return(ALLOW)
+    yield Name("refused")
+    yield Return(EPERM)
+    yield Name("unknown")
+    yield Return(ENOSYS)
+
+
+def _argument(index: int) -> Load:
+    """Load the lower half of an argument: the kernel ignores the upper one of these."""
+    return Load(16 + 8 * index)

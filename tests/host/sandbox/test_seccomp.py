@@ -1,0 +1,169 @@
+"""The filter of system calls, run by a machine of BPF here: each architecture, each argument."""
+
+import re
+import struct
+
+import pytest
+
+from app_server.host.sandbox.bpf import (
+    MAX_INSTRUCTIONS,
+    MAX_JUMP,
+    And,
+    JumpIf,
+    Line,
+    Load,
+    Name,
+    Return,
+    assemble,
+)
+from app_server.host.sandbox.seccomp import ALLOW, ENOSYS, EPERM, KILL, seccomp_filter
+from app_server.host.sandbox.system_calls import (
+    AARCH64,
+    NEWEST,
+    REFUSED,
+    X86_64,
+    Architecture,
+)
+
+BOTH = pytest.mark.parametrize("machine", [X86_64, AARCH64], ids=["x86_64", "aarch64"])
+NETWORK = pytest.mark.parametrize("network", [True, False], ids=["network", "none"])
+
+
+def verdict(program: bytes, number: int, *arguments: int, audit: int) -> int:
+    """Run a filter on one call, as linux/filter.h describes it."""
+    padded = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    data = struct.pack("=iIQ6Q", number, audit, 0, *padded)
+    code = list(struct.iter_unpack("=HBBI", program))
+    at = accumulator = 0
+    while True:
+        operation, over, otherwise, value = code[at]
+        at += 1
+        match operation:
+            case 0x20:
+                [accumulator] = struct.unpack_from("=I", data, value)
+            case 0x54:
+                accumulator &= value
+            case 0x06:
+                return int(value)
+            case 0x15:
+                at += over if accumulator == value else otherwise
+            case 0x25:
+                at += over if accumulator > value else otherwise
+            case 0x35:
+                at += over if accumulator >= value else otherwise
+            case 0x45:
+                at += over if accumulator & value else otherwise
+            case _:
+                raise AssertionError(f"no such operation: {operation}")
+
+
+def judged(machine: Architecture, network: bool, name: str | int, *arguments: int) -> int:
+    number = machine.numbers[name] if isinstance(name, str) else name
+    program = seccomp_filter(machine, network=network)
+    return verdict(program, number, *arguments, audit=machine.audit)
+
+
+@BOTH
+@NETWORK
+def test_what_is_always_refused(machine: Architecture, network: bool) -> None:
+    assert {name: judged(machine, network, name) for name in REFUSED} == dict.fromkeys(
+        REFUSED, EPERM
+    )
+    assert judged(machine, network, "clone3") == ENOSYS
+    assert judged(machine, network, NEWEST + 1) == ENOSYS
+    assert judged(machine, network, 0x7FFFFFFF) == ENOSYS
+    assert judged(machine, network, -1) == ENOSYS
+
+
+@BOTH
+@NETWORK
+def test_what_builds_and_tests_need_is_allowed(machine: Architecture, network: bool) -> None:
+    looked_at = {*machine.numbers.values()}
+    others = [number for number in range(NEWEST + 1) if number not in looked_at]
+    assert {judged(machine, network, number) for number in others} == {ALLOW}
+    # A thread, and a child as `vfork` makes it.
+    assert judged(machine, network, "clone", 0x3D0F00) == ALLOW
+    assert judged(machine, network, "clone", 0x4111) == ALLOW
+    assert judged(machine, network, "ioctl", 0, 0x5401) == ALLOW
+    for kind in (1, 5, 1 | 0x80000, 5 | 0x800):
+        assert judged(machine, network, "socket", 1, kind) == ALLOW
+        assert judged(machine, network, "socketpair", 1, kind) == ALLOW
+
+
+@BOTH
+@NETWORK
+@pytest.mark.parametrize("flag", [0x20000, *(1 << bit for bit in range(25, 31))], ids=hex)
+def test_no_clone_makes_a_namespace(machine: Architecture, network: bool, flag: int) -> None:
+    for flags in (flag, flag | 0x11, flag | (1 << 63)):
+        assert judged(machine, network, "clone", flags) == EPERM
+
+
+@BOTH
+@NETWORK
+def test_nothing_types_into_a_terminal(machine: Architecture, network: bool) -> None:
+    for request in (0x5412, 0x541C):
+        # The kernel looks at the lower half alone, so the upper one is no way around.
+        for upper in (0, 1 << 32, 0xFFFFFFFF << 32):
+            assert judged(machine, network, "ioctl", 0, upper | request) == EPERM
+
+
+@BOTH
+def test_without_network_there_are_sockets_within_the_sandbox_alone(machine: Architecture) -> None:
+    for domain in (0, 2, 10, 16, 17, 40, 0xFFFFFFFF):
+        assert judged(machine, False, "socket", domain, 1) == EPERM
+        assert judged(machine, False, "socketpair", domain, 1) == EPERM
+        assert judged(machine, True, "socket", domain, 1) == ALLOW
+    for kind in (2, 3, 2 | 0x80000):
+        assert judged(machine, False, "socket", 1, kind) == EPERM
+        assert judged(machine, False, "socketpair", 1, kind) == EPERM
+    assert judged(machine, False, "connect") == EPERM
+    assert judged(machine, True, "connect") == ALLOW
+
+
+@NETWORK
+def test_calls_of_other_architectures(network: bool) -> None:
+    program = seccomp_filter(X86_64, network=network)
+    for audit in (0x40000003, AARCH64.audit, 0):
+        assert verdict(program, 1, audit=audit) == KILL
+    # x32: the same architecture, and numbers of its own.
+    assert verdict(program, 0x40000000 | 101, audit=X86_64.audit) == ENOSYS
+    assert verdict(program, 0x40000000, audit=X86_64.audit) == ENOSYS
+    program = seccomp_filter(AARCH64, network=network)
+    assert verdict(program, 1, audit=0x40000028) == KILL
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([JumpIf("equal", 1, "nowhere")], "there is no jump to `nowhere` from 0"),
+        ([Name("back"), Load(0), JumpIf("equal", 1, "back")], "there is no jump to `back` from 1"),
+        (
+            [JumpIf("equal", 1, "far"), *[Load(0)] * (MAX_JUMP + 1), Name("far"), Return(1)],
+            "there is no jump to `far` from 0",
+        ),
+        ([Load(0)] * (MAX_INSTRUCTIONS + 1), "4097 instructions, and 4096 are allowed"),
+    ],
+)
+def test_what_is_no_filter(lines: list[Line], problem: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+        assemble(lines)
+
+
+def test_the_code_of_every_line() -> None:
+    lines: list[Line] = [
+        Load(4),
+        JumpIf("equal", 7, "end"),
+        And(15),
+        JumpIf("any_bit", 8, "end"),
+        Return(1),
+        Name("end"),
+        Return(2),
+    ]
+    assert list(struct.iter_unpack("=HBBI", assemble(lines))) == [
+        (0x20, 0, 0, 4),
+        (0x15, 3, 0, 7),
+        (0x54, 0, 0, 15),
+        (0x45, 1, 0, 8),
+        (0x06, 0, 0, 1),
+        (0x06, 0, 0, 2),
+    ]
