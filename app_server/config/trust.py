@@ -1,11 +1,12 @@
 """`[projects."FOLDER"]`: which folders the user trusts.
 
-Clients ask for it, and do not go on without it; nothing here acts on it.
+Clients ask for it, and do not go on without it. The instructions of a project that is untrusted are
+not read (docs/tools.md).
 
 Source: docs/config.md, "Projects".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from app_server.config.values import Config
 
@@ -22,3 +23,13 @@ def read_trust(config: Config) -> Mapping[str, str | None]:
     return {
         folder: table.choice("trust_level", TRUST_LEVELS) for folder, table in projects.tables()
     }
+
+
+def trust_of(config: Config, folders: Iterable[str]) -> str | None:
+    """Return the trust of the first folder that anything is said of; None if nothing is said.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    levels = read_trust(config)
+    return next((level for folder in folders if (level := levels.get(folder)) is not None), None)

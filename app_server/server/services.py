@@ -118,6 +118,7 @@ async def build_services(
             clock=clock,
             approvals=LastingApprovals(config_file, extensions),
             processes=environments,
+            home=home,
             extensions=extensions,
             log_grew=log_grew,
             requirements=configuration.requirements,

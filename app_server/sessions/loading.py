@@ -18,6 +18,7 @@ from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded import LoadedThreads
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.session import ThreadSession
+from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
@@ -197,6 +198,7 @@ class ThreadLoading:
             # There was a reload after the thread's configuration had been read.
             session.mcp.reload(self._loaded.base)
         try:
+            await session.surroundings.read(session.thread.state.settings)
             await session.mcp.start(self._tasks)
         except BaseException:
             await self._loaded.put_away(session)
@@ -205,6 +207,8 @@ class ThreadLoading:
 
 
 async def _session_settings(config: Config) -> SessionSettings:
+    # Nothing is created, or loaded, where a setting does not fit.
+    read_agents_settings(config)
     view = config.view()
     tokens = view.integer("tool_output_token_limit")
     return SessionSettings(

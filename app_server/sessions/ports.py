@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
+from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
 from app_server.runtime.clock import Clock
 from app_server.threads.log.state import ThreadState
@@ -35,6 +37,9 @@ class SessionPorts:
     processes: Processes
     model_lists: ModelLists = field(default_factory=ModelLists)
     """What providers say of their models."""
+    home: Path | None = None
+    """Where the user's own instructions are."""
+    folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     log_grew: Callable[[ThreadState], None] = _ignore
     """Called after every append to a loaded thread's log; never waits."""

@@ -21,6 +21,7 @@ from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
+from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.runner import TurnRunner
@@ -76,18 +77,31 @@ class ThreadSession:
             thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
         )
         self.goals = goals = Goals(thread, clients, clock)
+        self.surroundings = surroundings = ThreadSurroundings(
+            thread, config, ports.home, ports.folder_reads, clock, publisher.warning
+        )
         ending = TurnEnding(
             thread, slot, status, publisher, goals, hooks, clock, elicitations.turn_over
         )
         runner = TurnRunner(
-            thread, slot, status, publisher, self.mcp, goals, ending, clock, self._go_on
+            thread,
+            slot,
+            status,
+            publisher,
+            self._before_request,
+            goals,
+            ending,
+            clock,
+            self._go_on,
         )
         approvals = ApprovalGate(clients, ports.approvals, reviewer)
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
         factory = TurnFactory(
             thread, slot, status, self.mcp, approvals, goals, model, settings, ports
         )
-        starter = TurnStarter(thread, slot, factory, runner, goals, hooks, clock, tasks)
+        starter = TurnStarter(
+            thread, slot, factory, runner, goals, surroundings, hooks, clock, tasks
+        )
         self.input = ClientInput(thread, slot, starter, hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
@@ -118,6 +132,15 @@ class ThreadSession:
     def config(self) -> Config:
         """The settings in force, as of the start of the thread or the last reload."""
         return self.mcp.config
+
+    async def _before_request(self) -> None:
+        """Get ready for a request of the running turn.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        await self.mcp.before_request()
+        await self.surroundings.tell_changes()
 
     # Going on.
 

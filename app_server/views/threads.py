@@ -255,8 +255,10 @@ def started_turn(turn_id: str) -> Turn:
     )
 
 
-def settings_response(settings: Settings, thread: Thread) -> dict[str, object]:
-    """Collect the members that answers to start and resume share."""
+def settings_response(
+    settings: Settings, thread: Thread, instruction_sources: list[str]
+) -> dict[str, object]:
+    """Collect the members that answers to start, resume and fork share."""
     return dict(
         ThreadSettingsResponse(
             thread=thread,
@@ -266,6 +268,7 @@ def settings_response(settings: Settings, thread: Thread) -> dict[str, object]:
             disabled_plugin_ids=settings.disabled_plugin_ids,
             cwd=settings.cwd,
             runtime_workspace_roots=settings.roots,
+            instruction_sources=instruction_sources,
             approval_policy=settings.approval_policy,
             approvals_reviewer=settings.approvals_reviewer,
             sandbox=settings.sandbox_policy,

@@ -350,7 +350,7 @@ async def test_a_turn_that_was_cut_off_shows_as_interrupted_and_the_thread_goes_
             assert read["thread"]["status"] == {"type": "notLoaded"}
             await client.call("thread/resume", {"threadId": thread_id})
             assert (await client.turn(thread_id, "again"))["status"] == "completed"
-            kinds = [item["type"] for item in model.requests[-1]["input"]]
+            kinds = [item["type"] for item in model.items()]
             assert kinds == [
                 "message",
                 "function_call",

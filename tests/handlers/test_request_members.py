@@ -1,6 +1,7 @@
 """Members of requests that begin threads and turns: applied or refused, and none forgotten."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 import app_server.handlers
 from app_server.handlers.threads.chosen_settings import NOT_BUILT
+from app_server.turns.model.surroundings import FACTS, kind_of, last_told
 from protocol.model import WireModel
 from protocol.threads import (
     ThreadForkParams,
@@ -136,7 +138,11 @@ def mode(model: str, effort: str | None, instructions: str | None) -> dict[str, 
 
 def shown(request: dict[str, Any]) -> tuple[str, str | None, list[str]]:
     """Return model, effort and the developer's messages of a request."""
-    said = [item for item in request["input"] if item.get("role") == "developer"]
+    said = [
+        item
+        for item in request["input"]
+        if item.get("role") == "developer" and kind_of(item) is None
+    ]
     texts = [item["content"][0]["text"] for item in said]
     return request["model"], (request.get("reasoning") or {}).get("effort"), texts
 
@@ -339,17 +345,17 @@ async def test_folders_and_environments_are_those_that_the_client_chose(tmp_path
         await client.turn(thread_id, "four", environments=[])
         elsewhere = [{"environmentId": "local", "cwd": "/var"}]
         await client.turn(thread_id, "five", environments=elsewhere)
-        ends = [
-            request["instructions"].rpartition("documents")[2].split("\n\n")[-1]
-            for request in served.model.requests
+        facts = [dict(last_told(request["input"]))[FACTS] for request in served.model.requests]
+        told = [
+            re.findall("<(cwd|workspace_roots)>(.*)<", each["content"][0]["text"]) for each in facts
         ]
-        assert ends[:3] == [
-            "The working directory is /usr\nThe folders of the workspace are: /usr, /opt",
-            "The working directory is /tmp",
-            "The working directory is /tmp\nThe folders of the workspace are: /opt",
+        assert told == [
+            [("cwd", "/usr"), ("workspace_roots", "/usr, /opt")],
+            [("cwd", "/tmp")],
+            [("cwd", "/tmp"), ("workspace_roots", "/opt")],
+            [],
+            [("cwd", "/var")],
         ]
-        assert "working directory" not in served.model.requests[3]["instructions"]
-        assert ends[4] == "The working directory is /var"
         bare = await client.call("thread/start", {"environments": [], "runtimeWorkspaceRoots": []})
         assert places(bare) == (here, [], [])
         for params, message in (
@@ -436,7 +442,7 @@ async def test_a_thread_that_is_resumed_takes_what_was_chosen_or_says_what_it_do
         await client.call("thread/resume", {"threadId": thread_id, **chosen})
         await client.turn(thread_id, "two")
         (request,) = served.model.requests
-        assert request["instructions"].startswith("Other.\n\n")
+        assert request["instructions"] == "Other."
         assert shown(request) == ("m1", None, ["Also."])
         # It is loaded now: what is in force is no surprise, and the rest is said.
         await client.call("thread/resume", {"threadId": thread_id, **chosen})

@@ -85,7 +85,7 @@ async def test_refusals_fail_the_item_and_a_session_is_remembered(tmp_path: Path
             )
             end = await client.wait_for("turn/completed")
             assert end["params"]["turn"]["status"] == "completed"
-            output = served.model.requests[-1]["input"][-1]["output"]
+            output = served.model.items()[-1]["output"]
             return done["params"]["item"], output
 
         rejected = "user rejected MCP tool call"

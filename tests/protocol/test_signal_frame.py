@@ -63,7 +63,7 @@ async def test_the_server_writes_the_same_frame(tmp_path: Path) -> None:
             await client.call("signal/deliver", delivery(thread_id, f"s{number}", summary))
         await client.turn(thread_id, "go")
 
-        assert served.model.requests[-1]["input"][: len(cases)] == [
+        assert served.model.items()[: len(cases)] == [
             item(lines, f"s{number}") for number, (_, lines) in enumerate(cases)
         ]
 
@@ -123,7 +123,7 @@ async def test_a_server_names_the_tool_of_the_sender_only_where_the_thread_has_i
             await client.turn(thread_id, "go")
             last_lines[name] = [
                 part["content"][0]["text"].splitlines()[-1]
-                for part in served.model.requests[-1]["input"]
+                for part in served.model.items()
                 if part.get("role") == "developer" and OPENING in part["content"][0]["text"]
             ]
 

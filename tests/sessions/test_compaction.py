@@ -36,6 +36,7 @@ from app_server.turns.model.context import (
     worth_compacting,
 )
 from app_server.turns.model.prompt import INTERRUPTED, message
+from app_server.turns.model.surroundings import FACTS, PERMISSIONS, kind_of
 from protocol.items import ContextCompactionThreadItem
 from tests.support.harness import (
     BREAK,
@@ -367,7 +368,7 @@ async def test_a_turn_that_grows_to_the_limit_is_compacted_between_its_requests(
         call = {"name": "list_mcp_resources", "arguments": {}}
         served.model.scripts += [used(calls(call), 900), says("sum"), says("done")]
         assert (await client.turn(thread_id, "go"))["status"] == "completed"
-        assert [item["type"] for item in served.model.requests[1]["input"]] == [
+        assert [item["type"] for item in served.model.items(1)] == [
             "message",
             "function_call",
             "function_call_output",
@@ -426,16 +427,14 @@ async def test_a_history_that_is_too_long_to_be_summed_up_loses_its_oldest_part(
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        thread_id = await talked(served, client, "one", "two")
+        said = ["one", "two", "three", "four", "five"]
+        thread_id = await talked(served, client, *said)
         served.model.scripts += [TOO_LONG, says("sum")]
         told = await compact(client, thread_id)
         assert told[-1]["params"]["turn"]["status"] == "completed"
-        assert served.model.inputs() == [
-            ("assistant", "ok"),
-            ("user", "two"),
-            ("assistant", "ok"),
-            ("user", PROMPT),
-        ]
+        # Three of twelve: what the model was told of its surroundings, and one message.
+        rest = [part for text in said[1:] for part in (("user", text), ("assistant", "ok"))]
+        assert served.model.inputs() == [("assistant", "ok"), *rest, ("user", PROMPT)]
 
 
 @claim("compact:restart")
@@ -600,7 +599,8 @@ async def test_the_offline_model_sums_up_the_same_way_each_time(tmp_path: Path) 
             "others:\n- user: hello there\n- assistant: This is the offline model: it repeats "
             "what it is told. You said: hello there"
         )
-        assert history == [
+        assert [kind_of(item) for item in history[:2]] == [PERMISSIONS, FACTS]
+        assert history[2:] == [
             message("user", "hello   there"),
             message("user", SUMMARY_PREFIX + summary),
         ]

@@ -182,7 +182,7 @@ async def test_the_model_reads_the_goal_and_says_how_it_stands(tmp_path: Path) -
         assert names == [["get_goal", "update_goal"]] * 3 + [[]]
         outputs = [
             item["output"]
-            for item in served.model.requests[-1]["input"]
+            for item in served.model.items()
             if item["type"] == "function_call_output"
         ]
         assert '"tokensUsed":13' in outputs[0]

@@ -561,7 +561,7 @@ async def test_a_broken_ledger_is_an_error_and_everything_else_works(tmp_path: P
         refusal = await client.refusal("signal/deliver", params)
         assert (refusal.code, refusal.data["code"]) == (-32603, "storageFailed")
         assert (await client.turn(thread_id, "go"))["status"] == "completed"
-        assert served.model.requests[0]["input"][-1]["role"] == "user"
+        assert served.model.items(0)[-1]["role"] == "user"
 
 
 async def test_signals_need_the_opt_in(tmp_path: Path) -> None:

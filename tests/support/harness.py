@@ -33,6 +33,7 @@ from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.model.surroundings import kind_of
 from tests.support.schema_check import MessageCheck
 
 # How long an example takes depends on what else the machine does.
@@ -363,12 +364,16 @@ class ScriptedModel:
         """How often it was asked for."""
 
     def inputs(self, request: int = -1) -> list[tuple[str, str]]:
-        """Return role and text of the messages in a request's input."""
+        """Return role and text of the messages in a request's input, without its surroundings."""
         return [
             (item["role"], item["content"][-1]["text"])
-            for item in self.requests[request]["input"]
+            for item in self.items(request)
             if item["type"] == "message"
         ]
+
+    def items(self, request: int = -1) -> list[dict[str, Any]]:
+        """Return a request's input, without what the model was told of its surroundings."""
+        return [item for item in self.requests[request]["input"] if kind_of(item) is None]
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["ScriptedModel"]:

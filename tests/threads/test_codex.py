@@ -22,6 +22,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state import ThreadState, replay
+from app_server.turns.model.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.views.threads import thread_of_row, thread_of_state, turns_of_state
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
@@ -444,10 +445,13 @@ async def test_the_model_sees_what_it_saw_before_the_import(home: Path) -> None:
         (home / "config.toml").write_text((home / "config.toml").read_text() + table)
         await client.call("thread/resume", {"threadId": CONDENSED})
         assert (await client.turn(CONDENSED, "go on"))["status"] == "completed"
-        assert [text for _, text in served.model.inputs()] == [
-            *texts(read(RECORDED, CONDENSED)),
-            "go on",
-        ]
+        before = read(RECORDED, CONDENSED).history
+        sent = served.model.requests[-1]["input"]
+        assert sent[: len(before)] == before
+        # The surroundings that Codex told are not ours: the model is told again.
+        after = [(kind_of(item), item["content"][0]["text"]) for item in sent[len(before) :]]
+        assert [kind for kind, _ in after] == [PERMISSIONS, FACTS, None]
+        assert after[-1][1] == "go on"
 
 
 @claim("codex:archived")

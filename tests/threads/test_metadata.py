@@ -10,6 +10,7 @@ import pytest
 
 from app_server.handlers.threads import git_info
 from app_server.handlers.threads.git_info import GitInfoReader
+from app_server.host import folder_reads
 from app_server.host.repository import RepositoryState, read_repository
 from protocol.threads import GitInfo
 from tests.support.harness import (
@@ -117,11 +118,11 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
         return read_repository(folder)
 
     monkeypatch.setattr(git_info, "read_repository", read)
-    monkeypatch.setattr(git_info, "MAX_HANGING", 1)
+    monkeypatch.setattr(folder_reads, "MAX_HANGING", 1)
     reader = GitInfoReader()
     assert await reader.read(str(tmp_path)) == expected
     with monkeypatch.context() as hurry:
-        hurry.setattr(git_info, "READ_S", 0.05)
+        hurry.setattr(folder_reads, "READ_S", 0.05)
         while not reader.hanging:
             assert await reader.read("/hangs") is None
     # While one hangs nothing is read: no threads pile up behind a disk.

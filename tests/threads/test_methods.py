@@ -52,7 +52,7 @@ async def test_a_restart_finds_every_thread_as_it_was(tmp_path: Path) -> None:
         usage = await client.wait_for("thread/tokenUsage/updated")
         assert usage["params"]["tokenUsage"]["total"]["totalTokens"] == 15
         await client.turn(thread["id"], "again")
-        sent = served.model.requests[-1]["input"]
+        sent = served.model.items()
         assert [(item["role"], item["content"][0]["text"]) for item in sent] == [
             ("developer", "be kind"),
             ("user", "hello"),

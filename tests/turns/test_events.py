@@ -179,7 +179,7 @@ async def test_reasoning_is_streamed_and_kept(tmp_path: Path) -> None:
         )
         assert (item["type"], item["summary"], item["content"]) == ("reasoning", ["thin"], ["raw"])
         await client.turn(thread_id, "again")
-        assert done in served.model.requests[-1]["input"]
+        assert done in served.model.items()
 
 
 async def test_a_model_that_announces_little_is_understood(tmp_path: Path) -> None:
@@ -211,5 +211,5 @@ async def test_a_model_that_announces_little_is_understood(tmp_path: Path) -> No
         ]
         assert messages[-1]["params"]["turn"]["items"] == [done[1]]
         await client.turn(thread_id, "again")
-        kinds = [item["type"] for item in served.model.requests[-1]["input"]]
+        kinds = [item["type"] for item in served.model.items()]
         assert kinds == ["message"] * 3 + ["web_search_call", "reasoning", "message"]

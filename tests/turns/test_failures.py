@@ -136,7 +136,7 @@ async def test_a_retry_announces_itself_and_may_succeed(
             "call_id": "c",
             "output": "aborted before there was a result",
         }
-        assert served.model.requests[-1]["input"] == [raw("go", "user"), call, aborted]
+        assert served.model.items() == [raw("go", "user"), call, aborted]
 
 
 async def test_a_request_that_got_no_stream_is_tried_again_silently(

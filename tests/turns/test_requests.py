@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app_server.turns.model.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.turns.model.user_input import MAX_MEDIA_BYTES
 from tests.support.harness import (
     claim,
@@ -27,10 +28,11 @@ async def test_the_request_carries_settings_and_the_schema_holds_for_one_turn(
             thread_id, "one", outputSchema=schema, responsesapiClientMetadata={"k": "v"}
         )
         first = served.model.requests[0]
+        assert [kind_of(item) for item in first["input"]] == [PERMISSIONS, FACTS, None]
         assert first == {
             "model": "scripted",
-            "instructions": "BASE\n\nThe working directory is /tmp",
-            "input": [raw("one", "user")],
+            "instructions": "BASE",
+            "input": [*first["input"][:2], raw("one", "user")],
             "tools": [],
             "tool_choice": "auto",
             "parallel_tool_calls": True,
@@ -130,7 +132,7 @@ async def test_every_kind_of_input_reaches_the_model(tmp_path: Path) -> None:
         thread_id = await client.start_thread()
         await client.call("turn/start", {"threadId": thread_id, "input": inputs})
         await client.wait_for("turn/completed")
-        (message,) = served.model.requests[0]["input"]
+        (message,) = served.model.items(0)
         shown = base64.b64encode(b"\x89PNG").decode()
         unread = [
             {"type": "input_text", "text": f"[image {tmp_path / name} could not be read]"}

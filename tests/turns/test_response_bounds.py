@@ -254,9 +254,8 @@ async def test_deltas_without_an_id_belong_to_the_item_that_began_last(tmp_path:
             "agentMessage/delta",
             "completed",
         ]
-        history = served.model.requests
         await client.turn(thread_id, "again")
-        assert history[-1]["input"][1:4] == [
+        assert served.model.items()[1:4] == [
             reasoning,
             {**message, "id": "m", "content": content},
             {**message, "id": "n", "content": content},

@@ -22,6 +22,7 @@ from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.turns.approval.forms import planned_by_server
 from app_server.turns.model import offline
 from app_server.turns.model.prompt import INTERRUPTED, STOPPED_BY_REVIEWER
+from app_server.turns.model.surroundings import kind_of
 from app_server.turns.review import reviewer
 from app_server.turns.review.evidence import (
     MAX_ARGUMENTS_BYTES,
@@ -155,7 +156,7 @@ def review(status: str, assessment: Any = None, rationale: str | None = None) ->
 
 def last_output(served: Served) -> str:
     """Return what the model read of its last call."""
-    outputs = [item for item in served.model.requests[-1]["input"] if "output" in item]
+    outputs = [item for item in served.model.items() if "output" in item]
     text = outputs[-1]["output"]
     return text if isinstance(text, str) else text[-1]["text"]
 
@@ -397,7 +398,7 @@ async def test_three_denials_in_a_row_end_the_turn(tmp_path: Path) -> None:
         # Another turn begins without what the last one was denied.
         assert told[-1] == ("turn/completed", "completed")
         asked, _ = place.model_requests
-        said = [item for item in asked[-1]["input"] if item["type"] == "message"]
+        said = [i for i in asked[-1]["input"] if i["type"] == "message" and kind_of(i) is None]
         assert [(item["role"], item["content"][0]["text"]) for item in said] == [
             ("user", "go"),
             ("developer", STOPPED_BY_REVIEWER),

@@ -111,7 +111,10 @@ class BranchHandlers:
         context.after_answer(partial(self._announce_fork, context, session, thread))
         warnings = (*requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
-        members = cast(dict[str, Any], settings_response(session.thread.state.settings, shown))
+        members = cast(
+            dict[str, Any],
+            settings_response(session.thread.state.settings, shown, session.surroundings.sources),
+        )
         return ThreadForkResponse(**members)
 
     async def _source(self, source_id: str) -> tuple[ThreadState, int | None]:

@@ -156,6 +156,7 @@ class ThreadHandlers:
         context.after_answer(announce)
         warnings = (*requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
+        context.after_answer(partial(self._tell_of_loading, context, session))
         return ThreadStartResponse(**_members(session, thread, joining))
 
     async def _check_start(self, params: ThreadStartParams) -> None:
@@ -302,7 +303,7 @@ class ThreadHandlers:
             )
 
     def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
-        for text in session.thread.take_warnings():
+        for text in (*session.thread.take_warnings(), *session.surroundings.take_warnings()):
             self._hub.tell(
                 context.connection_id,
                 WarningNotification(thread_id=session.thread.id, message=text),
@@ -541,7 +542,8 @@ async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -
 
 
 def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
-    members = cast(dict[str, Any], settings_response(session.thread.state.settings, thread))
+    shown = settings_response(session.thread.state.settings, thread, session.surroundings.sources)
+    members = cast(dict[str, Any], shown)
     return {**members, **joining.members}
 
 

@@ -3,6 +3,8 @@
 Source: docs/wire.md, "Rollout lines".
 """
 
+from collections.abc import Sequence
+
 from app_server.runtime.clock import Clock
 from app_server.sessions.input.idempotency import name_records
 from app_server.sessions.publisher import TurnEnd
@@ -10,6 +12,7 @@ from app_server.threads.log.state import ThreadState
 from app_server.turns.model.prompt import message, outputs_for_open_calls
 from app_server.turns.model.user_input import TurnInput
 from protocol.items import UserMessageThreadItem
+from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,
@@ -49,9 +52,11 @@ def start_of_turn(
     user_input: TurnInput,
     user_message: UserMessageThreadItem | None,
     submission: SubmissionQueued | None,
+    told: Sequence[JsonObject] = (),
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
+    `told` is what the model is told of its surroundings, before the input.
     Queued input leaves the queue with the one line that makes it a message: a write that is cut off
     by a crash neither loses nor doubles it.
     """
@@ -64,6 +69,8 @@ def start_of_turn(
     if state.queue.paused and user_message is None and submission is None:
         # Nobody said anything: a pause of the queue outlives such a turn.
         records.append(QueuePaused(at_ms=at_ms))
+    if told:
+        records.append(HistoryAppended(at_ms=at_ms, items=list(told)))
     if submission is not None:
         submission_id = submission.submission_id
         records.append(

@@ -12,7 +12,6 @@ import anyio
 
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
-from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.publisher import Publisher, TurnEnd
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.slot import TurnSlot
@@ -42,18 +41,21 @@ class TurnRunner:
         slot: TurnSlot,
         status: SessionStatus,
         publisher: Publisher,
-        servers: ThreadServers,
+        before_request: Callable[[], Awaitable[None]],
         goals: Goals,
         ending: TurnEnding,
         clock: Clock,
         go_on: Callable[[], Awaitable[None]],
     ) -> None:
-        """`go_on` begins what waited for the end of a turn."""
+        """`before_request` gets the thread ready for a request of a model.
+
+        `go_on` begins what waited for the end of a turn.
+        """
         self._thread = thread
         self._slot = slot
         self._status = status
         self._publisher = publisher
-        self._servers = servers
+        self._before_request = before_request
         self._goals = goals
         self._ending = ending
         self._clock = clock
@@ -97,7 +99,7 @@ class TurnRunner:
             if await self._complete(run):
                 return
         for _ in range(MAX_REQUESTS):
-            await self._servers.before_request()
+            await self._before_request()
             await self._take_queued(run)
             answer = await run.ask()
             await self._goals.spend(run.id, answer.usage)

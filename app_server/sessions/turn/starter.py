@@ -7,6 +7,7 @@ import anyio.abc
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
+from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
 from app_server.sessions.turn.runner import TurnRunner
@@ -28,6 +29,7 @@ class TurnStarter:
         factory: TurnFactory,
         runner: TurnRunner,
         goals: Goals,
+        surroundings: ThreadSurroundings,
         hooks: Hooks,
         clock: Clock,
         tasks: anyio.abc.TaskGroup,
@@ -38,6 +40,7 @@ class TurnStarter:
         self._factory = factory
         self._runner = runner
         self._goals = goals
+        self._surroundings = surroundings
         self._hooks = hooks
         self._clock = clock
         self._tasks = tasks
@@ -56,6 +59,7 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was accepted.
         """
+        told = await self._surroundings.news(settings)
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
         user_message = user_message_item(user_input, self._clock, at_ms)
         await self._thread.append(
@@ -66,6 +70,7 @@ class TurnStarter:
                 user_input,
                 user_message,
                 submission,
+                told,
             )
         )
         begin = self._occupy(self._factory.make(turn_id, options), user_message)

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from app_server.threads.log.state import ThreadState
 from app_server.turns.model.prompt import message
+from app_server.turns.model.surroundings import kind_of, last_told
 from protocol.model import Json, JsonObject
 
 BYTES_PER_TOKEN = 4
@@ -80,19 +81,21 @@ def compacted(
 ) -> list[JsonObject]:
     """Make the history that takes the place of another.
 
-    It has the newest of the user's own messages, as text, up to `keep` tokens; the summary; and
-    what the model has not seen yet.
+    It has what the model was told last of its surroundings; the newest of the user's own messages,
+    as text, up to `keep` tokens; the summary; and what the model has not seen yet.
     """
     kept: list[JsonObject] = []
     left = keep * BYTES_PER_TOKEN
     for item in reversed(seen):
-        if left <= 0 or item.get("role") != "user" or is_summary(item):
+        if left <= 0 or item.get("role") != "user" or is_summary(item) or kind_of(item):
             continue
         text = cut_text(_text_of(item), left)
         left -= len(text.encode())
         kept.append(message("user", text))
     said = cut_text(summary, MAX_SUMMARY_BYTES)
-    return [*reversed(kept), message("user", SUMMARY_PREFIX + said), *unseen]
+    told_again = dict(last_told(unseen))
+    told = [item for kind, item in last_told(seen) if kind not in told_again]
+    return [*reversed(told), *reversed(kept), message("user", SUMMARY_PREFIX + said), *unseen]
 
 
 def is_summary(item: JsonObject) -> bool:

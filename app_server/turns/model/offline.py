@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from app_server.http.bounded_body import TooManyBytes, read_bounded
 from app_server.http.loopback_server import HOST, serve_on_loopback
+from app_server.turns.model.surroundings import kind_of
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."
 REVIEW_SCHEMA = "approval_review"
@@ -88,7 +89,11 @@ def _request_kind(body: Item) -> Any:
 
 def _summary(items: list[Item]) -> str:
     """List the last messages, one line each."""
-    said = [(item["role"], _text_of(item.get("content"))) for item in items if "role" in item]
+    said = [
+        (item["role"], _text_of(item.get("content")))
+        for item in items
+        if "role" in item and kind_of(item) is None
+    ]
     lines = [f"- {role}: {' '.join(text.split())[:SUMMED_CHARS]}" for role, text in said]
     left_out = max(0, len(lines) - SUMMED_MESSAGES)
     head = f"{INTRODUCTION} The last messages, after {left_out} others:"
@@ -101,7 +106,7 @@ def _messages_since_last_answer(items: list[Item]) -> list[str]:
     for item in items:
         if item.get("role") == "assistant":
             told.clear()
-        elif item.get("role") == "developer":
+        elif item.get("role") == "developer" and kind_of(item) is None:
             told.append(_text_of(item.get("content")))
     return told
 

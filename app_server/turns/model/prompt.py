@@ -96,14 +96,8 @@ def request_body(
 
 
 def _instructions(state: ThreadState) -> str:
-    settings = state.in_force
-    text = settings.base_instructions or state.created.base_instructions or BASE_INSTRUCTIONS
-    if settings.without_environment:
-        return text
-    text = f"{text}\n\nThe working directory is {settings.cwd}"
-    if settings.roots != [settings.cwd]:
-        text += f"\nThe folders of the workspace are: {', '.join(settings.roots) or 'none'}"
-    return text
+    chosen = state.in_force.base_instructions or state.created.base_instructions
+    return chosen or BASE_INSTRUCTIONS
 
 
 def _mode(instructions: str | None) -> str | None:

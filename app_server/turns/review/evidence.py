@@ -10,6 +10,7 @@ from pydantic_core import to_json
 from app_server.mcp.connections import Tool
 from app_server.mcp.tools.calls import cut_middle
 from app_server.turns.model.response import texts_of
+from app_server.turns.model.surroundings import kind_of
 from protocol.model import Json, JsonObject
 
 APPROVAL_CONTEXT = "codex/approvalContext"
@@ -97,8 +98,10 @@ def excerpt(history: Sequence[JsonObject]) -> JsonObject:
     """Choose what of a thread is shown: the user's messages first, then what happened last.
 
     Both lists are in the order of the thread; the newest entries are the ones that are kept, and
-    how many are left out is said. Reasoning is never shown.
+    how many are left out is said. Reasoning is never shown, and nothing that the server itself
+    told the model: it is no word of the user's, though it has that role.
     """
+    history = [item for item in history if kind_of(item) is None]
     said = [item for item in history if _is_of_user(item)]
     happened = [i for i in history if not _is_of_user(i) and i.get("type") != "reasoning"]
     messages, used = _newest(map(_user_message, reversed(said)), MAX_USER_BYTES)

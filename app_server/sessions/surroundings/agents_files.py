@@ -1,0 +1,179 @@
+"""AGENTS.md: what users, and projects that they did not distrust, tell every model.
+
+The user's own file comes from the home folder. Then comes one file for each folder from the root of
+the project down to the working directory. Everything here blocks: call it in a worker thread.
+Source: docs/tools.md, "Instructions of projects"; https://agents.md.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app_server.config.trust import trust_of
+from app_server.config.values import Config
+
+NAMES = ("AGENTS.override.md", "AGENTS.md")
+"""In a folder the first of these that is a file counts, also when it is empty."""
+DEFAULT_BYTES = 32 * 1024
+"""Of all files of a project together; `project_doc_max_bytes` changes it."""
+MAX_BYTES = 1024 * 1024
+"""More than that is not read, whatever the settings say."""
+MAX_HOME_BYTES = 256 * 1024
+"""Of the user's own file, which does not count for the project."""
+MAX_FOLDERS = 64
+"""From the root of a project down to a working directory."""
+MAX_FALLBACKS = 32
+SEPARATOR = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsSettings:
+    """Which files are read, and how much of them."""
+
+    max_bytes: int = DEFAULT_BYTES
+    fallbacks: Sequence[str] = ()
+    """Names that count where a folder has none of NAMES."""
+    root_markers: Sequence[str] = (".git",)
+    """What the root of a project has; without any, the working directory alone is looked at."""
+
+
+@dataclass(slots=True)
+class Instructions:
+    """What was read."""
+
+    text: str | None = None
+    sources: list[str] = field(default_factory=list)
+    """Absolute paths, in the order of the text."""
+    warnings: list[str] = field(default_factory=list)
+    """What could not be read, or was cut."""
+
+
+def read_agents_settings(config: Config) -> AgentsSettings:
+    """Read the settings for files of instructions.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    view = config.view()
+    limit = view.integer("project_doc_max_bytes")
+    markers = view.strings("project_root_markers")
+    names = [
+        name
+        for key in ("project_doc_fallback_filenames",)
+        for name in view.strings(key) or ()
+        if name and os.sep not in name
+    ]
+    return AgentsSettings(
+        max_bytes=DEFAULT_BYTES if limit is None else min(limit, MAX_BYTES),
+        fallbacks=names[:MAX_FALLBACKS],
+        root_markers=(".git",) if markers is None else [m for m in markers if os.sep not in m],
+    )
+
+
+def read_instructions(
+    home: Path | None, cwd: str | None, config: Config, settings: AgentsSettings
+) -> Instructions:
+    """Read what a thread in a folder is told; `cwd` None is a thread without a folder.
+
+    A project that the user does not trust is not read. A file that cannot be read is named in a
+    warning, and left out.
+
+    Raises:
+        ConfigError: what the configuration says of trust does not fit.
+    """
+    found = Instructions()
+    texts: list[str] = []
+    if home is not None:
+        texts.extend(_of_home(home, found))
+    if cwd is not None:
+        folders = project_folders(Path(cwd), settings.root_markers)
+        if trust_of(config, map(str, reversed(folders))) != "untrusted":
+            texts.extend(_of_project(folders, settings, found))
+    found.text = SEPARATOR.join(texts) or None
+    return found
+
+
+def project_folders(cwd: Path, root_markers: Sequence[str]) -> list[Path]:
+    """Give the folders from the root of a project down to a working directory."""
+    folders = [cwd, *cwd.parents][:MAX_FOLDERS]
+    for depth, folder in enumerate(folders):
+        if any(os.path.lexists(folder / marker) for marker in root_markers):
+            return folders[depth::-1]
+    return [cwd]
+
+
+def _of_home(home: Path, found: Instructions) -> Iterator[str]:
+    for name in NAMES:
+        path = home / name
+        # A link is the user's own doing here.
+        content = _read(path, MAX_HOME_BYTES, found)
+        if content is None:
+            continue
+        text = content.decode(errors="replace").strip()
+        if text:
+            found.sources.append(str(path))
+            yield text
+        return
+
+
+def _of_project(
+    folders: Sequence[Path], settings: AgentsSettings, found: Instructions
+) -> Iterator[str]:
+    left = settings.max_bytes
+    if left == 0:
+        return
+    root = os.path.realpath(folders[0])
+    for folder in folders:
+        path = _chosen(folder, settings.fallbacks)
+        if path is None:
+            continue
+        if left == 0:
+            found.warnings.append(
+                f"{path} and what follows it was left out: the project's instructions have "
+                f"{settings.max_bytes} bytes already (project_doc_max_bytes)"
+            )
+            return
+        target = os.path.realpath(path)
+        if not target.startswith(root.rstrip(os.sep) + os.sep):
+            found.warnings.append(f"{path} was left out: it is a link to outside of the project")
+            continue
+        content = _read(Path(target), left, found, shown=path)
+        if content is None:
+            continue
+        left -= len(content)
+        text = content.decode(errors="replace").strip()
+        if text:
+            found.sources.append(str(path))
+            yield text
+
+
+def _chosen(folder: Path, fallbacks: Sequence[str]) -> Path | None:
+    return next((path for name in (*NAMES, *fallbacks) if (path := folder / name).is_file()), None)
+
+
+def _read(
+    path: Path, limit_bytes: int, found: Instructions, *, shown: Path | None = None
+) -> bytes | None:
+    """Read the beginning of a regular file; None if there is none, or it cannot be read."""
+    named = shown or path
+    # A resolved path has no link at its end; one that comes meanwhile is not followed.
+    no_link = 0 if shown is None else os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            content = file.read(limit_bytes)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        found.warnings.append(f"{named} cannot be read: {exc.strerror}")
+        return None
+    if status.st_size > len(content):
+        found.warnings.append(
+            f"{named} was cut: only its first {len(content)} of {status.st_size} bytes are read"
+        )
+    return content

@@ -1,0 +1,131 @@
+"""What the model of one loaded thread is told of its place, and when it is told again.
+
+Files of instructions are read when the thread is loaded and when its working directory becomes
+another one. Whatever the history does not have yet is told before the input of a turn, and, where
+the settings of a running turn change, before its next request.
+Source: docs/wire.md, "What the model is sent".
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from app_server.config.values import Config, ConfigError
+from app_server.host.folder_reads import READ_S, FolderReads
+from app_server.runtime.clock import Clock
+from app_server.sessions.surroundings.agents_files import (
+    Instructions,
+    read_agents_settings,
+    read_instructions,
+)
+from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
+from app_server.threads.log.live import LiveThread
+from app_server.turns.model.surroundings import Surroundings, news
+from protocol.model import JsonObject
+from protocol.rollout import HistoryAppended, Settings
+
+
+class ThreadSurroundings:
+    """The surroundings of one loaded thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        config: Config,
+        home: Path | None,
+        reads: FolderReads,
+        clock: Clock,
+        warn: Callable[[str], None],
+    ) -> None:
+        """`home` None has no instructions of the user; `warn` tells all clients of the thread.
+
+        Raises:
+            ConfigError: a setting does not fit.
+        """
+        self._thread = thread
+        self._config = config
+        self._home = home
+        self._clock = clock
+        self._warn = warn
+        self._settings = read_agents_settings(config)
+        self._reads = reads
+        self._instructions = Instructions()
+        self._read_for: tuple[object, ...] = ()
+        self._shell = shell_name()
+        self._timezone: str | None = None
+        self._told: Settings | None = None
+        """The settings that the model was told last, since the thread was loaded."""
+
+    @property
+    def sources(self) -> list[str]:
+        """The files whose instructions the model has, as absolute paths."""
+        return list(self._instructions.sources)
+
+    def take_warnings(self) -> list[str]:
+        """Return what nobody was told yet of how files were read."""
+        taken, self._instructions.warnings = self._instructions.warnings, []
+        return taken
+
+    async def read(self, settings: Settings) -> None:
+        """Read the files of instructions; what does not answer in 2 s is left out."""
+        self._read_for = _folder(settings)
+        folder = None if settings.without_environment else settings.cwd
+        work = partial(read_instructions, self._home, folder, self._config, self._settings)
+        try:
+            read = await self._reads.read(lambda: (work(), timezone_name()))
+        except ConfigError as exc:
+            self._instructions = Instructions(warnings=[str(exc)])
+            return
+        if read is None:
+            what = f"{settings.cwd} did not answer in {READ_S:g} s: its AGENTS.md was not read"
+            self._instructions = Instructions(warnings=[what])
+            return
+        self._instructions, self._timezone = read
+
+    async def news(self, settings: Settings) -> list[JsonObject]:
+        """Make the messages for a turn that begins with these settings."""
+        if _folder(settings) != self._read_for:
+            await self.read(settings)
+            for warning in self.take_warnings():
+                self._warn(warning)
+        self._told = settings
+        state = self._thread.state
+        waiting = [item for entry in state.queued for item in entry.items]
+        return news(self._surroundings(settings), [*state.history, *waiting])
+
+    async def tell_changes(self) -> None:
+        """Tell the model what changed in the running turn.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        settings = self._thread.state.in_force
+        if self._told is not None and _place(self._told) == _place(settings):
+            return
+        items: Sequence[JsonObject] = await self.news(settings)
+        if items:
+            record = HistoryAppended(at_ms=self._clock.now_ms(), items=list(items))
+            await self._thread.append(record, sync=False)
+
+    def _surroundings(self, settings: Settings) -> Surroundings:
+        return Surroundings(
+            settings=settings,
+            instructions=self._instructions.text,
+            shell=self._shell,
+            date=date_of(self._clock.now_ms()),
+            timezone=self._timezone,
+        )
+
+
+def _folder(settings: Settings) -> tuple[object, ...]:
+    return settings.cwd, settings.without_environment
+
+
+def _place(settings: Settings) -> tuple[object, ...]:
+    return (
+        settings.cwd,
+        settings.roots,
+        settings.sandbox_policy,
+        settings.approval_policy,
+        settings.without_environment,
+    )

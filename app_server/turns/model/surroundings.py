@@ -1,0 +1,203 @@
+"""What a model is told of the place where it works: instructions of the project, rights, facts.
+
+Each kind is one message of the history, and begins with a tag of its own. It is told again once it
+is another one. No I/O.
+Source: docs/wire.md, "What the model is sent".
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from app_server.turns.model.prompt import message
+from protocol.model import JsonObject
+from protocol.policy import (
+    AskForApproval,
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
+    GranularAskForApproval,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+)
+from protocol.rollout import Settings
+
+INSTRUCTIONS = "project_instructions"
+PERMISSIONS = "permissions"
+FACTS = "environment_context"
+KINDS = (INSTRUCTIONS, PERMISSIONS, FACTS)
+
+REPLACES = "These instructions replace all project instructions that were given before."
+NO_LONGER = "The project instructions that were given before no longer apply."
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What there is to tell of a thread's place."""
+
+    settings: Settings
+    instructions: str | None
+    """The text of the project's and the user's files of instructions."""
+    shell: str
+    """The name of the user's shell."""
+    date: str
+    """Of the user's calendar: `2026-11-22`."""
+    timezone: str | None
+    """As the database of time zones names it, if that is known."""
+
+
+def news(surroundings: Surroundings, history: Sequence[JsonObject]) -> list[JsonObject]:
+    """Make the messages that tell a model what it does not know yet of its surroundings."""
+    told = dict(last_told(history))
+    messages: list[JsonObject] = []
+    before = told.get(INSTRUCTIONS)
+    after = _instructions(surroundings, before)
+    if after is not None and (before is None or _body(after) != _body(_text(before))):
+        messages.append(message("user", after))
+    if not surroundings.settings.without_environment:
+        _add_if_new(messages, message("developer", _permissions(surroundings.settings)), told)
+    _add_if_new(messages, message("user", _facts(surroundings)), told)
+    return messages
+
+
+def last_told(history: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
+    """Give the newest message of each kind that a history has."""
+    missing = set(KINDS)
+    for item in reversed(history):
+        kind = kind_of(item)
+        if kind in missing:
+            missing.remove(kind)
+            yield kind, item
+            if not missing:
+                return
+
+
+def kind_of(item: JsonObject) -> str | None:
+    """Say what an item tells of the surroundings; None if it is any other item."""
+    if item.get("role") not in ("user", "developer"):
+        return None
+    text = _text(item)
+    if not text.startswith("<"):
+        return None
+    return next((kind for kind in KINDS if text.startswith((f"<{kind}>", f"<{kind} "))), None)
+
+
+def _add_if_new(messages: list[JsonObject], item: JsonObject, told: dict[str, JsonObject]) -> None:
+    kind = kind_of(item)
+    if kind is None or told.get(kind) != item:
+        messages.append(item)
+
+
+def _instructions(surroundings: Surroundings, before: JsonObject | None) -> str | None:
+    text = surroundings.instructions
+    folder = _escaped(surroundings.settings.cwd).replace('"', "&quot;")
+    opening = f'<{INSTRUCTIONS} folder="{folder}">'
+    if text is None:
+        if before is None or NO_LONGER in _text(before):
+            return None
+        return f"<{INSTRUCTIONS}>\n{NO_LONGER}\n</{INSTRUCTIONS}>"
+    closed = text.replace(f"</{INSTRUCTIONS}", f"<\\/{INSTRUCTIONS}")
+    note = "" if before is None else f"{REPLACES}\n\n"
+    return f"{opening}\n{note}{closed}\n</{INSTRUCTIONS}>"
+
+
+def _body(text: str) -> str:
+    return text.partition("\n")[2].removeprefix(f"{REPLACES}\n\n")
+
+
+def _permissions(settings: Settings) -> str:
+    lines = [_sandbox(settings.sandbox_policy, settings.roots), _network(settings.sandbox_policy)]
+    lines.append(_approvals(settings.approval_policy, settings.sandbox_policy))
+    return "\n".join((f"<{PERMISSIONS}>", *lines, f"</{PERMISSIONS}>"))
+
+
+def _sandbox(policy: SandboxPolicy, roots: Sequence[str]) -> str:
+    match policy:
+        case DangerFullAccessSandboxPolicy():
+            return "Sandbox: `danger-full-access`. Commands and patches are not confined."
+        case ExternalSandboxPolicy():
+            return (
+                "Sandbox: `external-sandbox`. Commands and patches are confined by what this "
+                "server runs in, and not by the server."
+            )
+        case ReadOnlySandboxPolicy():
+            return (
+                "Sandbox: `read-only`. Commands may read files; they can create, change and "
+                "delete none."
+            )
+    places = [*roots, *(root for root in policy.writable_roots if root not in roots)]
+    if not policy.exclude_slash_tmp:
+        places.append("/tmp")  # noqa: S108 - named to the model
+    if not policy.exclude_tmpdir_env_var:
+        places.append("$TMPDIR")
+    named = ", ".join(f"`{place}`" for place in places) or "no folder"
+    return (
+        "Sandbox: `workspace-write`. Commands may read files everywhere, and write in: "
+        f"{named}. Inside of these, `.git`, `.codex` and `.agents` stay read-only."
+    )
+
+
+def _network(policy: SandboxPolicy) -> str:
+    match policy:
+        case DangerFullAccessSandboxPolicy():
+            is_on = True
+        case ExternalSandboxPolicy():
+            is_on = policy.network_access == "enabled"
+        case _:
+            is_on = policy.network_access
+    return f"Network: {'on' if is_on else 'off'}."
+
+
+ESCALATION = """\
+A command that the sandbox would stop can be asked for: call `exec_command` with \
+`sandbox_permissions` set to `require_escalated` and a short question in `justification`, which \
+the user reads. Do so when the work needs it, also after a command failed because of the sandbox \
+or the network; do not ask in a message first. With `prefix_rule` you may propose the beginning \
+of the command as a rule that is remembered; keep it narrow, and never propose one for commands \
+that delete or overwrite."""
+
+
+def _approvals(policy: AskForApproval, sandbox: SandboxPolicy) -> str:
+    match policy:
+        case "never":
+            return (
+                "Approvals: `never`. Nobody is asked, so do not set `sandbox_permissions`: such "
+                "calls are refused. Work within what is permitted."
+            )
+        case "untrusted":
+            return (
+                "Approvals: `untrusted`. The user is asked about every command that is not known "
+                "to only read, and that no rule allows."
+            )
+        case GranularAskForApproval():
+            asked = policy.granular.model_dump(mode="json")
+            kinds = ", ".join(f"`{kind}`" for kind, is_asked in asked.items() if is_asked)
+            start = f"Approvals: `granular`. The user is asked about: {kinds or 'nothing'}."
+        case _:
+            start = "Approvals: `on-request`. The user is asked when you ask for more rights."
+    confined = not isinstance(sandbox, DangerFullAccessSandboxPolicy)
+    return f"{start}\n{ESCALATION}" if confined else start
+
+
+def _facts(surroundings: Surroundings) -> str:
+    settings = surroundings.settings
+    members: list[tuple[str, str]] = []
+    if not settings.without_environment:
+        members.append(("cwd", settings.cwd))
+        if settings.roots != [settings.cwd]:
+            members.append(("workspace_roots", ", ".join(settings.roots) or "none"))
+        members.append(("shell", surroundings.shell))
+    members.append(("current_date", surroundings.date))
+    if surroundings.timezone is not None:
+        members.append(("timezone", surroundings.timezone))
+    lines = (f"  <{name}>{_escaped(value)}</{name}>" for name, value in members)
+    return "\n".join((f"<{FACTS}>", *lines, f"</{FACTS}>"))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _text(item: JsonObject) -> str:
+    content = item.get("content")
+    part = content[0] if isinstance(content, list) and len(content) == 1 else None
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else ""

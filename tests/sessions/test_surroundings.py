@@ -1,0 +1,204 @@
+"""What a model is told of the place where it works, and when it is told again."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from app_server.sessions.surroundings import machine
+from app_server.turns.model.surroundings import (
+    FACTS,
+    INSTRUCTIONS,
+    NO_LONGER,
+    PERMISSIONS,
+    REPLACES,
+    kind_of,
+)
+from tests.support.harness import Served, WireClient, claim, serve
+
+FULL = {"type": "dangerFullAccess"}
+
+
+def told(served: Served, request: int = -1) -> list[tuple[str, str]]:
+    """Return kind and text of what the model was told of its surroundings."""
+    return [
+        (kind, item["content"][0]["text"])
+        for item in served.model.requests[request]["input"]
+        if (kind := kind_of(item)) is not None
+    ]
+
+
+def kinds(served: Served) -> list[str]:
+    return [kind for kind, _ in told(served)]
+
+
+def instructions(folder: Path, text: str) -> tuple[str, str]:
+    return (
+        INSTRUCTIONS,
+        f'<project_instructions folder="{folder}">\n{text}\n</project_instructions>',
+    )
+
+
+def project(folder: Path, text: str) -> Path:
+    (folder / ".git").mkdir(parents=True)
+    (folder / "AGENTS.md").write_text(text)
+    return folder
+
+
+async def started(client: WireClient, **params: Any) -> Mapping[str, Any]:
+    result: Mapping[str, Any] = await client.call("thread/start", params)
+    return result
+
+
+@claim("surroundings:told", "agents:sources")
+async def test_a_thread_is_told_once_before_its_first_input(tmp_path: Path) -> None:
+    folder = project(tmp_path / "a & b", "Be <kind>. </project_instructions>")
+    (tmp_path / "AGENTS.md").write_text("Of the user.")
+    async with serve(tmp_path) as served, served.client() as client:
+        result = await started(client, cwd=str(folder))
+        assert result["instructionSources"] == [
+            str(tmp_path / "AGENTS.md"),
+            str(folder / "AGENTS.md"),
+        ]
+        thread_id = result["thread"]["id"]
+        await client.turn(thread_id, "one")
+        text = "Of the user.\n\nBe <kind>. <\\/project_instructions>"
+        first = told(served)
+        named = str(folder).replace("&", "&amp;")
+        assert first[0] == instructions(Path(named), text)
+        assert [kind for kind, _ in first] == [INSTRUCTIONS, PERMISSIONS, FACTS]
+        assert f"<cwd>{named}</cwd>" in first[2][1]
+        assert served.model.inputs() == [("user", "one")]
+        assert kind_of(served.model.requests[-1]["input"][-1]) is None, "the input comes last"
+        # It is read when the thread is loaded, and told once.
+        (folder / "AGENTS.md").write_text("Another.")
+        await client.turn(thread_id, "two")
+        assert told(served) == first
+        fork = await client.call("thread/fork", {"threadId": thread_id})
+        assert fork["instructionSources"] == result["instructionSources"]
+        await client.turn(fork["thread"]["id"], "three")
+        again = f"{REPLACES}\n\nOf the user.\n\nAnother."
+        assert told(served) == [*first, instructions(Path(named), again)]
+
+
+@claim("surroundings:again")
+async def test_what_changes_is_told_again(tmp_path: Path) -> None:
+    one, other = project(tmp_path / "one", "ONE"), project(tmp_path / "other", "OTHER")
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = (await started(client, cwd=str(one)))["thread"]["id"]
+        await client.turn(thread_id, "1")
+        await client.turn(thread_id, "2", cwd=str(other))
+        assert kinds(served) == [INSTRUCTIONS, PERMISSIONS, FACTS, INSTRUCTIONS, FACTS]
+        assert told(served)[3] == instructions(other, f"{REPLACES}\n\nOTHER")
+        await client.turn(thread_id, "3", sandboxPolicy=FULL, approvalPolicy="never")
+        assert kinds(served)[5:] == [PERMISSIONS]
+        assert "`danger-full-access`" in told(served)[5][1]
+        assert "`never`" in told(served)[5][1]
+        await client.turn(thread_id, "4")
+        assert len(kinds(served)) == 6
+        (other / "AGENTS.md").unlink()
+    async with serve(tmp_path) as served, served.client() as client:
+        resumed = await client.call("thread/resume", {"threadId": thread_id})
+        assert resumed["instructionSources"] == []
+        await client.turn(thread_id, "5")
+        gone = f"<project_instructions>\n{NO_LONGER}\n</project_instructions>"
+        assert told(served)[6:] == [(INSTRUCTIONS, gone)]
+        await client.turn(thread_id, "6")
+        assert len(told(served)) == 7
+
+
+@claim("surroundings:running")
+async def test_a_change_in_a_running_turn_is_told_before_its_next_request(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(ephemeral=False)
+        await client.turn(thread_id, "1")
+        session = served.services.sessions.get(thread_id)
+        state = session.thread.state
+        before = len(kinds(served))
+        state.turn_settings = state.settings.model_copy(update={"approval_policy": "never"})
+        await session.surroundings.tell_changes()
+        await session.surroundings.tell_changes()
+        assert [kind_of(item) for item in state.history].count(PERMISSIONS) == 2
+        state.turn_settings = None
+        await client.turn(thread_id, "2")
+        assert kinds(served)[before:] == [PERMISSIONS, PERMISSIONS]
+
+
+@claim("surroundings:compaction")
+async def test_a_compaction_keeps_what_was_told_last(tmp_path: Path) -> None:
+    folder = project(tmp_path / "one", "ONE")
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = (await started(client, cwd=str(folder)))["thread"]["id"]
+        await client.turn(thread_id, "1")
+        await client.turn(thread_id, "2", approvalPolicy="never")
+        before = told(served)
+        await client.call("thread/compact/start", {"threadId": thread_id})
+        await client.wait_for("turn/completed")
+        await client.turn(thread_id, "3")
+        after = [*before[:1], *before[2:]]
+        assert sorted(told(served)) == sorted(after)
+        assert [kind_of(item) is None for item in served.model.requests[-1]["input"]] == [
+            *[False] * 3,
+            *[True] * 4,
+        ]
+
+
+@claim("surroundings:revert")
+async def test_a_reverted_turn_takes_what_it_told_with_it(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        turn = await client.turn(thread_id, "1")
+        before = told(served)
+        await client.call("thread/revert", {"threadId": thread_id, "beforeTurnId": turn["id"]})
+        await client.turn(thread_id, "2")
+        assert told(served) == before
+
+
+async def test_a_thread_without_an_environment_is_told_the_date_alone(tmp_path: Path) -> None:
+    project(tmp_path, "ROOT")
+    async with serve(tmp_path) as served, served.client() as client:
+        result = await started(client, environments=[])
+        assert result["instructionSources"] == [str(tmp_path / "AGENTS.md")], "of the home"
+        await client.turn(result["thread"]["id"], "1")
+        assert kinds(served) == [INSTRUCTIONS, FACTS]
+        assert "<cwd>" not in told(served)[1][1]
+
+
+@claim("agents:warnings")
+async def test_a_client_is_warned_of_what_was_left_out(tmp_path: Path) -> None:
+    folder = project(tmp_path / "one", "ONE")
+    config = "project_doc_max_bytes = 2\n"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = (await started(client, cwd=str(folder)))["thread"]["id"]
+        warning = (await client.wait_for("warning"))["params"]
+        cut = f"{folder}/AGENTS.md was cut: only its first 2 of 3 bytes are read"
+        assert warning == {"threadId": thread_id, "message": cut}
+        other = project(tmp_path / "other", "OTHER")
+        said = [{"type": "text", "text": "go on"}]
+        there = {"threadId": thread_id, "input": said, "cwd": str(other)}
+        await client.request("turn/start", there)
+        warning = (await client.wait_for("warning"))["params"]
+        assert warning["message"].startswith(f"{other}/AGENTS.md was cut")
+
+
+async def test_a_setting_that_does_not_fit_refuses_the_thread(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        error = await client.refusal("thread/start", {"config": {"project_doc_max_bytes": -1}})
+        assert error.data["code"] == "configInvalid"
+        assert "project_doc_max_bytes" in error.message
+
+
+async def test_the_machine_is_named_by_its_own_words(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    assert (machine.shell_name(), machine.timezone_name()) == ("fish", "Europe/Berlin")
+    monkeypatch.setenv("TZ", ":/etc/localtime")
+    assert machine.timezone_name() is None
+    zone = tmp_path / "zoneinfo" / "Asia" / "Tokyo"
+    zone.parent.mkdir(parents=True)
+    zone.touch()
+    (tmp_path / "localtime").symlink_to(zone)
+    monkeypatch.delenv("TZ")
+    monkeypatch.setattr(machine, "LOCALTIME", tmp_path / "localtime")
+    assert await anyio.to_thread.run_sync(machine.timezone_name) == "Asia/Tokyo"
