@@ -365,6 +365,20 @@ def _host_files() -> HandlerClass:
     return FileHandlers
 
 
+@_serves("feedback/save")
+def _server_feedback() -> HandlerClass:
+    from app_server.handlers.server.feedback import FeedbackHandlers
+
+    return FeedbackHandlers
+
+
+@_serves("modelProvider/capabilities/read", "modelProvider/config/write", "modelProvider/list")
+def _settings_providers() -> HandlerClass:
+    from app_server.handlers.settings.providers import ProviderHandlers
+
+    return ProviderHandlers
+
+
 TABLE: Sequence[Row] = tuple(_rows)
 
 NOT_BUILT = frozenset(
@@ -374,7 +388,6 @@ NOT_BUILT = frozenset(
         "command/exec/terminate",
         "command/exec/write",
         "experimentalFeature/enablement/set",
-        "feedback/save",
         "fs/unwatch",
         "fs/watch",
         "fuzzyFileSearch",
@@ -384,9 +397,6 @@ NOT_BUILT = frozenset(
         "getAuthStatus",
         "getConversationSummary",
         "gitDiffToRemote",
-        "modelProvider/capabilities/read",
-        "modelProvider/config/write",
-        "modelProvider/list",
         "process/kill",
         "process/resizePty",
         "process/spawn",
