@@ -31,15 +31,14 @@ class PipeEnd:
         except anyio.ClosedResourceError as exc:
             raise anyio.EndOfStream from exc
 
-    async def send(self, *texts: str) -> None:
-        """Send messages, in their order.
+    async def send(self, text: str) -> None:
+        """Send one message.
 
         Raises:
             anyio.BrokenResourceError: an end was closed.
         """
         try:
-            for text in texts:
-                await self._outgoing.send(text)
+            await self._outgoing.send(text)
         except anyio.ClosedResourceError as exc:
             raise anyio.BrokenResourceError from exc
 

@@ -1,0 +1,135 @@
+"""Where the hunks of an update are in a file, and what the file becomes. No I/O.
+
+All hunks are found before anything is said about the result. Where a choice of place would change
+the result, there is none: it is an error.
+Source: docs/tools.md, "Patches".
+"""
+
+from collections.abc import Sequence
+
+from app_server.patch.errors import NotApplicable
+from app_server.patch.lines import FileText, LineIndex
+from app_server.patch.parse import Hunk, Lines
+
+MAX_SHOWN_CHARS = 10_000
+"""Of the lines that were not found."""
+
+MAX_PLACES = 10
+"""That an error about an ambiguous context names."""
+
+
+def apply_hunks(path: str, text: str, hunks: Sequence[Hunk]) -> str:
+    """Return what a file's text becomes; `path` is for errors.
+
+    A line that stays, stays as the file has it. A line that comes gets the line end of its
+    neighbour. Whether the file ends with a line feed does not change.
+
+    Raises:
+        NotApplicable: a hunk, or its context, is not there, or a context is in several places that
+            would give different results.
+    """
+    file = FileText.of(text)
+    finder = _Finder(path, file.lines)
+    out: list[str] = []
+    done = 0
+    for hunk in hunks:
+        at, lines = finder.place(hunk)
+        out += file.lines[done:at]
+        done = _write(lines, file.lines, at, out)
+    out += file.lines[done:]
+    if not file.ends_with_newline and _is_crlf(file.lines):
+        # The last line had no end at all; it gets one if something follows it now.
+        out[:-1] = [line if line.endswith("\r") else f"{line}\r" for line in out[:-1]]
+        out[-1:] = [line.removesuffix("\r") for line in out[-1:]]
+    return FileText(out, file.ends_with_newline, file.mark).joined()
+
+
+def _is_crlf(lines: Sequence[str]) -> bool:
+    return len(lines) > 1 and all(line.endswith("\r") for line in lines[:-1])
+
+
+def _write(lines: Lines, file: Sequence[str], at: int, out: list[str]) -> int:
+    """Write a hunk that is at `at`, and return where the file goes on after it."""
+    like = file[min(at, len(file) - 1)] if file else ""
+    for mark, text in lines:
+        if mark == "+":
+            out.append(f"{text}\r" if like.endswith("\r") and not text.endswith("\r") else text)
+            continue
+        like = file[at]
+        if mark == " ":
+            out.append(like)
+        at += 1
+    return at
+
+
+class _Finder:
+    """Finds the hunks of one file, each after the one before."""
+
+    def __init__(self, path: str, lines: Sequence[str]) -> None:
+        self._path = path
+        self._count = len(lines)
+        self._index = LineIndex(lines)
+        self._after = 0
+        """Where the hunk before ended."""
+
+    def place(self, hunk: Hunk) -> tuple[int, Lines]:
+        """Return where a hunk begins, and its lines: perhaps without empty ones at its end."""
+        starts = self._starts(hunk.contexts)
+        lines = hunk.lines
+        while True:
+            old = [text for mark, text in lines if mark != "+"]
+            at = self._place(hunk, old, starts)
+            if at is not None:
+                self._after = at + len(old)
+                return at, lines
+            # Models end a hunk with an empty line that the file does not have.
+            if len(lines) < 2 or lines[-1] != (" ", ""):
+                wanted = "\n".join(hunk.old)[:MAX_SHOWN_CHARS]
+                raise NotApplicable(f"Failed to find expected lines in {self._path}:\n{wanted}")
+            lines = lines[:-1]
+
+    def _starts(self, contexts: Sequence[str]) -> list[int]:
+        """Return where the lines of a hunk may begin: behind each place of its first context.
+
+        Of the contexts that follow the first, each is where it is first behind the one before.
+        """
+        if not contexts:
+            return [self._after]
+        places = self._index.all_of(contexts[0], self._after)
+        if not places:
+            raise self._without(contexts[0])
+        starts = [place + 1 for place in places]
+        for context in contexts[1:]:
+            inner = [self._index.find([context], start) for start in starts]
+            starts = list(dict.fromkeys(found.at + 1 for found in inner if found is not None))
+            if not starts:
+                raise self._without(context)
+        return starts
+
+    def _without(self, context: str) -> NotApplicable:
+        return NotApplicable(f"Failed to find context '{context}' in {self._path}")
+
+    def _place(self, hunk: Hunk, old: Sequence[str], starts: Sequence[int]) -> int | None:
+        if not old:
+            if hunk.at_end or not hunk.contexts:
+                return self._count
+            if len(starts) > 1:
+                raise self._ambiguous(hunk, starts)
+            return starts[0]
+        first = self._index.find(old, starts[0], only_at_end=hunk.at_end)
+        if first is None:
+            return None
+        # From a start that is not behind it the same place would be found.
+        later = next((start for start in starts if start > first.at), None)
+        if later is not None and self._index.find(old, later, loosest=first.looseness) is not None:
+            raise self._ambiguous(hunk, starts)
+        return first.at
+
+    def _ambiguous(self, hunk: Hunk, starts: Sequence[int]) -> NotApplicable:
+        more = "…" if len(starts) > MAX_PLACES else ""
+        places = ", ".join(map(str, starts[:MAX_PLACES])) + more
+        return NotApplicable(
+            f"Context '{hunk.contexts[0]}' is in several places of {self._path} (lines {places}), "
+            "and the change fits more than one of them. Add lines around the change, or a context "
+            "that is there once"
+        )

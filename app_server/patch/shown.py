@@ -1,0 +1,99 @@
+"""A plan as clients are shown it, and as the diff of a turn takes it. No I/O.
+
+Source: docs/tools.md, "Patches".
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic_core import to_json
+
+from app_server.patch.plan import FileState, Plan, PlannedChange
+from app_server.patch.turn_diff import Snapshot, Touched
+from app_server.patch.unified import hunks
+from protocol.items import (
+    AddPatchChangeKind,
+    DeletePatchChangeKind,
+    FileUpdateChange,
+    PatchChangeKind,
+    UpdatePatchChangeKind,
+)
+
+CONTEXT_LINES = 1
+"""Around each change of an item; the diff of a turn shows three."""
+
+MAX_SHOWN_BYTES = 800_000
+"""Of the diffs of one item as JSON writes them, so that an item fits into one message."""
+
+
+def shown_changes(plan: Plan) -> list[FileUpdateChange]:
+    """Return the changes of a plan by path; what is above MAX_SHOWN_BYTES is cut, and says so."""
+    room = MAX_SHOWN_BYTES
+    shown: list[FileUpdateChange] = []
+    for change in sorted(plan.changes, key=lambda one: one.path):
+        diff = _bounded(_diff(change), room)
+        room -= len(to_json(diff))
+        shown.append(FileUpdateChange(path=change.path, kind=_kind(change), diff=diff))
+    return shown
+
+
+def summary(changes: Iterable[PlannedChange]) -> str:
+    """Tell the model what was done: a line a file, with its path as the patch has it."""
+    letters = {"add": "A", "update": "M", "delete": "D"}
+    lines = [
+        f"{letters[kind]} {change.named}\n"
+        for kind in letters
+        for change in changes
+        if change.kind == kind
+    ]
+    return "".join(lines)
+
+
+def touched(changes: Sequence[PlannedChange]) -> Iterator[Touched]:
+    """Return what changes did to each place, in their order."""
+    for change in changes:
+        before = _snapshot(change.before)
+        after = None if change.after is None else Snapshot(change.after, _mode(change.before))
+        if change.move_place is None:
+            yield Touched(change.place, before, after)
+        else:
+            yield Touched(change.place, before, None)
+            replaced = _snapshot(change.replaced)
+            yield Touched(change.move_place, replaced, after, moved_from=change.place)
+
+
+def _kind(change: PlannedChange) -> PatchChangeKind:
+    match change.kind:
+        case "add":
+            return AddPatchChangeKind()
+        case "delete":
+            return DeletePatchChangeKind()
+        case "update":
+            return UpdatePatchChangeKind(move_path=change.move_path)
+
+
+def _diff(change: PlannedChange) -> str:
+    before = "" if change.before is None else change.before.text
+    if change.after is None:
+        return before
+    if change.kind == "add":
+        return change.after
+    moved = "" if change.move_path is None else f"\n\nMoved to: {change.move_path}"
+    return hunks(before, change.after, CONTEXT_LINES) + moved
+
+
+def _bounded(diff: str, room: int) -> str:
+    size = len(to_json(diff))
+    if size <= room:
+        return diff
+    kept = diff[: max(0, room * len(diff) // size)]
+    return f"{kept}\n… {len(diff) - len(kept)} more characters are not shown"
+
+
+def _snapshot(file: FileState | None) -> Snapshot | None:
+    return None if file is None else Snapshot(file.text, _mode(file))
+
+
+def _mode(file: FileState | None) -> str:
+    if file is None:
+        return "100644"
+    return "120000" if file.is_link else "100755" if file.is_executable else "100644"

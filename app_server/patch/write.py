@@ -1,0 +1,158 @@
+"""Writes what was planned: every file is replaced as a whole, and none before all can be.
+
+First the new files are written beside the old ones, under names of their own; then it is checked
+that nothing has changed since the plan was made; then they take the old ones' places, one after
+another. A process that dies leaves each file as it was or as it should be, and perhaps files under
+the other names. What is here blocks: call it in a worker.
+Source: docs/tools.md, "Patches".
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from app_server.patch.errors import NotWritten
+from app_server.patch.failpoints import passed
+from app_server.patch.plan import FileState, Plan, PlannedChange
+from app_server.runtime.reaching import NotReached, folders_made, reached
+
+TEMPORARY_SUFFIX = ".app-server-patch"
+"""What the names of files end with that are not in their place yet."""
+
+MAX_NAME_CHARS = 40
+"""Of the name that a temporary name begins with."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_plan(plan: Plan) -> None:
+    """Make all changes of a plan; blocks until they are on the disk.
+
+    Nothing is written to a place but the one that the plan names, whatever links are put in its
+    way meanwhile; folders that are missing are made.
+
+    Raises:
+        NotWritten: the disk refused, or a file is not what it was; `changed` are the changes that
+            had been made. Unless it names some, there are none.
+    """
+    staged = [_Staged(number, change) for number, change in enumerate(plan.changes)]
+    try:
+        for one in staged:
+            one.write()
+        for one in staged:
+            one.check()
+        for done, one in enumerate(staged):
+            try:
+                one.replace()
+            except NotWritten as exc:
+                raise NotWritten(str(exc), range(done)) from None
+    finally:
+        for one in staged:
+            one.discard()
+
+
+@contextmanager
+def _at(path: str, place: str) -> Iterator[tuple[int, str, os.stat_result | None]]:
+    """Open the folder of a place, made if it is missing; and what is there."""
+    try:
+        with (
+            reached(place, place.__eq__, follows=False, may_be_missing=True) as there,
+            folders_made(there) as (folder, name),
+        ):
+            yield folder, name, there.found
+    except NotReached as exc:
+        raise NotWritten(f"Failed to write file {path}: {exc}") from None
+    except OSError as exc:
+        reason = os.strerror(exc.errno) if exc.errno else str(exc)
+        raise NotWritten(f"Failed to write file {path}: {reason}") from None
+
+
+@dataclass(slots=True)
+class _Staged:
+    """One change, and the file that is to take its place."""
+
+    number: int
+    change: PlannedChange
+    temporary: str | None = None
+
+    @property
+    def _target(self) -> tuple[str, str, FileState | None]:
+        """The path and the place that are written, and what is there."""
+        change = self.change
+        if change.move_path is None or change.move_place is None:
+            return change.path, change.place, change.before
+        return change.move_path, change.move_place, change.replaced
+
+    def write(self) -> None:
+        """Write the new file, with the rights and the owner of the old one."""
+        if self.change.after is None:
+            return
+        path, place, _ = self._target
+        like = self.change.before
+        with _at(path, place) as (folder, name, _found):
+            temporary = f".{name[:MAX_NAME_CHARS]}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+            number = os.open(temporary, _NEW, 0o666 if like is None else 0o600, dir_fd=folder)
+            self.temporary = temporary
+            passed("opened", self.number)
+            with os.fdopen(number, "wb") as file:
+                file.write(self.change.after.encode())
+                if like is not None:
+                    _dress(file.fileno(), like)
+                file.flush()
+                os.fsync(file.fileno())
+        passed("written", self.number)
+
+    def check(self) -> None:
+        """Make sure that everything is as it was planned with.
+
+        Raises:
+            NotWritten: it is not.
+        """
+        change = self.change
+        expected = [(change.path, change.place, change.before)]
+        if change.move_place is not None:
+            expected.append(self._target)
+        for path, place, before in expected:
+            with _at(path, place) as (_folder, _name, found):
+                if found is not None if before is None else not before.is_same(found):
+                    raise NotWritten(f"Failed to write file {path}: it has changed meanwhile")
+        passed("checked", self.number)
+
+    def replace(self) -> None:
+        """Put the new file into its place, and take away what goes."""
+        path, place, _ = self._target
+        if self.temporary is not None:
+            with _at(path, place) as (folder, name, _found):
+                os.rename(self.temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            self.temporary = None
+            passed("replaced", self.number)
+        if self.change.after is None or self.change.move_place is not None:
+            with _at(self.change.path, self.change.place) as (folder, name, _found):
+                os.unlink(name, dir_fd=folder)
+            passed("deleted", self.number)
+
+    def discard(self) -> None:
+        """Take away the new file if it is not in its place."""
+        if self.temporary is not None:
+            path, place, _ = self._target
+            with suppress(NotWritten), _at(path, place) as (folder, _name, _found):
+                os.unlink(self.temporary, dir_fd=folder)
+            self.temporary = None
+
+
+def _dress(number: int, like: FileState) -> None:
+    """Give a file the owner, the rights and the attributes of another one.
+
+    Raises:
+        OSError: its owner cannot be kept.
+    """
+    wanted, now = like.status, os.fstat(number)
+    if (wanted.st_uid, wanted.st_gid) != (now.st_uid, now.st_gid):
+        os.fchown(number, wanted.st_uid, wanted.st_gid)
+    for name, value in like.attributes.items():
+        # Some belong to the system alone, which sets them by itself.
+        with suppress(OSError):
+            os.setxattr(number, name, value)
+    os.fchmod(number, wanted.st_mode & 0o7777)

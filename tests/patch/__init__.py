@@ -1,0 +1,1 @@
+"""Patches of files, without a turn around them."""

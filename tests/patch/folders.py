@@ -1,0 +1,29 @@
+"""Folders with files, and patches of them."""
+
+from pathlib import Path
+
+from app_server.patch.parse import parse_patch
+from app_server.patch.plan import Plan, plan_patch
+from app_server.patch.write import write_plan
+from app_server.permissions.confinement import UNCONFINED, Confinement
+
+
+def patch_of(*lines: str) -> str:
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
+
+
+def plan(folder: Path, text: str, confinement: Confinement = UNCONFINED) -> Plan:
+    return plan_patch(parse_patch(text), str(folder), confinement)
+
+
+def apply(folder: Path, text: str) -> None:
+    write_plan(plan(folder, text))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Read everything below a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
