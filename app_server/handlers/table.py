@@ -379,6 +379,13 @@ def _settings_providers() -> HandlerClass:
     return ProviderHandlers
 
 
+@_serves("fs/unwatch", "fs/watch")
+def _host_watch() -> HandlerClass:
+    from app_server.handlers.host.watch import WatchHandlers
+
+    return WatchHandlers
+
+
 TABLE: Sequence[Row] = tuple(_rows)
 
 NOT_BUILT = frozenset(
@@ -388,8 +395,7 @@ NOT_BUILT = frozenset(
         "command/exec/terminate",
         "command/exec/write",
         "experimentalFeature/enablement/set",
-        "fs/unwatch",
-        "fs/watch",
+        "feedback/save",
         "fuzzyFileSearch",
         "fuzzyFileSearch/sessionStart",
         "fuzzyFileSearch/sessionStop",

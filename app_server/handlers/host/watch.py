@@ -1,0 +1,56 @@
+"""fs/watch and fs/unwatch: changes of files, told to the connection that asked for them.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+from collections.abc import Mapping, Sequence
+
+from app_server.handlers.host.failures import as_path, file_failures
+from app_server.handlers.services import Services
+from app_server.host.files.watching import FileWatches
+from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from protocol.host import (
+    FsChangedNotification,
+    FsUnwatchParams,
+    FsUnwatchResponse,
+    FsWatchParams,
+    FsWatchResponse,
+)
+
+
+class WatchHandlers:
+    """The fs/ methods about changes."""
+
+    def __init__(self, services: Services) -> None:
+        self._hub = services.hub
+        self._watches = FileWatches(services.tasks)
+        self._known: set[ConnectionId] = set()
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"fs/unwatch": self.unwatch, "fs/watch": self.watch}
+
+    async def watch(self, context: RequestContext, params: FsWatchParams) -> FsWatchResponse:
+        """Begin to tell of changes; the first may come right after the answer."""
+        client, watch_id, path = context.connection_id, params.watch_id, as_path(params.path)
+
+        def changed(paths: Sequence[str]) -> None:
+            event = FsChangedNotification(watch_id=watch_id, changed_paths=list(paths))
+            self._hub.tell(client, event)
+
+        with file_failures():
+            await self._watches.add(client, watch_id, path, changed)
+        if client not in self._known:
+            self._known.add(client)
+            self._hub.when_gone(client, lambda: self._forget(client))
+        return FsWatchResponse(path=str(path))
+
+    async def unwatch(self, context: RequestContext, params: FsUnwatchParams) -> FsUnwatchResponse:
+        """Tell of no more changes; a watch that is not there is no failure."""
+        self._watches.remove(context.connection_id, params.watch_id)
+        return FsUnwatchResponse()
+
+    def _forget(self, client: ConnectionId) -> None:
+        self._known.discard(client)
+        self._watches.remove_all(client)

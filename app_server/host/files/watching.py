@@ -1,0 +1,229 @@
+"""What changes at paths that clients watch: one native watcher for all of them.
+
+A folder is watched with what is directly in it, a file through its folder, since editors replace
+files, and what does not exist through the nearest folder that does. When other folders are to be
+watched, a second native watcher is begun before the first one is read for the last time, so that no
+change falls between them.
+Source: docs/tools.md, "Host methods"; https://watchfiles.helpmanuals.io/api/rust_backend/.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Hashable, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from app_server.host.files.errors import FileRefused
+from app_server.host.files.watched_place import WatchedPlace, look_at
+from app_server.runtime.loader import load
+
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
+
+MAX_WATCHES = 64
+"""Of one owner."""
+
+MERGE_MS = 200
+"""Changes within this time are told together."""
+
+STEP_MS = 50
+"""Without a further change for this long, changes are told."""
+
+MAX_PATHS = 1000
+"""Told at once; of more than these, the watched path alone is told."""
+
+MAX_CHARS = 256 * 1024
+"""Of these paths together."""
+
+BEGIN_TRIES = 10
+"""For folders that come and go while a watch begins."""
+
+OnChange: TypeAlias = Callable[[Sequence[str]], None]
+"""Hears the paths that changed, in order."""
+
+Owner: TypeAlias = Hashable
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    place: WatchedPlace
+    on_change: OnChange
+
+
+class FileWatches:
+    """All watches of one server. Used from its event loop alone."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+        """`tasks` owns the reading of changes, which lasts as long as there are watches."""
+        self._tasks = tasks
+        self._watches: dict[Owner, dict[str, _Watch]] = {}
+        self._native: list[RustNotify] = []
+        """The newest watches `_folders`; older ones are to be read once more."""
+        self._folders: frozenset[str] = frozenset()
+        self._changing = anyio.Lock()
+        self._is_reading = False
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def add(self, owner: Owner, watch_id: str, path: Path, on_change: OnChange) -> None:
+        """Tell `on_change` of what changes at a path from now on.
+
+        Raises:
+            FileRefused: the owner has a watch of this id, or MAX_WATCHES of them.
+            OSError: the system has no more watches to give.
+        """
+        place = await anyio.to_thread.run_sync(look_at, path)
+        of_owner = self._watches.setdefault(owner, {})
+        if watch_id in of_owner:
+            raise FileRefused(f"watchId already exists: {watch_id}")
+        if len(of_owner) >= MAX_WATCHES:
+            raise FileRefused(f"a connection has at most {MAX_WATCHES} watches")
+        watch = of_owner[watch_id] = _Watch(place, on_change)
+        try:
+            await self._begin(watch)
+        except BaseException:
+            self.remove(owner, watch_id)
+            raise
+        if not self._is_reading:
+            self._is_reading = True
+            self._tasks.start_soon(self._read)
+
+    def remove(self, owner: Owner, watch_id: str) -> None:
+        """End one watch; it may be gone already."""
+        of_owner = self._watches.get(owner, {})
+        of_owner.pop(watch_id, None)
+        if not of_owner:
+            self._watches.pop(owner, None)
+
+    def remove_all(self, owner: Owner) -> None:
+        """End all watches of an owner."""
+        self._watches.pop(owner, None)
+
+    @property
+    def count(self) -> int:
+        """How many watches there are."""
+        return sum(map(len, self._watches.values()))
+
+    def _all(self) -> list[_Watch]:
+        return [watch for of_owner in self._watches.values() for watch in of_owner.values()]
+
+    async def _begin(self, watch: _Watch) -> None:
+        """Watch what a new watch needs; what is there may change until it is watched."""
+        for attempt in range(1, BEGIN_TRIES + 1):
+            try:
+                await self._follow()
+            except FileNotFoundError:
+                if attempt == BEGIN_TRIES:
+                    raise
+            place = await anyio.to_thread.run_sync(look_at, watch.place.path)
+            if place == watch.place and place.folders <= self._folders:
+                return
+            watch.place = place
+
+    async def _follow(self) -> None:
+        """Have the folders of all watches watched, and no others."""
+        async with self._changing:
+            folders = frozenset[str]().union(*(watch.place.folders for watch in self._all()))
+            if folders == self._folders:
+                return
+            notify = await load(_rust_notify)
+
+            def begin() -> "RustNotify":
+                try:
+                    return notify(sorted(folders), False, False, 0, False, True)
+                except RuntimeError as exc:
+                    # The system has a bound on native watchers of a user.
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from exc
+
+            self._native.append(await anyio.to_thread.run_sync(begin))
+            self._folders = folders
+
+    async def _read(self) -> None:
+        try:
+            while self._watches:
+                changes = await anyio.to_thread.run_sync(self._wait, limiter=self._thread)
+                told = self._tell(changes)
+                await self._look_again(changes, told)
+        finally:
+            self._is_reading = False
+            self._native, self._folders = [], frozenset()
+
+    def _wait(self) -> frozenset[str]:
+        """Wait for changes, for a bounded time; runs in a thread."""
+        native = self._native
+        while len(native) > 1:
+            oldest = native.pop(0)
+            changes = _read_native(oldest, step_ms=1, wait_ms=1)
+            oldest.close()
+            if changes:
+                return changes
+        return _read_native(native[0], step_ms=STEP_MS, wait_ms=MERGE_MS)
+
+    def _tell(self, changes: frozenset[str]) -> Set[_Watch]:
+        by_folder: dict[str, list[str]] = {}
+        heard = set[_Watch]()
+        for path in changes:
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder or "/", []).append(name)
+        for watch in self._all():
+            if told := watch.place.changed(changes, by_folder):
+                watch.on_change(_bounded(str(watch.place.path), told))
+                heard.add(watch)
+        return heard
+
+    async def _look_again(self, changes: frozenset[str], heard: Set[_Watch]) -> None:
+        """Look at paths that may have come, gone or become others; watch what is there now.
+
+        Who has `heard` of the changes already is not told that something has come or gone.
+        """
+        watches = [watch for watch in self._all() if watch.place.may_have_moved(changes)]
+        if changes & self._folders:
+            # What has the name of a watched folder may be another one now.
+            self._folders = frozenset()
+        existed = {watch: watch.place.exists for watch in watches if watch not in heard}
+        try:
+            for _ in range(BEGIN_TRIES):
+                moved = await self._move(watches)
+                await self._follow()
+                if not moved:
+                    break
+        except OSError:
+            # A folder has gone since the look. Its end is among the changes to come.
+            self._folders = frozenset()
+        # Told at last: what its hearer does then is watched already.
+        for watch in self._all():
+            if watch in existed and watch.place.exists != existed[watch]:
+                watch.on_change([str(watch.place.path)])
+
+    async def _move(self, watches: Sequence[_Watch]) -> bool:
+        """Look at paths again; says whether that makes a difference."""
+        if not watches:
+            return False
+        places = await anyio.to_thread.run_sync(
+            lambda: [look_at(watch.place.path) for watch in watches], limiter=self._thread
+        )
+        moved = any(w.place != place for w, place in zip(watches, places, strict=True))
+        for watch, place in zip(watches, places, strict=True):
+            watch.place = place
+        return moved
+
+
+def _rust_notify() -> "type[RustNotify]":
+    from watchfiles._rust_notify import RustNotify
+
+    return RustNotify
+
+
+def _read_native(watcher: "RustNotify", *, step_ms: int, wait_ms: int) -> frozenset[str]:
+    found = watcher.watch(MERGE_MS, step_ms, wait_ms, None)
+    return frozenset(path for _, path in found) if isinstance(found, set) else frozenset()
+
+
+def _bounded(path: str, told: Sequence[str]) -> Sequence[str]:
+    if len(told) > MAX_PATHS or sum(map(len, told)) > MAX_CHARS:
+        return [path]
+    return sorted(set(told))
