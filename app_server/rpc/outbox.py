@@ -144,16 +144,30 @@ class Outbox:
                 raise anyio.EndOfStream
             self._added = anyio.Event()
             await self._added.wait()
-        entry = self._waiting.popleft()
         self._claimed = True
         self._taken.set()
+        return self._pop()
+
+    def take_waiting(self, max_chars: int) -> list[str]:
+        """Take more messages that wait already; for who has taken one and has not released it.
+
+        They have at most `max_chars` characters together, so that little is on its way at a time.
+        """
+        texts: list[str] = []
+        left = max_chars
+        while self._waiting and (left := left - _size(self._waiting[0])) >= 0:
+            texts.append(self._pop())
+        return texts
+
+    def _pop(self) -> str:
+        entry = self._waiting.popleft()
         if isinstance(entry, str):
             self.chars -= len(entry)
             return entry
         if isinstance(entry, _Large):
             self._large_chars -= len(entry.text)
             return entry.text
-        self.chars -= sum(map(len, entry.pieces))
+        self.chars -= _size(entry)
         return entry.render()
 
     async def wait_for_room(self) -> None:
@@ -165,3 +179,9 @@ class Outbox:
         if self._taken.is_set():
             self._taken = anyio.Event()
         await self._taken.wait()
+
+
+def _size(entry: str | _Joined | _Large) -> int:
+    if isinstance(entry, str):
+        return len(entry)
+    return len(entry.text) if isinstance(entry, _Large) else sum(map(len, entry.pieces))

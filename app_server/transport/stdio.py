@@ -35,10 +35,10 @@ class StdioStream:
             if line.strip():
                 return line.decode(errors="surrogateescape")
 
-    async def send(self, text: str) -> None:
-        """Write one line. JSON as we render it has no raw line ends."""
+    async def send(self, *texts: str) -> None:
+        """Write a line for each. JSON as we render it has no raw line ends."""
         try:
-            self._writer.write(text.encode() + b"\n")
+            self._writer.write("".join(f"{text}\n" for text in texts).encode())
             await self._writer.drain()
         except OSError as exc:
             raise anyio.BrokenResourceError from exc

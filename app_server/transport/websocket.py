@@ -76,10 +76,15 @@ class WebSocketStream:
             return message.decode(errors="surrogateescape")
         return message
 
-    async def send(self, text: str) -> None:
-        """Send one message."""
+    async def send(self, *texts: str) -> None:
+        """Send messages, a frame each, in one write."""
+        socket = self._socket
         try:
-            await self._socket.send(text)
+            # `ServerConnection.send` makes a write of each frame.
+            async with socket.send_context():
+                for text in texts:
+                    socket.protocol.send_text(text.encode())
+                socket.transport.write(b"".join(socket.protocol.data_to_send()))
         except ConnectionClosed as exc:
             raise anyio.BrokenResourceError from exc
 

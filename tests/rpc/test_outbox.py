@@ -1,11 +1,12 @@
 """rpc: what is sent to clients that fall behind."""
 
 import asyncio
+import json
 
 import anyio
 import pytest
 
-from app_server.rpc.connection import ConnectionLimits, RpcConnection
+from app_server.rpc.connection import JOINED_CHARS, ConnectionLimits, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Outbox, OutboxLimits
 from app_server.rpc.outgoing import Delta
@@ -106,7 +107,7 @@ async def test_a_message_of_its_own_is_sent_at_once_only_when_nothing_is_on_its_
 
 async def test_a_client_that_has_gone_ends_the_conversation_quietly() -> None:
     class Broken(MemoryStream):
-        async def send(self, text: str) -> None:
+        async def send(self, *texts: str) -> None:
             raise anyio.BrokenResourceError
 
     work, stream, hub = Work(), Broken(), Hub()
@@ -138,3 +139,27 @@ async def test_large_answers_wait_beside_the_others_and_for_each_other() -> None
             outbox.release()
     assert taken == ["a" * 200, "small", "b" * 60, "c" * 60]
     assert not outbox.overflowed
+
+
+async def test_what_waits_is_written_at_once_up_to_a_bound() -> None:
+    class Counting(MemoryStream):
+        writes: list[int]
+
+        async def send(self, *texts: str) -> None:
+            self.writes.append(len(texts))
+            await super().send(*texts)
+
+    stream = Counting()
+    stream.writes = []
+    connection = RpcConnection(stream, Work(), Hub(), ConnectionLimits())
+    large = json.dumps("x" * JOINED_CHARS)
+    for text in ('"a"', '"b"', '"c"', large, '"d"', large, '"e"'):
+        connection.post(text)
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            heard = await stream.hear(7)
+            stream.finish()
+    assert heard == ["a", "b", "c", json.loads(large), "d", json.loads(large), "e"]
+    assert stream.writes == [3, 2, 2]
+    stream.drop()

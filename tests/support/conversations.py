@@ -34,8 +34,9 @@ class MemoryStream:
     async def receive(self) -> str:
         return await self._at_server.receive()
 
-    async def send(self, text: str) -> None:
-        await self._to_client.send(text)
+    async def send(self, *texts: str) -> None:
+        for text in texts:
+            await self._to_client.send(text)
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         if self.closed_with is None:

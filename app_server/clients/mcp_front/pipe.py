@@ -31,14 +31,15 @@ class PipeEnd:
         except anyio.ClosedResourceError as exc:
             raise anyio.EndOfStream from exc
 
-    async def send(self, text: str) -> None:
-        """Send one message.
+    async def send(self, *texts: str) -> None:
+        """Send messages, in their order.
 
         Raises:
             anyio.BrokenResourceError: an end was closed.
         """
         try:
-            await self._outgoing.send(text)
+            for text in texts:
+                await self._outgoing.send(text)
         except anyio.ClosedResourceError as exc:
             raise anyio.BrokenResourceError from exc
 
