@@ -11,9 +11,11 @@ from app_server.accounts.accounts import Accounts
 from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
+from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
+from app_server.permissions.places import Places
 from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
@@ -44,6 +46,10 @@ class Services:
     config_file: ConfigFile
     extensions: ExtensionRegistry
     environments: Environments
+    commands: MachineCommands
+    """On this machine, within what confines each."""
+    places: Places
+    """What a confinement knows of this machine."""
     file_work: FileWork
     accounts: Accounts
     model_lists: ModelLists

@@ -176,6 +176,7 @@ class AppServer:
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                 await sessions.aclose()
+                await services.commands.aclose()
                 await services.environments.aclose()
 
     async def _drain(self, sessions: Sessions) -> None:

@@ -15,9 +15,11 @@ from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.services import Services
+from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
+from app_server.permissions.places import places_of_machine
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
@@ -91,6 +93,8 @@ async def build_services(
     )
     config_file = ConfigFile(home)
     environments = Environments(background)
+    commands = MachineCommands()
+    places = places_of_machine(str(home))
     plugins = Plugins(PluginStore(home), partial(_is_available, environments))
     apps, extensions = substitutes.apps, substitutes.extensions
     lazy_apps: LazyApps | None = None
@@ -119,6 +123,8 @@ async def build_services(
             approvals=LastingApprovals(config_file, extensions),
             processes=environments,
             home=home,
+            commands=commands,
+            places=places,
             extensions=extensions,
             log_grew=log_grew,
             requirements=configuration.requirements,
@@ -148,6 +154,8 @@ async def build_services(
         config_file=config_file,
         extensions=extensions,
         environments=environments,
+        commands=commands,
+        places=places,
         file_work=FileWork(),
         accounts=accounts,
         model_lists=model_lists,

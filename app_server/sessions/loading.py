@@ -13,6 +13,7 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
+from app_server.permissions.environment import read_command_settings
 from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded import LoadedThreads
@@ -217,4 +218,5 @@ async def _session_settings(config: Config) -> SessionSettings:
         output_limit_bytes=(
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),
+        commands=read_command_settings(config),
     )

@@ -2,13 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
+from app_server.host.commands.machine import MachineCommands
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
+from app_server.permissions.places import Places, places_of_machine
 from app_server.runtime.clock import Clock
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
@@ -35,6 +38,8 @@ class SessionPorts:
     clock: Clock
     approvals: ApprovalRecords
     processes: Processes
+    commands: MachineCommands = field(default_factory=MachineCommands)
+    places: Places = field(default_factory=partial(places_of_machine, "/"))
     model_lists: ModelLists = field(default_factory=ModelLists)
     """What providers say of their models."""
     home: Path | None = None

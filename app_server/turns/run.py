@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from app_server.permissions.environment import CommandSettings
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
 from app_server.turns.model.context import tokens_in_context
@@ -51,6 +52,7 @@ class SessionSettings:
     compact_prompt: str | None = None
     """What the model is told to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
+    commands: CommandSettings = field(default_factory=CommandSettings)
 
 
 class TurnRun:

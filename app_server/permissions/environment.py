@@ -1,0 +1,134 @@
+"""Which variables a command gets: pure, the variables of this process come from outside.
+
+Source: docs/tools.md, "Commands"; docs/config.md, "shell_environment_policy".
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias, cast
+
+from app_server.config.values import Config
+
+Inherit: TypeAlias = Literal["all", "core", "none"]
+INHERIT: Sequence[Inherit] = ("all", "core", "none")
+
+CORE = frozenset(
+    (
+        *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP"),
+        *("TMPDIR", "USER", "USERNAME"),
+    )
+)
+"""What `core` inherits."""
+
+SECRETIVE = ("*KEY*", "*SECRET*", "*TOKEN*")
+"""Names of variables that are left out unless `ignore_default_excludes` asks for them."""
+
+CREDENTIALS = frozenset(
+    (
+        *("APP_SERVER_EXEC_TOKEN", "CODEX_ACCESS_TOKEN", "CODEX_API_KEY", "CODEX_CONNECTORS_TOKEN"),
+        *("OPENAI_API_KEY", "PRISM_API_KEY"),
+    )
+)
+"""Variables that programs of this package read their own credentials from."""
+
+PLAIN_OUTPUT: Mapping[str, str] = {
+    "NO_COLOR": "1",
+    "COLORTERM": "",
+    "TERM": "xterm",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "LC_CTYPE": "C.UTF-8",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GH_PAGER": "cat",
+    "CODEX_CI": "1",
+}
+"""What makes programs print for a model: no colors, UTF-8, no pager that waits for a key."""
+
+TERMINAL = "xterm"
+"""The kind of terminal, where this process has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentPolicy:
+    """`[shell_environment_policy]` of config.toml. Patterns have `*` and `?`, in any case."""
+
+    inherit: Inherit = "all"
+    ignore_default_excludes: bool = False
+    exclude: tuple[str, ...] = ()
+    set: Mapping[str, str] = field(default_factory=dict, repr=False)
+    include_only: tuple[str, ...] = ()
+    """Empty: all that is there."""
+
+
+def read_environment_policy(config: Config) -> EnvironmentPolicy:
+    """Read the policy.
+
+    Raises:
+        ConfigError: a value has the wrong type, or `inherit` is another word.
+    """
+    view = config.view().at("shell_environment_policy")
+    return EnvironmentPolicy(
+        inherit=cast(Inherit, view.choice("inherit", INHERIT) or "all"),
+        ignore_default_excludes=view.boolean("ignore_default_excludes", False),
+        exclude=tuple(view.strings("exclude") or ()),
+        set=view.string_map("set") or {},
+        include_only=tuple(view.strings("include_only") or ()),
+    )
+
+
+def command_environment(
+    policy: EnvironmentPolicy,
+    parent: Mapping[str, str],
+    credentials: Collection[str],
+    given: Mapping[str, str],
+) -> dict[str, str]:
+    """Assemble the variables of a command out of those of this process.
+
+    `given` are variables that every command gets; what the policy sets wins over them. Names in
+    `credentials` and `CREDENTIALS` are never there, whatever the policy says.
+    """
+    inherited = dict(_inherited(policy, parent))
+    result = {"TERM": TERMINAL, **inherited, **given, **policy.set}
+    if policy.include_only:
+        wanted = (*policy.include_only, "TERM", *given)
+        result = {name: value for name, value in result.items() if _matches(name, wanted)}
+    kept_back = CREDENTIALS | set(credentials)
+    return {name: value for name, value in result.items() if name not in kept_back}
+
+
+def _inherited(policy: EnvironmentPolicy, parent: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    excluded = policy.exclude
+    if not policy.ignore_default_excludes:
+        excluded = (*SECRETIVE, *excluded)
+    for name, value in parent.items():
+        is_inherited = policy.inherit == "all" or (policy.inherit == "core" and name in CORE)
+        if is_inherited and not _matches(name, excluded):
+            yield name, value
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    folded = name.upper()
+    return any(fnmatchcase(folded, pattern.upper()) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """What config.toml says of the commands of a thread."""
+
+    environment: EnvironmentPolicy = field(default_factory=EnvironmentPolicy)
+    allow_login_shell: bool = True
+    """Without it no shell reads a profile."""
+
+
+def read_command_settings(config: Config) -> CommandSettings:
+    """Read what holds for commands.
+
+    Raises:
+        ConfigError: see `read_environment_policy`; or `allow_login_shell` is no boolean.
+    """
+    return CommandSettings(
+        environment=read_environment_policy(config),
+        allow_login_shell=config.view().boolean("allow_login_shell", True),
+    )
