@@ -395,7 +395,6 @@ NOT_BUILT = frozenset(
         "command/exec/terminate",
         "command/exec/write",
         "experimentalFeature/enablement/set",
-        "feedback/save",
         "fuzzyFileSearch",
         "fuzzyFileSearch/sessionStart",
         "fuzzyFileSearch/sessionStop",
