@@ -1,10 +1,9 @@
 """Builds the services of a server and joins them; starts nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio.abc
 
@@ -32,6 +31,7 @@ from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNews, settings_as_stored
 from app_server.skills.catalog import SkillCatalog
+from app_server.skills.folders import Found
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals
@@ -96,6 +96,13 @@ async def build_services(
     commands = MachineCommands()
     places = places_of_machine(str(home))
     plugins = Plugins(PluginStore(home), partial(_is_available, environments))
+    skills = SkillCatalog(
+        home,
+        settings.user_home,
+        partial(_skills_of_plugins, plugins),
+        background,
+        partial(_skills_changed, hub),
+    )
     apps, extensions = substitutes.apps, substitutes.extensions
     lazy_apps: LazyApps | None = None
     if extensions is None:
@@ -125,6 +132,7 @@ async def build_services(
             home=home,
             commands=commands,
             places=places,
+            skills=skills,
             extensions=extensions,
             log_grew=log_grew,
             requirements=configuration.requirements,
@@ -161,7 +169,7 @@ async def build_services(
         model_lists=model_lists,
         plugins=plugins,
         apps=apps,
-        skills=SkillCatalog(home, Path.home(), background, partial(_skills_changed, hub)),
+        skills=skills,
         signals=signals,
         signal_news=signal_news,
         memory=MemoryBudget(memory.budget_bytes, hub.streams, sessions),
@@ -185,6 +193,16 @@ async def _account_settings(configuration: Configuration) -> AccountSettings:
 
 async def _is_signed_in(accounts: Accounts) -> bool:
     return (await accounts.look()).credentials is not None
+
+
+def _skills_of_plugins(
+    plugins: Plugins, settings: Mapping[str, Any], thread_id: str | None
+) -> list[Found]:
+    return [
+        Found("user", skill, active.id)
+        for active in plugins.active(settings, thread_id)
+        for skill in active.plugin.named_skills()
+    ]
 
 
 def _skills_changed(hub: Hub) -> None:

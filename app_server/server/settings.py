@@ -1,6 +1,7 @@
 """What a server is started with, and what it reads of its configuration once."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,11 @@ UNLOAD_DELAY_S = 1800.0
 DRAIN_S = 30.0
 
 
+def _user_home() -> Path:
+    # Unlike `Path.home` this fails for no user.
+    return Path(os.path.expanduser("~"))  # noqa: PTH111
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a server is started with."""
@@ -34,6 +40,8 @@ class Settings:
     requirements: Path = SYSTEM_REQUIREMENTS
     """What an administrator demands; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)
+    user_home: Path = field(default_factory=_user_home)
+    """The home folder of the user; only tests have another one."""
     drain_s: float = DRAIN_S
     """How long running turns may go on after the first signal to stop."""
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)

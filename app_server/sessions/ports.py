@@ -13,6 +13,7 @@ from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
 from app_server.permissions.places import Places, places_of_machine
 from app_server.runtime.clock import Clock
+from app_server.skills.catalog import SkillCatalog
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.interface import Model
@@ -44,6 +45,8 @@ class SessionPorts:
     """What providers say of their models."""
     home: Path | None = None
     """Where the user's own instructions are."""
+    skills: SkillCatalog | None = None
+    """None: there are none."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     log_grew: Callable[[ThreadState], None] = _ignore

@@ -21,6 +21,7 @@ from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
+from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
@@ -78,7 +79,13 @@ class ThreadSession:
         )
         self.goals = goals = Goals(thread, clients, clock)
         self.surroundings = surroundings = ThreadSurroundings(
-            thread, config, ports.home, ports.folder_reads, clock, publisher.warning
+            thread,
+            config,
+            ports.home,
+            ports.folder_reads,
+            ThreadSkills(thread.id, config, ports.skills, ports.folder_reads),
+            clock,
+            publisher.warning,
         )
         ending = TurnEnding(
             thread, slot, status, publisher, goals, hooks, clock, elicitations.turn_over

@@ -1,16 +1,23 @@
 """Where skills are, and those that are there.
 
-Everything here blocks: call it in a worker thread.
+Everything here blocks: call it in a worker thread. What reads skills is imported with the first.
 Source: docs/skills.md, "Where skills are".
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from app_server.skills.reading import FILE, Skill, read_skill
-from protocol.skills import SkillScope
+from app_server.runtime.loader import load_from_worker
+from app_server.skills.switches import is_enabled
+
+if TYPE_CHECKING:
+    from app_server.skills.reading import Skill
+    from protocol.skills import SkillScope
+
+FILE = "SKILL.md"
 
 MAX_SKILLS = 128
 """Of one root; those behind them are left out."""
@@ -35,7 +42,7 @@ ADMIN = Path("/etc/codex/skills")
 class Root:
     """A folder that has skills, at some depth."""
 
-    scope: SkillScope
+    scope: "SkillScope"
     path: Path
 
 
@@ -43,9 +50,13 @@ class Root:
 class Found:
     """One skill, and whom it is there for."""
 
-    scope: SkillScope
-    skill: Skill
+    scope: "SkillScope"
+    skill: "Skill"
     plugin_id: str | None = None
+
+    def is_enabled(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the settings leave it on."""
+        return is_enabled(self.skill.name, self.skill.file, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +91,14 @@ def project_roots(folder: Path) -> list[Root]:
 
 def read_roots(roots: Sequence[Root]) -> Skills:
     """Read the skills of roots; one that several links lead to counts where it is found first."""
+    read_skill: Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]]]] | None = None
     found: dict[Path, Found] = {}
     problems: dict[Path, str] = {}
     for root in roots:
         number = 0
         for folder in _skill_folders(root.path):
+            if read_skill is None:
+                read_skill = load_from_worker(_reader)
             skill, wrong = read_skill(folder)
             problems.update(wrong)
             if skill is not None:
@@ -93,6 +107,12 @@ def read_roots(roots: Sequence[Root]) -> Skills:
                 if number == MAX_SKILLS:
                     break
     return Skills(list(found.values()), sorted(problems.items()))
+
+
+def _reader() -> "Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]]]]":
+    from app_server.skills.reading import read_skill
+
+    return read_skill
 
 
 def _skill_folders(root: Path) -> Iterator[Path]:
@@ -123,13 +143,3 @@ def _skill_folders(root: Path) -> Iterator[Path]:
             yield real
         elif depth < MAX_DEPTH:
             waiting += [(folder / name, depth + 1) for name in names]
-
-
-def read_folders(
-    folders: Sequence[Path], home: Path, user_home: Path, extra: Sequence[Path]
-) -> tuple[Sequence[Path], list[Skills]]:
-    """Read the skills that each folder has; also returns all roots, whether they exist or not."""
-    shared = user_roots(home, user_home, extra)
-    per_folder = [[*project_roots(folder), *shared] for folder in folders]
-    every = dict.fromkeys(root.path for roots in per_folder for root in roots)
-    return list(every), [read_roots(roots) for roots in per_folder]

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app_server.runtime.contained_files import BrokenFiles, inside, read_text
+from app_server.skills.folders import FILE
 from app_server.skills.yaml import front_matter, mapping
 from protocol.skills import SkillDependencies, SkillInterface, SkillToolDependency
 
@@ -18,7 +19,6 @@ MAX_DESCRIPTION_CHARS = 1024
 MAX_TOOLS = 32
 """That one skill may depend on; those behind them are left out."""
 
-FILE = "SKILL.md"
 METADATA = PurePosixPath("agents", "openai.yaml")
 ASSETS = PurePosixPath("assets")
 """Where icons are."""

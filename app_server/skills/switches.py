@@ -4,18 +4,17 @@ Source: docs/skills.md, "Switching skills off".
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
-
-from app_server.skills.reading import Skill
 
 MAX_ENTRIES = 1_000
 
 
-def is_enabled(skill: Skill, name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the settings leave a skill on; `name` is with its plugin. The last entry counts."""
+def is_enabled(name: str, file: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether the settings leave a skill on; the last entry about it counts."""
     enabled = True
     for entry in entries_of(settings):
-        if entry.get("name") == name or entry.get("path") == str(skill.file):
+        if entry.get("name") == name or entry.get("path") == str(file):
             enabled = entry.get("enabled", True) is not False
     return enabled
 

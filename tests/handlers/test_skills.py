@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from app_server.skills.folders import Found
+from app_server.skills.instructions import INTRODUCTION, MAX_BYTES, skills_text
+from app_server.skills.reading import Skill
 from tests.support.harness import claim, serve
 
 
@@ -222,3 +225,69 @@ async def test_a_skill_in_the_input_is_read_to_the_model(tmp_path: Path) -> None
         "go",
         f"<skill>\n<name>one</name>\n<path>{path}</path>\n{D}Do it.\n\n</skill>",
     ]
+
+
+def told(request: dict[str, Any]) -> list[str]:
+    texts = [item["content"][0]["text"] for item in request["input"] if item["role"] == "developer"]
+    return [text for text in texts if text.startswith("<skills>")]
+
+
+@claim("turns:skills-told")
+async def test_the_model_is_told_of_skills_and_again_when_they_change(tmp_path: Path) -> None:
+    one = write(tmp_path / "skills" / "one", D)
+    write(tmp_path / "skills" / "off", D)
+    config = '[[skills.config]]\nname = "off"\nenabled = false\n'
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        texts = []
+        for change in (None, "---\ndescription: other\n---\n", None, ""):
+            if change is not None:
+                Path(one).write_text(change)
+            await client.turn(thread_id, "hi")
+            texts.append(told(served.model.requests[-1]))
+    first = f"{INTRODUCTION}\n- one: d (file: {one})"
+    second = f"{INTRODUCTION}\n- one: other (file: {one})"
+    none = "There are no skills any more."
+    framed = [f"<skills>\n{text}\n</skills>" for text in (first, second, none)]
+    assert texts == [framed[:1], framed[:2], framed[:2], framed]
+
+
+@claim("turns:skill-named")
+async def test_a_skill_that_a_text_names_is_read_to_the_model_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "skills" / "one", D + "Do it.\n")
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        turns = []
+        for given in (
+            [{"type": "text", "text": "use $one, $one and $none, not $$one or a$one"}],
+            [
+                {"type": "text", "text": "use $one"},
+                {"type": "skill", "name": "one", "path": path},
+            ],
+        ):
+            await client.call("turn/start", {"threadId": thread_id, "input": given})
+            await client.wait_for("turn/completed")
+            texts = [text for role, text in served.model.inputs() if role == "user"]
+            turns.append(len([text for text in texts if text.startswith("<skill>")]))
+    assert turns == [1, 2]
+
+
+def test_of_too_many_skills_the_names_are_told() -> None:
+    def found(count: int, chars: int) -> list[Found]:
+        return [
+            Found("user", Skill(f"s{number:04}", "d" * chars, Path(f"/{number:04}")))
+            for number in range(count)
+        ]
+
+    hidden = Found("user", Skill("hidden", "d", Path("/h"), is_listed=False))
+    assert skills_text([hidden]) is None
+    whole = skills_text([*found(2, 3), hidden])
+    assert whole is not None
+    assert whole.splitlines()[-2:] == ["- s0000: ddd (file: /0000)", "- s0001: ddd (file: /0001)"]
+    names = skills_text(found(100, 1000))
+    assert names is not None
+    assert names.splitlines()[-1] == "- s0099 (file: /0099)"
+    cut = skills_text(found(1000, 1))
+    assert cut is not None
+    assert len(cut.encode()) <= MAX_BYTES + len(INTRODUCTION) + 100
+    assert cut.splitlines()[-1] == "- and 442 more, which are not listed"

@@ -508,7 +508,12 @@ async def serve(
         write_config(home, scripted.url, config)
         requirements = home / REQUIREMENTS
         options = Settings(
-            home=home, requirements=requirements, listen=listen, cwd=home, **settings
+            home=home,
+            requirements=requirements,
+            listen=listen,
+            cwd=home,
+            user_home=home,
+            **settings,
         )
         if extensions is None and not with_apps:
             extensions = ExtensionRegistry()

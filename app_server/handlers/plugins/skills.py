@@ -17,7 +17,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.skills.catalog import MAX_EXTRA_ROOTS
 from app_server.skills.folders import Found, Skills
-from app_server.skills.switches import MAX_ENTRIES, is_enabled, switched
+from app_server.skills.switches import MAX_ENTRIES, switched
 from protocol.errors import internal_error, invalid_params
 from protocol.skills import (
     SkillErrorInfo,
@@ -46,7 +46,6 @@ class SkillHandlers:
         self._configuration = services.configuration
         self._file = services.config_file
         self._skills = services.skills
-        self._plugins = services.plugins
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -67,15 +66,10 @@ class SkillHandlers:
         folders = [Path(self._configuration.resolve(name)) for name in names]
         with config_failures():
             config = await self._configuration.read()
-        of_plugins = [
-            Found("user", skill, active.id)
-            for active in self._plugins.active(config.document)
-            for skill in active.plugin.named_skills()
-        ]
-        listed = await self._skills.of(folders)
+        listed = await self._skills.of(folders, config.document)
         return SkillsListResponse(
             data=[
-                _entry(name, skills, of_plugins, config.document)
+                _entry(name, skills, config.document)
                 for name, skills in zip(names, listed, strict=True)
             ]
         )
@@ -129,11 +123,9 @@ class SkillHandlers:
             await self._file.change(changed)
 
 
-def _entry(
-    name: str, skills: Skills, of_plugins: Sequence[Found], settings: Mapping[str, Any]
-) -> SkillsListEntry:
+def _entry(name: str, skills: Skills, settings: Mapping[str, Any]) -> SkillsListEntry:
     found = sorted(
-        [*skills.found, *of_plugins],
+        skills.found,
         key=lambda each: (SCOPES.index(each.scope), each.skill.name, each.skill.file),
     )
     return SkillsListEntry(
@@ -153,6 +145,6 @@ def _shown(found: Found, settings: Mapping[str, Any]) -> SkillMetadata:
         dependencies=skill.dependencies,
         path=str(skill.file),
         scope=found.scope,
-        enabled=is_enabled(skill, skill.name, settings),
+        enabled=found.is_enabled(settings),
         plugin_id=found.plugin_id,
     )

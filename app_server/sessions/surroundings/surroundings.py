@@ -19,8 +19,10 @@ from app_server.sessions.surroundings.agents_files import (
     read_instructions,
 )
 from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
+from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.surroundings import Surroundings, news
+from app_server.turns.model.user_input import TurnInput
 from protocol.model import JsonObject
 from protocol.rollout import HistoryAppended, Settings
 
@@ -34,6 +36,7 @@ class ThreadSurroundings:
         config: Config,
         home: Path | None,
         reads: FolderReads,
+        skills: ThreadSkills,
         clock: Clock,
         warn: Callable[[str], None],
     ) -> None:
@@ -49,6 +52,7 @@ class ThreadSurroundings:
         self._warn = warn
         self._settings = read_agents_settings(config)
         self._reads = reads
+        self._skills = skills
         self._instructions = Instructions()
         self._read_for: tuple[object, ...] = ()
         self._shell = shell_name()
@@ -88,10 +92,15 @@ class ThreadSurroundings:
             await self.read(settings)
             for warning in self.take_warnings():
                 self._warn(warning)
+        await self._skills.read(settings)
         self._told = settings
         state = self._thread.state
         waiting = [item for entry in state.queued for item in entry.items]
         return news(self._surroundings(settings), [*state.history, *waiting])
+
+    async def with_skills(self, user_input: TurnInput) -> TurnInput:
+        """Add to the input of a turn what skills say that it names."""
+        return await self._skills.with_named(user_input)
 
     async def tell_changes(self) -> None:
         """Tell the model what changed in the running turn.
@@ -111,6 +120,7 @@ class ThreadSurroundings:
         return Surroundings(
             settings=settings,
             instructions=self._instructions.text,
+            skills=self._skills.text(),
             shell=self._shell,
             date=date_of(self._clock.now_ms()),
             timezone=self._timezone,

@@ -60,6 +60,7 @@ class TurnStarter:
             OSError: the disk refused; nothing was accepted.
         """
         told = await self._surroundings.news(settings)
+        user_input = await self._surroundings.with_skills(user_input)
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
         user_message = user_message_item(user_input, self._clock, at_ms)
         await self._thread.append(

@@ -23,9 +23,11 @@ from protocol.rollout import Settings
 INSTRUCTIONS = "project_instructions"
 PERMISSIONS = "permissions"
 FACTS = "environment_context"
-KINDS = (INSTRUCTIONS, PERMISSIONS, FACTS)
+SKILLS = "skills"
+KINDS = (INSTRUCTIONS, SKILLS, PERMISSIONS, FACTS)
 
 REPLACES = "These instructions replace all project instructions that were given before."
+NO_SKILLS = "There are no skills any more."
 NO_LONGER = "The project instructions that were given before no longer apply."
 
 
@@ -36,6 +38,8 @@ class Surroundings:
     settings: Settings
     instructions: str | None
     """The text of the project's and the user's files of instructions."""
+    skills: str | None
+    """The skills that there are."""
     shell: str
     """The name of the user's shell."""
     date: str
@@ -52,6 +56,9 @@ def news(surroundings: Surroundings, history: Sequence[JsonObject]) -> list[Json
     after = _instructions(surroundings, before)
     if after is not None and (before is None or _body(after) != _body(_text(before))):
         messages.append(message("user", after))
+    skills = surroundings.skills or (NO_SKILLS if SKILLS in told else None)
+    if skills is not None:
+        _add_if_new(messages, message("developer", _framed(SKILLS, skills)), told)
     if not surroundings.settings.without_environment:
         _add_if_new(messages, message("developer", _permissions(surroundings.settings)), told)
     _add_if_new(messages, message("user", _facts(surroundings)), told)
@@ -84,6 +91,11 @@ def _add_if_new(messages: list[JsonObject], item: JsonObject, told: dict[str, Js
     kind = kind_of(item)
     if kind is None or told.get(kind) != item:
         messages.append(item)
+
+
+def _framed(kind: str, text: str) -> str:
+    closed = text.replace(f"</{kind}", f"<\\/{kind}")
+    return f"<{kind}>\n{closed}\n</{kind}>"
 
 
 def _instructions(surroundings: Surroundings, before: JsonObject | None) -> str | None:

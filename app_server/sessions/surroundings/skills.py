@@ -1,0 +1,65 @@
+"""The skills of one loaded thread: what its model is told of them, and those that input names.
+
+Source: docs/skills.md, "In turns".
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app_server.config.values import Config
+from app_server.host.folder_reads import FolderReads
+from app_server.skills.catalog import SkillCatalog
+from app_server.skills.instructions import named_skills, skills_text
+from app_server.turns.model.user_input import TurnInput, user_message
+from protocol.items import SkillUserInput, TextUserInput
+from protocol.rollout import Settings
+
+if TYPE_CHECKING:
+    from app_server.skills.folders import Found
+
+
+class ThreadSkills:
+    """The skills that are on in a thread's folder."""
+
+    def __init__(
+        self, thread_id: str, config: Config, catalog: SkillCatalog | None, reads: FolderReads
+    ) -> None:
+        """`catalog` None: there are none."""
+        self._thread_id = thread_id
+        self._config = config
+        self._catalog = catalog
+        self._reads = reads
+        self._found: list[Found] = []
+
+    async def read(self, settings: Settings) -> None:
+        """Read them; if the disk does not answer in time, what was read last stays."""
+        if self._catalog is None:
+            return
+        folder = None if settings.without_environment else Path(settings.cwd)
+        read = partial(self._catalog.enabled, folder, self._config.document, self._thread_id)
+        found = await self._reads.read(read)
+        if found is not None:
+            self._found = found
+
+    def text(self) -> str | None:
+        """Return what the model is told of those that were read last."""
+        return skills_text(self._found)
+
+    async def with_named(self, user_input: TurnInput) -> TurnInput:
+        """Add the text of skills that the input names with `$name`, and does not have yet."""
+        if not self._found:
+            return user_input
+        text = "\n".join(
+            part.text for part in user_input.content if isinstance(part, TextUserInput)
+        )
+        given = {part.path for part in user_input.content if isinstance(part, SkillUserInput)}
+        named = [
+            SkillUserInput(type="skill", name=one.skill.name, path=str(one.skill.file))
+            for one in named_skills(text, self._found)
+            if str(one.skill.file) not in given
+        ]
+        if not named:
+            return user_input
+        return replace(user_input, items=[*user_input.items, *await user_message(named)])

@@ -1,0 +1,59 @@
+"""What a model is told of skills, and which of them a text names. No I/O.
+
+Source: docs/skills.md, "In turns".
+"""
+
+import re
+from collections.abc import Sequence
+
+from app_server.skills.folders import Found
+
+MAX_BYTES = 12 * 1024
+"""UTF-8 bytes of what a model is told of all skills; of more, the names are told alone."""
+
+MAX_NAMED = 16
+"""Skills that one input names, and that are read to the model."""
+
+INTRODUCTION = """\
+A skill is a folder with instructions for one kind of work. When the task fits the description of \
+a skill below, or the user names one with `$name`, read its SKILL.md whole before you begin, and \
+do as it says. It may refer to other files of its folder: read those that you need. Read no skill \
+that does not fit. The skills:"""
+
+_NAMED = re.compile(r"(?<![\w$])\$([A-Za-z0-9][A-Za-z0-9_:-]*)")
+
+
+def skills_text(found: Sequence[Found]) -> str | None:
+    """List the skills that the model may choose by itself; None if there are none."""
+    listed = sorted(
+        (one.skill for one in found if one.skill.is_listed), key=lambda skill: skill.name
+    )
+    if not listed:
+        return None
+    whole = [f"- {skill.name}: {skill.description} (file: {skill.file})" for skill in listed]
+    names = [f"- {skill.name} (file: {skill.file})" for skill in listed]
+    if _size(whole) <= MAX_BYTES:
+        return "\n".join((INTRODUCTION, *whole))
+    kept: list[str] = []
+    for name in names:
+        if _size([*kept, name]) > MAX_BYTES:
+            break
+        kept.append(name)
+    left_out = len(names) - len(kept)
+    more = [f"- and {left_out} more, which are not listed"] if left_out else []
+    return "\n".join((INTRODUCTION, *kept, *more))
+
+
+def named_skills(text: str, found: Sequence[Found]) -> list[Found]:
+    """Return the skills that a text names with `$name`, each once; a name of two names none."""
+    wanted = list(dict.fromkeys(_NAMED.findall(text)))
+    named = []
+    for name in wanted:
+        matching = [one for one in found if one.skill.name == name]
+        if len(matching) == 1:
+            named.append(matching[0])
+    return named[:MAX_NAMED]
+
+
+def _size(lines: Sequence[str]) -> int:
+    return sum(len(line.encode()) + 1 for line in lines)
