@@ -3,15 +3,28 @@
 Source: docs/tools.md, "Approvals and rules".
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from app_server.permissions.commands.dangerous import danger_of, danger_of_words
+from app_server.permissions.commands.safe import not_reading
+from app_server.permissions.commands.wrappers import layers
 from app_server.permissions.confinement import Confinement
-from app_server.permissions.rules.rule import Rules
-from app_server.permissions.shell.script import Script
-from protocol.policy import AskForApproval
+from app_server.permissions.rules.amendment import proposed
+from app_server.permissions.rules.rule import PrefixRule, Rules, strictest
+from app_server.permissions.shell.script import Command, Script
+from protocol.policy import AskForApproval, GranularAskForApproval
 
 SandboxPermissions: TypeAlias = Literal["use_default", "require_escalated"]
+
+CANNOT_ESCALATE = (
+    "you cannot ask for escalated permissions, as the approval policy does not allow it; "
+    "go on without them"
+)
+CANNOT_ASK = (
+    "a rule wants somebody's approval for it, and the approval policy does not allow to ask"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +43,18 @@ class CommandFacts:
 class Run:
     """It runs, without a question."""
 
-    sandboxed: bool
+    sandboxed: bool = True
+    """Whether within the confinement in force, which may be none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Somebody is asked; if they accept, it runs."""
 
-    sandboxed: bool
-    """Whether it then runs in the sandbox."""
+    sandboxed: bool = True
+    """Whether it then runs within the confinement in force, which may be none."""
     reason: str | None = None
+    """For the user."""
     amendment: tuple[str, ...] | None = None
     """The rule that may be remembered; None if none should be."""
 
@@ -58,4 +73,79 @@ def decide(
     facts: CommandFacts, policy: AskForApproval, confinement: Confinement, rules: Rules
 ) -> Decision:
     """Decide about a command."""
-    raise NotImplementedError
+    script = facts.script
+    strict = _strictest_rule(script, rules)
+    if strict is not None and strict.decision == "forbidden":
+        forbidden = f"policy forbids commands starting with `{strict.shown()}`"
+        return Refuse(strict.justification or forbidden)
+    # Whoever is not confined has nothing to leave.
+    escalated = facts.sandbox_permissions == "require_escalated" and confinement.is_confined
+    if strict is not None and strict.decision == "prompt":
+        if not _may_ask_for_rules(policy):
+            return Refuse(CANNOT_ASK)
+        why = strict.justification or f"a rule for `{strict.shown()}`"
+        return Ask(not escalated, f"requires approval: {why}")
+    if script.is_understood and all(_is_allowed(command, rules) for command in script.commands):
+        return Run(sandboxed=False)
+    if escalated:
+        if not may_leave_sandbox(policy):
+            return Refuse(CANNOT_ESCALATE)
+        return Ask(False, facts.justification, outside_amendment(facts, rules))
+    danger = danger_of(script)
+    if danger is not None:
+        return _decide_about_danger(danger, policy, confinement)
+    asking = [command for command in not_reading(script) if not _is_allowed(command, rules)]
+    if policy != "untrusted" or (script.is_understood and not asking):
+        return Run()
+    return Ask(True, None, proposed(asking, facts.prefix_rule))
+
+
+def may_leave_sandbox(policy: AskForApproval) -> bool:
+    """Whether somebody may be asked to let a command run without the sandbox."""
+    if isinstance(policy, GranularAskForApproval):
+        return policy.granular.sandbox_approval
+    return policy != "never"
+
+
+def outside_amendment(facts: CommandFacts, rules: Rules) -> tuple[str, ...] | None:
+    """Return the rule that would let a command run without the sandbox; see `proposed`."""
+    asking = [command for command in facts.script.commands if not _is_allowed(command, rules)]
+    return None if danger_of(facts.script) else proposed(asking, facts.prefix_rule)
+
+
+def _may_ask_for_rules(policy: AskForApproval) -> bool:
+    if isinstance(policy, GranularAskForApproval):
+        return policy.granular.rules
+    return policy != "never"
+
+
+def _decide_about_danger(danger: str, policy: AskForApproval, confinement: Confinement) -> Decision:
+    if policy != "never":
+        return Ask(True, f"this is known to be dangerous: {danger}")
+    if confinement.is_confined:
+        return Run()
+    return Refuse(f"this is known to be dangerous, and nobody may be asked: {danger}")
+
+
+def _strictest_rule(script: Script, rules: Rules) -> PrefixRule | None:
+    """Return the strictest rule for whatever a script mentions, also within other programs."""
+    found = (rules.of(words) for words in _mentioned(script))
+    return strictest(rule for rule in found if rule is not None)
+
+
+def _mentioned(script: Script) -> Iterator[tuple[str, ...]]:
+    for part in (script, *script.nested):
+        for pipeline in part.mentioned:
+            for command in pipeline.commands:
+                yield from layers(command.texts)
+
+
+def _is_allowed(command: Command, rules: Rules) -> bool:
+    """Whether a rule lets a command run; a dangerous one only if the rule names what is so."""
+    if any(word.is_pattern and word.may_be_option for word in command.words):
+        return False
+    words = command.texts
+    rule = rules.of(words)
+    if rule is None or rule.decision != "allow":
+        return False
+    return danger_of_words(words) is None or danger_of_words(words[: len(rule.pattern)]) is not None

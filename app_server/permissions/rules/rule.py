@@ -1,15 +1,18 @@
-"""Rules about commands by the words that they begin with, and what several of them say together.
+"""Rules about commands by the words that they begin with, and which of them holds. No I/O.
 
 Source: docs/tools.md, "Approvals and rules".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 RuleDecision: TypeAlias = Literal["allow", "prompt", "forbidden"]
 
 _STRICTNESS: tuple[RuleDecision, ...] = ("allow", "prompt", "forbidden")
+
+_SYSTEM_FOLDERS = ("/bin", "/usr/bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,10 @@ class PrefixRule:
             return False
         return all(word in texts for word, texts in zip(words, self.pattern, strict=False))
 
+    def shown(self) -> str:
+        """Return the words, with all texts of each."""
+        return " ".join("|".join(texts) for texts in self.pattern)
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -36,6 +43,22 @@ class Rules:
     prefixes: tuple[PrefixRule, ...] = ()
 
     def of(self, words: Sequence[str]) -> PrefixRule | None:
-        """Return the strictest rule for a command; None if there is none for it."""
-        matching = [rule for rule in self.prefixes if rule.matches(words)]
-        return max(matching, key=lambda rule: _STRICTNESS.index(rule.decision), default=None)
+        """Return the strictest rule for a command; None if there is none for it.
+
+        A program of the system is known by its name too: `/usr/bin/git` is `git`.
+        """
+        return strictest(rule for rule in self.prefixes if _matches(rule, words))
+
+
+def strictest(rules: Iterable[PrefixRule]) -> PrefixRule | None:
+    """Return the strictest of some rules, the first of equals; None if there are none."""
+    return max(rules, key=lambda rule: _STRICTNESS.index(rule.decision), default=None)
+
+
+def _matches(rule: PrefixRule, words: Sequence[str]) -> bool:
+    if rule.matches(words):
+        return True
+    program = PurePosixPath(words[0])
+    if str(program.parent) not in _SYSTEM_FOLDERS:
+        return False
+    return rule.matches([program.name, *words[1:]])

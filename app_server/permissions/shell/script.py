@@ -74,6 +74,13 @@ class Script:
     """Whether a function begins itself again beside itself, without an end."""
     is_read: bool = True
     """False if it is too long, or nested too deep, to be looked at."""
+    nested: tuple["Script", ...] = ()
+    """The scripts that it has other shells run, at any depth; they have none themselves."""
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether `pipelines` is all that the script does."""
+        return self.pipelines is not None
 
     @property
     def commands(self) -> Iterator[Command]:
