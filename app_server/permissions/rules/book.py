@@ -1,0 +1,110 @@
+"""The rules of a home: read again whenever a file has changed, and added to when a user says so.
+
+Source: docs/tools.md, "Approvals and rules".
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+import anyio.to_thread
+from pydantic_core import to_json
+
+from app_server.permissions.rules.amendment import is_writable
+from app_server.permissions.rules.files import (
+    MAX_FILE_BYTES,
+    BrokenRules,
+    parse_rules,
+    read_rules,
+    read_text,
+)
+from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.runtime.secret_files import StoreFailed, lock_held, write_private
+
+LEARNED = "default.rules"
+"""The file that is added to."""
+
+LOCK = ".lock"
+LOCK_S = 10.0
+"""For another server to finish its write; a write takes milliseconds."""
+
+_Stamp: TypeAlias = tuple[tuple[str, int, int, int], ...]
+
+
+class NotLearned(Exception):
+    """A rule was not written down; the text says why."""
+
+
+class RuleBook:
+    """The files in `<home>/rules`."""
+
+    def __init__(self, home: Path, on_broken: Callable[[BrokenRules], None]) -> None:
+        """`on_broken` is told of each broken file, once for each of its states."""
+        self._folder = home / "rules"
+        self._on_broken = on_broken
+        self._stamp: _Stamp | None = None
+        self._rules = Rules()
+        self._reading = anyio.Lock()
+
+    async def current(self) -> Rules:
+        """Return the rules as the files have them now."""
+        async with self._reading:
+            stamp = await anyio.to_thread.run_sync(_stamp_of, self._folder)
+            if stamp != self._stamp:
+                self._rules, broken = await anyio.to_thread.run_sync(read_rules, self._folder)
+                self._stamp = stamp
+                for file in broken:
+                    self._on_broken(file)
+            return self._rules
+
+    async def learn(self, words: Sequence[str]) -> None:
+        """Write down that commands which begin with these words run without a question.
+
+        Cancelling waits for a write that has begun.
+
+        Raises:
+            NotLearned: they make no rule, or the file cannot be read or written; it is as it was.
+        """
+        if not is_writable(words):
+            raise NotLearned("the rule has no words, an empty one, or too many")
+        try:
+            await anyio.to_thread.run_sync(_add, self._folder, tuple(words))
+        except (BrokenRules, StoreFailed) as exc:
+            raise NotLearned(str(exc)) from exc
+
+
+def _stamp_of(folder: Path) -> _Stamp:
+    """Return what changes when a file does; a folder that cannot be read is empty."""
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".rules"):
+                    status = entry.stat()
+                    stamp = entry.name, status.st_mtime_ns, status.st_size, status.st_ino
+                    found.append(stamp)
+    except OSError:
+        return ()
+    return tuple(sorted(found))
+
+
+def _add(folder: Path, words: tuple[str, ...]) -> None:
+    path = folder / LEARNED
+    with lock_held(folder / LOCK, LOCK_S):
+        text = read_text(path)
+        rule = PrefixRule(tuple((word,) for word in words))
+        if rule in parse_rules(path, text):
+            return
+        if text and not text.endswith("\n"):
+            text += "\n"
+        # Texts of JSON are texts of Starlark.
+        content = text + f'prefix_rule(pattern={_list(words)}, decision="allow")\n'
+        if len(content.encode()) > MAX_FILE_BYTES:
+            raise BrokenRules(path, None, f"it would be larger than {MAX_FILE_BYTES} bytes")
+        write_private(path, content.encode())
+
+
+def _list(words: Sequence[str]) -> str:
+    return f"[{', '.join(to_json(word).decode() for word in words)}]"
