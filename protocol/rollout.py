@@ -163,6 +163,27 @@ class ItemCompleted(RecordBase):
     item: ThreadItem
 
 
+class ApprovalDecided(RecordBase):
+    """Somebody said whether an action of the running turn may be done."""
+
+    type: Literal["approvalDecided"] = "approvalDecided"
+    turn_id: str
+    item_id: str
+    action: Literal["command", "fileChange", "permissions"]
+    subject: str
+    """The command line, the files, or the permissions, as the question had them; cut if long."""
+    decision: str
+    """`accept`, `acceptForSession`, `acceptWithExecpolicyAmendment`, `decline`, `cancel`; `failed`
+    if the answer made no sense, `expired` if nobody answered in time.
+    """
+    by: Literal["user", "reviewer", "server"]
+    """`server` if the question was withdrawn: the turn was interrupted, or the thread unloaded."""
+    client: str | None = absent_if_none()
+    """The name of the client that answered."""
+    rule: list[str] | None = absent_if_none()
+    """The words of the rule that the user accepted with it."""
+
+
 class TokensUsed(RecordBase):
     """The thread's account after a model call."""
 
@@ -281,6 +302,7 @@ Record: TypeAlias = Annotated[
     | InputTaken
     | SignalRecalled
     | ItemCompleted
+    | ApprovalDecided
     | TokensUsed
     | TurnCompleted
     | TurnsReverted
@@ -294,6 +316,7 @@ Record: TypeAlias = Annotated[
 
 TURN_RECORDS = frozenset(
     {
+        "approvalDecided",
         "historyAppended",
         "historyCompacted",
         "inputAccepted",

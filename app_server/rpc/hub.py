@@ -61,6 +61,8 @@ class Question:
     answered: anyio.Event = field(default_factory=anyio.Event)
     result: WireModel | None = None
     """None after `answered`: the client refused or its answer has no sense."""
+    answered_by: str | None = None
+    """The name of the client that answered."""
 
 
 class Hub:
@@ -262,6 +264,12 @@ class Hub:
         stays open and goes to the next one. Waits without limit, for an answer or to be cancelled;
         whoever saw the question hears once that it is settled.
         """
+        return (await self.ask_by_name(thread_id, method, params))[0]
+
+    async def ask_by_name(
+        self, thread_id: ThreadId, method: str, params: WireModel
+    ) -> tuple[WireModel | None, str | None]:
+        """Do as `ask` does, and return with the answer the name of the client that gave it."""
         with self._asking(thread_id, method, params) as question:
             held = self._held.get(thread_id, ())
             for connection_id in self._listeners.get(thread_id, ()):
@@ -271,7 +279,7 @@ class Hub:
                 await question.answered.wait()
             finally:
                 self._tell_settled(question, thread_id)
-        return question.result
+        return question.result, question.answered_by
 
     def _tell_settled(self, question: Question, thread_id: ThreadId) -> None:
         event = ServerRequestResolvedNotification(thread_id=thread_id, request_id=question.id)
@@ -332,6 +340,8 @@ class Hub:
         question = self._questions.get(answer.id)
         if question is None or connection_id not in question.asked or question.answered.is_set():
             return
+        session = self._peers[connection_id].session
+        question.answered_by = None if session is None else session.info.name
         if answer.error is None:
             try:
                 question.result = SERVER_REQUESTS[question.method].parse_result(answer.result)

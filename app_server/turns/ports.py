@@ -22,6 +22,11 @@ class ClientPort(Protocol):
         None means that a client refused. Cancelling withdraws the question.
         """
 
+    async def ask_by_name(
+        self, thread_id: str, method: str, params: WireModel
+    ) -> tuple[WireModel | None, str | None]:
+        """Do as `ask` does, and return with the answer the name of the client that gave it."""
+
     def can_ask(self, thread_id: str, method: str, params: WireModel) -> bool:
         """Whether any listener of a thread could be asked this."""
 

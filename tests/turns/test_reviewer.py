@@ -45,6 +45,7 @@ from app_server.turns.review.verdict import (
     parse_assessment,
 )
 from protocol.elicitation import FormElicitation
+from protocol.items import McpToolCallGuardianApprovalReviewAction
 from tests.support.harness import (
     BREAK,
     Gate,
@@ -788,6 +789,7 @@ def test_whose_call_a_server_holds_back_is_what_its_registration_says(
     evidence = planned.evidence
     assert (evidence["connector_id"], evidence["connector_name"]) == source
     assert ("connector_description" in evidence) == (source == ("c1", "Post"))
+    assert isinstance(planned.action, McpToolCallGuardianApprovalReviewAction)
     assert (planned.action.connector_id, planned.action.connector_name) == source
 
 

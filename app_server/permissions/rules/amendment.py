@@ -39,7 +39,10 @@ def proposed(asking: Sequence[Command], wanted: Sequence[str] | None) -> tuple[s
 
 def is_writable(words: Sequence[str]) -> bool:
     """Whether a rule of these words may be written at all."""
-    size = sum(len(word.encode(errors="replace")) for word in words)
+    try:
+        size = len("".join(words).encode())
+    except UnicodeEncodeError:
+        return False
     return 0 < len(words) <= MAX_WORDS and all(words) and size <= MAX_RULE_BYTES
 
 

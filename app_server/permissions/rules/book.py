@@ -91,7 +91,8 @@ def _stamp_of(folder: Path) -> _Stamp:
 
 
 def _add(folder: Path, words: tuple[str, ...]) -> None:
-    path = folder / LEARNED
+    # A link stays a link: what it leads to is replaced.
+    path = Path(os.path.realpath(folder / LEARNED))
     with lock_held(folder / LOCK, LOCK_S):
         text = read_text(path)
         rule = PrefixRule(tuple((word,) for word in words))

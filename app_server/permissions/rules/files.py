@@ -8,7 +8,6 @@ Source: docs/tools.md, "Approvals and rules"; https://github.com/bazelbuild/star
 import ast
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,16 @@ _OTHERS = ("network_rule", "host_executable")
 """Calls that Codex knows too, and that say nothing of commands."""
 
 
-@dataclass(frozen=True, slots=True)
 class BrokenRules(Exception):
     """A file of rules cannot be used; no rule of it holds."""
 
-    path: Path
-    line: int | None
-    """From 1; None if the file as a whole is to blame."""
-    problem: str
-
-    def __str__(self) -> str:
-        place = "" if self.line is None else f":{self.line}"
-        return f"{self.path}{place}: {self.problem}"
+    def __init__(self, path: Path, line: int | None, problem: str) -> None:
+        """`line` is from 1; None if the file as a whole is to blame."""
+        place = "" if line is None else f":{line}"
+        super().__init__(f"{path}{place}: {problem}")
+        self.path = path
+        self.line = line
+        self.problem = problem
 
 
 class _Problem(Exception):
@@ -160,8 +157,8 @@ def read_rules(folder: Path) -> tuple[Rules, list[BrokenRules]]:
         return Rules(), []
     except OSError as exc:
         return Rules(), [BrokenRules(folder, None, exc.strerror or "it cannot be read")]
-    for path in paths[MAX_FILES:]:
-        broken.append(BrokenRules(path, None, f"only {MAX_FILES} files of rules are read"))
+    too_many = f"only {MAX_FILES} files of rules are read"
+    broken += [BrokenRules(path, None, too_many) for path in paths[MAX_FILES:]]
     for path in paths[:MAX_FILES]:
         try:
             found = parse_rules(path, read_text(path))

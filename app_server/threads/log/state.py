@@ -16,6 +16,7 @@ from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
 from protocol.metadata_records import MetadataRecord
 from protocol.model import JsonObject
 from protocol.rollout import (
+    ApprovalDecided,
     ArchivedChanged,
     HistoryAppended,
     HistoryCompacted,
@@ -199,7 +200,7 @@ class ThreadState:
             case TurnsReverted():
                 # What it drops is not applied in the first place, see reverts.py.
                 self.signals.dropped(record.signals or ())
-            case ThreadCreated():
+            case ThreadCreated() | ApprovalDecided():
                 pass
 
     def give_up_open_turn(self, at_ms: int) -> None:

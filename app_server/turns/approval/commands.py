@@ -4,11 +4,49 @@ Source: docs/tools.md, "Approvals and rules".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
+from app_server.permissions.commands.nested import read_command
 from app_server.permissions.confinement import Confinement
-from app_server.permissions.decision import Ask, CommandFacts, Decision
-from protocol.items import CommandAction
+from app_server.permissions.decision import (
+    Ask,
+    CommandFacts,
+    Decision,
+    Run,
+    decide,
+    may_leave_sandbox,
+    outside_amendment,
+)
+from app_server.permissions.rules.amendment import is_writable
+from app_server.permissions.rules.book import NotLearned, RuleBook
+from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.script import Script
+from app_server.turns.approval.approvals import ApprovalCancelled, Denied
+from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
+from protocol.approvals import (
+    AcceptWithExecpolicyAmendmentDecision,
+    CommandExecutionApprovalDecision,
+    CommandExecutionRequestApprovalParams,
+    CommandExecutionRequestApprovalResponse,
+    ExecpolicyAmendmentChoice,
+)
+from protocol.items import CommandAction, CommandGuardianApprovalReviewAction
+from protocol.lifecycle import WarningNotification
+
+METHOD = "item/commandExecution/requestApproval"
+REJECTED = "rejected by user"
+RETRY = "command failed; retry without sandbox?"
+
+MAX_REMEMBERED = 1_024
+"""Commands of one thread that the user allowed for the session; the oldest are forgotten."""
+
+MAX_SESSION_RULES = 256
+"""Rules that could not be written down, and hold for the session; the oldest are forgotten."""
+
+_Key: TypeAlias = tuple[str, str, bool]
+"""The command line, the folder, and whether it runs within the confinement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,36 +64,171 @@ class CommandRequest:
     """What confines it, if it runs in the sandbox."""
 
 
+@dataclass(slots=True)
 class CommandGate:
     """The approvals of one thread's commands; what was allowed for the session is kept here."""
+
+    asker: Asker
+    scripts: ScriptReader
+    rules: RuleBook
+    _remembered: dict[_Key, None] = field(default_factory=dict, init=False)
+    _learned: list[PrefixRule] = field(default_factory=list, init=False)
+    """What could not be written down."""
+
+    async def read(self, script: str) -> Script:
+        """Take a command line apart, for `CommandFacts` and for `command_actions`.
+
+        Raises:
+            LoadFailed: the grammar cannot be loaded now.
+        """
+        return await read_command(self.scripts, script)
 
     async def decide(self, request: CommandRequest) -> Decision:
         """Say what becomes of a command: it runs, `ask` has to be called first, or it is refused.
 
         Asks nobody, and takes as long as it takes to look at the files of rules.
         """
-        raise NotImplementedError
+        policy = self.asker.thread.state.in_force.approval_policy
+        decision = decide(request.facts, policy, request.confinement, await self._rules())
+        if isinstance(decision, Ask) and self._is_remembered(request, sandboxed=decision.sandboxed):
+            return Run(decision.sandboxed)
+        return decision
 
-    async def ask(self, request: CommandRequest, ask: Ask) -> None:
+    async def ask(self, request: CommandRequest, ask: Ask, on_denied: OnDenied) -> None:
         """Ask the user or the reviewer; returns when the command may run as `ask` says.
 
-        The item must have been announced. Waits as long as the settings say, without limit by
-        default; cancelling withdraws the question.
+        The item must have been announced; `on_denied` completes it as declined, and is called
+        before a refusal is raised. Waits as long as the settings say, without limit by default;
+        cancelling withdraws the question.
 
         Raises:
-            ApprovalCancelled: the user cancelled the turn too: once the item is completed as
-                declined, the turn has to be ended as interrupted.
+            ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
             Denied: it must not run; the text is for the model.
         """
-        raise NotImplementedError
+        await self._ask(request, ask, on_denied, approval_id=None)
 
-    async def ask_outside(self, request: CommandRequest) -> bool:
+    async def may_run_outside(
+        self, request: CommandRequest, on_denied: OnDenied, reason: str = RETRY
+    ) -> bool:
         """Ask, after the sandbox denied what a command did, whether it may run again without.
 
-        Returns False if policy forbids the question, or the answer is no; what the model then gets
-        is the failure as it was. It is asked once an item.
+        False if policy forbids the question, or the answer is no: the model then gets the failure
+        as it was. To be called once an item. `on_denied` is called before ApprovalCancelled.
 
         Raises:
-            ApprovalCancelled: see `ask`.
+            ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
         """
-        raise NotImplementedError
+        if not may_leave_sandbox(self.asker.thread.state.in_force.approval_policy):
+            return False
+        if self._is_remembered(request, sandboxed=False):
+            return True
+        amendment = outside_amendment(request.facts, await self._rules())
+        ask = Ask(sandboxed=False, reason=reason, amendment=amendment)
+
+        async def nothing() -> None:
+            pass
+
+        try:
+            await self._ask(request, ask, nothing, approval_id=self.asker.clock.new_id())
+        except ApprovalCancelled:
+            await on_denied()
+            raise
+        except Denied:
+            return False
+        return True
+
+    async def _rules(self) -> Rules:
+        rules = await self.rules.current()
+        return replace(rules, prefixes=(*rules.prefixes, *self._learned))
+
+    def _is_remembered(self, request: CommandRequest, *, sandboxed: bool) -> bool:
+        return (request.command, request.cwd, sandboxed) in self._remembered
+
+    async def _ask(
+        self, request: CommandRequest, ask: Ask, on_denied: OnDenied, approval_id: str | None
+    ) -> None:
+        question = self._question(request, ask, approval_id)
+        if self.asker.is_reviewed:
+            await self.asker.review(question, on_denied)
+            return
+        response = CommandExecutionRequestApprovalResponse
+        answer = await self.asker.ask(question, response, _check, on_denied)
+        match answer.decision:
+            case "acceptForSession":
+                self._remember(request, sandboxed=ask.sandboxed)
+            case AcceptWithExecpolicyAmendmentDecision() as accepted if ask.amendment is not None:
+                words = accepted.accept_with_execpolicy_amendment.execpolicy_amendment
+                await self._learn(words)
+
+    def _question(self, request: CommandRequest, ask: Ask, approval_id: str | None) -> Question:
+        amendment = None if ask.amendment is None else list(ask.amendment)
+        params = CommandExecutionRequestApprovalParams(
+            thread_id=self.asker.thread.id,
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            started_at_ms=self.asker.clock.now_ms(),
+            approval_id=approval_id,
+            reason=ask.reason,
+            command=request.command,
+            cwd=request.cwd,
+            command_actions=list(request.actions),
+            proposed_execpolicy_amendment=amendment,
+            available_decisions=_offered(amendment),
+        )
+        return Question(
+            action="command",
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            subject=request.command,
+            method=METHOD,
+            params=params,
+            reviewed=CommandGuardianApprovalReviewAction(
+                source="unifiedExec", command=request.command, cwd=request.cwd
+            ),
+            evidence={
+                "kind": "command",
+                "command": request.command,
+                "cwd": request.cwd,
+                "runs_in_sandbox": ask.sandboxed and request.confinement.is_confined,
+                "why_asked": ask.reason,
+                "justification_of_the_agent": request.facts.justification,
+            },
+        )
+
+    def _remember(self, request: CommandRequest, *, sandboxed: bool) -> None:
+        self._remembered[(request.command, request.cwd, sandboxed)] = None
+        if len(self._remembered) > MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
+    async def _learn(self, words: Sequence[str]) -> None:
+        try:
+            await self.rules.learn(words)
+        except NotLearned as exc:
+            message = f"the rule is not written down: {exc}"
+            # Without words it would be about every command.
+            if is_writable(words):
+                message += "; it holds for this session only"
+                self._learned.append(PrefixRule(tuple((word,) for word in words)))
+                del self._learned[:-MAX_SESSION_RULES]
+            thread_id = self.asker.thread.id
+            warning = WarningNotification(thread_id=thread_id, message=message)
+            self.asker.clients.emit(thread_id, warning)
+
+
+def _offered(amendment: list[str] | None) -> list[CommandExecutionApprovalDecision]:
+    if amendment is None:
+        return ["accept", "cancel"]
+    choice = ExecpolicyAmendmentChoice(execpolicy_amendment=amendment)
+    learn = AcceptWithExecpolicyAmendmentDecision(accept_with_execpolicy_amendment=choice)
+    return ["accept", learn, "cancel"]
+
+
+def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
+    match answer.decision:
+        case "accept" | "acceptForSession" | AcceptWithExecpolicyAmendmentDecision():
+            return
+        case "cancel":
+            raise ApprovalCancelled(REJECTED)
+        case "decline":
+            raise Denied(REJECTED)
+    raise Denied(NO_ANSWER)

@@ -29,9 +29,9 @@ from app_server.turns.review.verdict import (
 )
 from protocol.items import (
     GuardianApprovalReview,
+    GuardianApprovalReviewAction,
     ItemGuardianApprovalReviewCompletedNotification,
     ItemGuardianApprovalReviewStartedNotification,
-    McpToolCallGuardianApprovalReviewAction,
 )
 from protocol.lifecycle import GuardianWarningNotification
 from protocol.model import JsonObject
@@ -65,7 +65,7 @@ class PlannedAction:
     turn_id: str
     target_item_id: str | None
     """None if clients see no item."""
-    action: McpToolCallGuardianApprovalReviewAction
+    action: GuardianApprovalReviewAction
     evidence: JsonObject
     private: str | None = None
     """A text of the evidence that must not come out again."""

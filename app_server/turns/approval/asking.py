@@ -1,0 +1,177 @@
+"""Puts a question about an action to the user or the reviewer, and writes down what became of it.
+
+Source: docs/tools.md, "Approvals and rules".
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import anyio
+
+from app_server.mcp.tools.calls import cut_middle
+from app_server.runtime.clock import Clock
+from app_server.threads.log.live import LiveThread
+from app_server.turns.approval.approvals import Denied
+from app_server.turns.ports import ClientPort
+from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
+from protocol.approvals import AcceptWithExecpolicyAmendmentDecision
+from protocol.items import GuardianApprovalReviewAction
+from protocol.model import JsonObject, WireModel
+from protocol.rollout import ApprovalDecided
+
+MAX_SUBJECT_BYTES = 4_096
+"""Of what is written down of a question."""
+
+NO_ANSWER = "approval request failed"
+
+Waiting: TypeAlias = Callable[[], AbstractContextManager[None]]
+OnDenied: TypeAlias = Callable[[], Awaitable[None]]
+Answer = TypeVar("Answer", bound=WireModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """An action that somebody has to allow."""
+
+    action: Literal["command", "fileChange", "permissions"]
+    turn_id: str
+    item_id: str
+    subject: str
+    """What it is, in a line."""
+    method: str
+    params: WireModel
+    reviewed: GuardianApprovalReviewAction
+    """The action, as clients are shown it when the reviewer decides."""
+    evidence: JsonObject
+    """The action, as the reviewer is shown it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """The questions of one thread."""
+
+    thread: LiveThread
+    clients: ClientPort
+    reviewer: Reviewer
+    clock: Clock
+    waiting: Waiting
+    """Shows in the thread's status that the user is asked."""
+    timeout_s: float | None = None
+    """For the user's answer; None waits without limit."""
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether the reviewer decides instead of the user."""
+        return self.thread.state.in_force.approvals_reviewer != "user"
+
+    async def review(self, question: Question, on_denied: OnDenied) -> None:
+        """Ask the reviewer; returns when the action may be done, this once.
+
+        `on_denied` is called before a refusal is raised. Cancelling aborts the review.
+
+        Raises:
+            Denied: the reviewer refused, or came to no verdict.
+        """
+        planned = PlannedAction(
+            turn_id=question.turn_id,
+            target_item_id=question.item_id,
+            action=question.reviewed,
+            evidence=question.evidence,
+        )
+        try:
+            await self.reviewer.review(planned)
+        except ApprovalRefused as exc:
+            await self._write(question, "decline", "reviewer")
+            await on_denied()
+            raise Denied(str(exc)) from exc
+        except BaseException:
+            await self._write_withdrawn(question)
+            raise
+        await self._write(question, "accept", "reviewer")
+
+    async def ask(
+        self,
+        question: Question,
+        kind: type[Answer],
+        check: Callable[[Answer], None],
+        on_denied: OnDenied,
+    ) -> Answer:
+        """Ask the user, and return the answer, which `check` did not refuse.
+
+        `check` raises Denied for an answer that does not allow the action. `on_denied` is called
+        before that comes out, while the thread's status still shows that the user is asked.
+        Cancelling withdraws the question: clients hear that it is settled.
+
+        Raises:
+            Denied: the user refused, nobody answered in time, or the answer made no sense.
+        """
+        with self.waiting():
+            try:
+                answer = await self._answer(question, kind)
+                check(answer)
+            except Denied:
+                await on_denied()
+                raise
+        return answer
+
+    async def _answer(self, question: Question, kind: type[Answer]) -> Answer:
+        try:
+            with anyio.fail_after(self.timeout_s):
+                answer, client = await self.clients.ask_by_name(
+                    self.thread.id, question.method, question.params
+                )
+        except TimeoutError as exc:
+            await self._write(question, "expired", "server")
+            raise Denied(f"nobody answered within {self.timeout_s:g} s") from exc
+        except BaseException:
+            await self._write_withdrawn(question)
+            raise
+        if not isinstance(answer, kind):
+            await self._write(question, "failed", "user", client)
+            raise Denied(NO_ANSWER)
+        await self._write(question, _word(answer), "user", client, _rule(answer))
+        return answer
+
+    async def _write_withdrawn(self, question: Question) -> None:
+        # Whatever stopped the turn is what comes through.
+        with anyio.CancelScope(shield=True), suppress(OSError):
+            await self._write(question, "cancel", "server")
+
+    async def _write(
+        self,
+        question: Question,
+        decision: str,
+        by: Literal["user", "reviewer", "server"],
+        client: str | None = None,
+        rule: list[str] | None = None,
+    ) -> None:
+        record = ApprovalDecided(
+            at_ms=self.clock.now_ms(),
+            turn_id=question.turn_id,
+            item_id=question.item_id,
+            action=question.action,
+            subject=cut_middle(question.subject, MAX_SUBJECT_BYTES),
+            decision=decision,
+            by=by,
+            client=client,
+            rule=rule,
+        )
+        # The end of the turn syncs it, as it does its items.
+        await self.thread.append(record, sync=False)
+
+
+def _word(answer: WireModel) -> str:
+    """Return the decision in one word, as the wire has it."""
+    decision = getattr(answer, "decision", "accept")
+    if isinstance(decision, WireModel):
+        return next(iter(decision.model_dump(by_alias=True)))
+    return str(decision)
+
+
+def _rule(answer: WireModel) -> list[str] | None:
+    decision = getattr(answer, "decision", None)
+    if isinstance(decision, AcceptWithExecpolicyAmendmentDecision):
+        return decision.accept_with_execpolicy_amendment.execpolicy_amendment
+    return None

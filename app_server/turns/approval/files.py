@@ -1,0 +1,116 @@
+"""Whether files may be changed for the model: policy first, then the user or the reviewer.
+
+Source: docs/tools.md, "Approvals and rules".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app_server.permissions.decision import Ask, Decision, Refuse, Run, may_leave_sandbox
+from app_server.turns.approval.approvals import ApprovalCancelled, Denied
+from app_server.turns.approval.asking import Asker, OnDenied, Question
+from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded
+from protocol.approvals import (
+    FileChangeRequestApprovalParams,
+    FileChangeRequestApprovalResponse,
+)
+from protocol.items import ApplyPatchGuardianApprovalReviewAction
+
+METHOD = "item/fileChange/requestApproval"
+REJECTED = "patch rejected by user"
+OUTSIDE = "patch rejected: writing outside of the project; rejected by user approval settings"
+
+MAX_REMEMBERED = 4_096
+"""Files of one thread that the user allowed to change for the session; the oldest are forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRequest:
+    """Changes of files that may need somebody's word."""
+
+    turn_id: str
+    item_id: str
+    cwd: str
+    paths: Sequence[str]
+    """Absolute, of all files that change, also where they are moved from and to."""
+    is_inside: bool
+    """Whether all of them are where the thread may write."""
+    patch: str
+    """What changes, for the reviewer."""
+
+
+@dataclass(slots=True)
+class FileGate:
+    """The approvals of one thread's changes; what was allowed for the session is kept here."""
+
+    asker: Asker
+    _remembered: dict[str, None] = field(default_factory=dict, init=False)
+
+    def decide(self, request: FileRequest) -> Decision:
+        """Say what becomes of changes: they are made, `ask` has to be called first, or refused.
+
+        A decision to run that is not `sandboxed` is for files outside of where the thread may
+        write, which the user has allowed.
+        """
+        policy = self.asker.thread.state.in_force.approval_policy
+        if all(path in self._remembered for path in request.paths):
+            return Run(sandboxed=request.is_inside)
+        if policy == "untrusted":
+            return Ask(sandboxed=request.is_inside)
+        if request.is_inside:
+            return Run()
+        return Ask(sandboxed=False) if may_leave_sandbox(policy) else Refuse(OUTSIDE)
+
+    async def ask(self, request: FileRequest, on_denied: OnDenied) -> None:
+        """Ask the user or the reviewer; returns when the files may be changed.
+
+        The item must have been announced; see `CommandGate.ask`.
+
+        Raises:
+            ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
+            Denied: they must not be changed; the text is for the model.
+        """
+        question = self._question(request)
+        if self.asker.is_reviewed:
+            await self.asker.review(question, on_denied)
+            return
+        kind = FileChangeRequestApprovalResponse
+        answer = await self.asker.ask(question, kind, _check, on_denied)
+        if answer.decision == "acceptForSession":
+            self._remembered.update(dict.fromkeys(request.paths))
+            while len(self._remembered) > MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+
+    def _question(self, request: FileRequest) -> Question:
+        params = FileChangeRequestApprovalParams(
+            thread_id=self.asker.thread.id,
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            started_at_ms=self.asker.clock.now_ms(),
+        )
+        return Question(
+            action="fileChange",
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            subject=", ".join(request.paths),
+            method=METHOD,
+            params=params,
+            reviewed=ApplyPatchGuardianApprovalReviewAction(
+                cwd=request.cwd, files=list(request.paths)
+            ),
+            evidence={
+                "kind": "file_change",
+                "cwd": request.cwd,
+                "files": bounded(list(request.paths), MAX_ARGUMENTS_BYTES),
+                "where_it_may_write": request.is_inside,
+                "patch": bounded(request.patch, MAX_ARGUMENTS_BYTES),
+            },
+        )
+
+
+def _check(answer: FileChangeRequestApprovalResponse) -> None:
+    match answer.decision:
+        case "cancel":
+            raise ApprovalCancelled(REJECTED)
+        case "decline":
+            raise Denied(REJECTED)
