@@ -19,6 +19,8 @@ from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
 from app_server.permissions.places import places_of_machine
+from app_server.permissions.rules.book import RuleBook
+from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
@@ -38,6 +40,7 @@ from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.interface import Model
 from app_server.turns.model.lazy import LazyModel
 from app_server.turns.model.lists import ModelLists
+from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort
@@ -133,6 +136,7 @@ async def build_services(
             commands=commands,
             places=places,
             skills=skills,
+            rules=RuleBook(home, partial(_warn_of_rules, hub)),
             extensions=extensions,
             log_grew=log_grew,
             requirements=configuration.requirements,
@@ -213,6 +217,18 @@ def _skills_changed(hub: Hub) -> None:
 
 def _is_available(environments: Environments, environment_id: str) -> bool:
     return environments.instance_of(environment_id) is not None
+
+
+def _warn_of_rules(hub: Hub, broken: BrokenRules) -> None:
+    place = None if broken.line is None else TextPosition(line=broken.line, column=1)
+    hub.broadcast(
+        ConfigWarningNotification(
+            summary="A file of rules is broken; no rule of it holds.",
+            details=str(broken),
+            path=str(broken.path),
+            range=None if place is None else TextRange(start=place, end=place),
+        )
+    )
 
 
 async def _approve(file: ConfigFile, path: Sequence[str]) -> None:

@@ -215,6 +215,7 @@ async def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),
+        approval_timeout_s=view.seconds("approval_timeout_s"),
         output_limit_bytes=(
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),

@@ -12,6 +12,8 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
 from app_server.permissions.places import Places, places_of_machine
+from app_server.permissions.rules.book import RuleBook
+from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.clock import Clock
 from app_server.skills.catalog import SkillCatalog
 from app_server.threads.log.state import ThreadState
@@ -49,6 +51,9 @@ class SessionPorts:
     """None: there are none."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
+    scripts: ScriptReader = field(default_factory=ScriptReader)
+    rules: RuleBook = field(default_factory=RuleBook)
+    """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore
     """Called after every append to a loaded thread's log; never waits."""
     requirements: Callable[[], Awaitable[Requirements]] = _no_requirements

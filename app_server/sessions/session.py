@@ -31,7 +31,11 @@ from app_server.sessions.turn.starter import TurnStarter
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import ApprovalGate
+from app_server.turns.approval.asking import Asker
+from app_server.turns.approval.commands import CommandGate
 from app_server.turns.approval.elicitations import ElicitationGate
+from app_server.turns.approval.files import FileGate
+from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import SessionSettings
@@ -101,7 +105,19 @@ class ThreadSession:
             clock,
             self._go_on,
         )
-        approvals = ApprovalGate(clients, ports.approvals, reviewer)
+        asker = Asker(
+            thread=thread,
+            clients=clients,
+            reviewer=reviewer,
+            clock=clock,
+            waiting=status.waiting_on_approval,
+            timeout_s=settings.approval_timeout_s,
+        )
+        approvals = ThreadApprovals(
+            tools=ApprovalGate(clients, ports.approvals, reviewer),
+            commands=CommandGate(asker, ports.scripts, ports.rules),
+            files=FileGate(asker),
+        )
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
         factory = TurnFactory(
             thread, slot, status, self.mcp, approvals, goals, model, settings, ports

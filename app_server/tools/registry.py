@@ -13,7 +13,7 @@ from app_server.mcp.tools.declare import deferred_note
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
 from app_server.tools.tool_search import ToolSearch
-from app_server.turns.approval.approvals import ApprovalGate
+from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.tools.table import ToolTable, TurnTool
 from app_server.turns.tools.turn import TurnContext
 
@@ -23,7 +23,7 @@ class ThreadTools:
     """What the tools of one loaded thread share over its turns."""
 
     servers: ServerSet
-    approvals: ApprovalGate
+    approvals: ThreadApprovals
     hooks: Hooks
     contribution: Callable[[], ContributionContext]
     """What extensions are told of the thread."""
@@ -35,7 +35,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         *own,
         McpResources(turn, thread.servers),
         ToolSearch(thread.servers),
-        McpCalls(turn, thread.servers, thread.approvals, thread.hooks),
+        McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks),
     )
     return ToolTable(tools, turn.features, lambda: _notes(thread))
 

@@ -53,6 +53,8 @@ class SessionSettings:
     """What the model is told to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
     commands: CommandSettings = field(default_factory=CommandSettings)
+    approval_timeout_s: float | None = None
+    """For the user to answer a question about an action; None means without limit."""
 
 
 class TurnRun:

@@ -29,6 +29,7 @@ def check_settings(config: Config) -> None:
         view.string(key)
     for key in ("tool_output_token_limit", "thread_unload_delay_secs"):
         view.integer(key)
+    view.seconds("approval_timeout_s")
     view.boolean("model_supports_search_tool", default=False)
     view.at("features").boolean("plugins", default=True)
     read_memory_settings(config)

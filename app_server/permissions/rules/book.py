@@ -37,12 +37,21 @@ class NotLearned(Exception):
     """A rule was not written down; the text says why."""
 
 
+def _ignore(broken: BrokenRules) -> None:
+    pass
+
+
 class RuleBook:
     """The files in `<home>/rules`."""
 
-    def __init__(self, home: Path, on_broken: Callable[[BrokenRules], None]) -> None:
-        """`on_broken` is told of each broken file, once for each of its states."""
-        self._folder = home / "rules"
+    def __init__(
+        self, home: Path | None = None, on_broken: Callable[[BrokenRules], None] = _ignore
+    ) -> None:
+        """`on_broken` is told of each broken file, once for each of its states.
+
+        Without a home there are no rules, and none are learned.
+        """
+        self._folder = None if home is None else home / "rules"
         self._on_broken = on_broken
         self._stamp: _Stamp | None = None
         self._rules = Rules()
@@ -50,6 +59,8 @@ class RuleBook:
 
     async def current(self) -> Rules:
         """Return the rules as the files have them now."""
+        if self._folder is None:
+            return self._rules
         async with self._reading:
             stamp = await anyio.to_thread.run_sync(_stamp_of, self._folder)
             if stamp != self._stamp:
@@ -69,6 +80,8 @@ class RuleBook:
         """
         if not is_writable(words):
             raise NotLearned("the rule has no words, an empty one, or too many")
+        if self._folder is None:
+            raise NotLearned("there is no home folder")
         try:
             await anyio.to_thread.run_sync(_add, self._folder, tuple(words))
         except (BrokenRules, StoreFailed) as exc:

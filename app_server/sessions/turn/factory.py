@@ -8,7 +8,7 @@ from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.tools.registry import ThreadTools, tool_table
-from app_server.turns.approval.approvals import ApprovalGate
+from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
@@ -26,7 +26,7 @@ class TurnFactory:
         slot: TurnSlot,
         status: SessionStatus,
         servers: ThreadServers,
-        approvals: ApprovalGate,
+        approvals: ThreadApprovals,
         goals: Goals,
         model: ThreadModel,
         settings: SessionSettings,
