@@ -230,7 +230,9 @@ class ServerSet:
     def _retire(self, server: McpServer) -> None:
         server.leave()
         server.cancel_start()
-        if self._tasks is not None:
+        if not server.is_in_use:
+            server.stop.set()
+        elif self._tasks is not None:
             self._retired.add(server)
             self._tasks.start_soon(self._see_off, server)
 

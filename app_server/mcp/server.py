@@ -235,6 +235,11 @@ class McpServer:
         return self.status in ("starting", "connected")
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether a call runs on its connection."""
+        return self._calls > 0
+
+    @property
     def has_died(self) -> bool:
         """Whether the server was ready and has ended since."""
         return self._peer is not None and self._peer.closed.is_set()

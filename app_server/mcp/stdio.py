@@ -15,7 +15,7 @@ from mcp_types import JSONRPCRequest
 
 from app_server.mcp.processes import ChildProcess, Processes
 from app_server.mcp_wire.errors import ServerDeaf
-from app_server.mcp_wire.messages import NoMessage, parse_message
+from app_server.mcp_wire.messages import NoMessage, read_message
 from app_server.runtime.launch import Launch
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
@@ -73,7 +73,7 @@ class ServerProcess:
             if not line.strip():
                 continue
             try:
-                return SessionMessage(parse_message(line))
+                return SessionMessage(await read_message(line))
             except NoMessage as exc:
                 return exc
 

@@ -45,8 +45,7 @@ class ThreadServers:
         asks: ElicitationPort,
     ) -> None:
         """`mcp` was read from `config`; nothing starts before `start`."""
-        self.config = config
-        """The settings in force, as of the start of the thread or the last reload."""
+        self._config = config
         self._thread = thread
         self._mcp = mcp
         self._publisher = publisher
@@ -57,7 +56,21 @@ class ThreadServers:
         """Set once extensions know what the thread has at its start, or take too long for that."""
         self._has_asked = False
         """Whether there was a model request, which is the boundary for changes since then."""
-        self.set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
+        self._reload_base: Config | None = None
+        """The configuration of a reload that has not been done yet."""
+        self._set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
+
+    @property
+    def set(self) -> ServerSet:
+        """The live servers, after every reload so far."""
+        self.catch_up()
+        return self._set
+
+    @property
+    def config(self) -> Config:
+        """The settings in force, as of the start of the thread or the last reload."""
+        self.catch_up()
+        return self._config
 
     async def start(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start the servers in `tasks`; returns when those that are required have started.
@@ -98,20 +111,30 @@ class ThreadServers:
         """Have `reload` find what extensions register now already read."""
         await self._catalog.prepare(self.config)
 
+    def reload_later(self, base: Config) -> None:
+        """Do a reload when somebody looks at the servers, or at the next `catch_up`."""
+        self._reload_base = base
+
+    def catch_up(self) -> None:
+        """Do the reload that has not been done yet, if there is one; never waits."""
+        base, self._reload_base = self._reload_base, None
+        if base is not None:
+            self.reload(base)
+
     def reload(self, base: Config) -> None:
         """Make the servers what the configuration asks for now; never waits.
 
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
         together make no sense, the servers stay as they are and the listeners are told.
         """
-        config = base.with_layers(self.config.layers)
+        config = base.with_layers(self._config.layers)
         try:
             mcp = read_mcp_settings(config)
         except ConfigError as exc:
             self._publisher.warning(f"failed to refresh MCP servers: {exc}")
         else:
-            self.config, self._mcp = config, mcp
-            self.set.reconcile(self._resolved())
+            self._config, self._mcp = config, mcp
+            self._set.reconcile(self._resolved())
 
     async def before_request(self) -> None:
         """Bring the servers up to date before a model request.
@@ -166,10 +189,10 @@ class ThreadServers:
             )
 
     def _resolved(self) -> McpSettings:
-        return self._catalog.resolve(self._mcp, self.config, "discover")
+        return self._catalog.resolve(self._mcp, self._config, "discover")
 
     def _step(self, name: str, step: StartupStep, error: str | None) -> None:
-        server = self.set.servers.get(name)
+        server = self._set.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self._publisher.server_step(name, step, error, sign_in_again=again)
 

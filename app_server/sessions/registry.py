@@ -9,6 +9,7 @@ from functools import partial
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from app_server.config.values import Config
 from app_server.extension.registration import ContributionContext
@@ -35,6 +36,7 @@ class Sessions(LoadedThreads):
     ) -> None:
         """`tasks` owns whatever the threads do."""
         super().__init__(ports)
+        self._tasks = tasks
         self.loading = ThreadLoading(self, ports, tasks)
         self.unloading = QuietUnloading(self, ports.clients, unload_delay_s)
 
@@ -142,10 +144,20 @@ class Sessions(LoadedThreads):
             await session.mcp.prepare_reload()
 
     def reload_servers(self, base: Config) -> None:
-        """Reconcile the MCP servers of every thread with a configuration; never waits."""
+        """Reconcile the MCP servers of every thread with a configuration; never waits.
+
+        Whoever asks a thread for its servers finds that done. Of those whom nobody asks it is done
+        one after the other, with others running in between: one with 100 servers takes some ms.
+        """
         self.base = base
         for session in self:
-            session.mcp.reload(base)
+            session.mcp.reload_later(base)
+        self._tasks.start_soon(self._catch_up)
+
+    async def _catch_up(self) -> None:
+        for session in self:
+            session.mcp.catch_up()
+            await anyio.lowlevel.checkpoint()
 
     async def drain(self) -> None:
         """Accept no more threads and turns, and wait for the running turns to end."""

@@ -33,7 +33,7 @@ from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
 from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
 from app_server.mcp_wire.http.session import SESSION_HEADER, Session
-from app_server.mcp_wire.messages import NoMessage, parse_message
+from app_server.mcp_wire.messages import NoMessage, read_message
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class EventStream:
         if event.name != b"message" or not event.data:
             return False
         try:
-            message = parse_message(event.data)
+            message = await read_message(event.data)
         except NoMessage as exc:
             if self._answer_to is None:
                 logger.debug("an event is no message: %s", exc)
@@ -144,7 +144,7 @@ class Listener:
     async def _hear_json(self, request_id: RequestId, response: HttpResponse) -> None:
         try:
             content = await read_body(response, MAX_MESSAGE_BYTES)
-            message = parse_message(content)
+            message = await read_message(content)
         except (BodyBroken, NoMessage) as exc:
             reason = str(exc)
         else:

@@ -1,0 +1,92 @@
+"""Long lists of messages, parsed in pieces."""
+
+import json
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_core import from_json
+
+from app_server.mcp_wire.long_lists import LARGE_BYTES, PIECE_BYTES, parse_in_pieces
+from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
+
+TRAPS = ["},{", "[{", "}]", '"},{"', "\\", '"tools":[{', "é"]
+VALUES = st.recursive(
+    st.none() | st.integers() | st.sampled_from(TRAPS),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("ab{"), inner),
+    max_leaves=20,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["name", "anyOf", "},{"]), VALUES)
+
+
+def response(tools: object, **more: object) -> bytes:
+    message = {"jsonrpc": "2.0", "id": 1, "result": {"tools": tools, **more}}
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def tool(number: int) -> dict[str, Any]:
+    return {"name": f"tool_{number}", "inputSchema": {"anyOf": [{"a": "},{"}, {"b": []}]}}
+
+
+@given(st.lists(OBJECTS | VALUES, max_size=30), VALUES, st.integers(1, 60))
+@settings(deadline=None)
+async def test_pieces_give_what_the_whole_gives(tools: Any, more: Any, piece_bytes: int) -> None:
+    content = response(tools, nextCursor=more)
+    parsed = await parse_in_pieces(content, piece_bytes)
+    assert parsed in (None, from_json(content))
+
+
+async def test_a_list_of_objects_is_cut_wherever_it_may_be() -> None:
+    tools = [tool(number) for number in range(200)]
+    content = response(tools, nextCursor="]")
+    for spaced in (content, json.dumps(from_json(content), indent=1).encode()):
+        assert await parse_in_pieces(spaced, 100) == from_json(content)
+
+
+async def test_others_run_between_two_pieces() -> None:
+    content = response([tool(number) for number in range(20_000)])
+    assert len(content) > 20 * PIECE_BYTES
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        message = await read_message(content)
+        tasks.cancel_scope.cancel()
+    assert turns >= len(content) // PIECE_BYTES
+    assert message == parse_message(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"result":{"tools":[{"a":1},{"a":2}],"tools":[]}}',
+        b'{"result":{"tools":[{"a":1},{"a":2}]},"result":{}}',
+        b'{"error":{"tools":[{"a":1},{"a":2}]}}',
+        b'[{"tools":[{"a":1},{"a":2}]}]',
+        b'{"result":{"tools":[{"a":1},{"a":2]}}',
+        b'{"result":{"tools":[{"a":1},{"a":2}]}',
+        b'{"result":{"tools":[{"a":"\xff"},{"a":2}]}}',
+        b'{"result":{"tools":{"a":1}}}',
+    ],
+)
+async def test_what_is_no_list_of_a_result_is_parsed_as_a_whole(content: bytes) -> None:
+    assert await parse_in_pieces(content, 1) is None
+
+
+async def test_what_is_wrong_with_a_large_message_is_said_as_of_a_small_one() -> None:
+    content = response([tool(number) for number in range(5_000)])[:-1]
+    assert len(content) > LARGE_BYTES
+    with pytest.raises(NoMessage) as large:
+        await read_message(content)
+    with pytest.raises(NoMessage) as whole:
+        parse_message(content)
+    assert str(large.value) == str(whole.value)
