@@ -21,6 +21,7 @@ from app_server.accounts.errors import AccountError, IssuerUnavailable
 from app_server.accounts.issuer import require_private_channel
 from app_server.http.bounded_body import read_bounded
 from app_server.http.loopback_address import LOOPBACK_PATTERNS
+from app_server.http.trusted import trusted_certificates
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -110,6 +111,7 @@ async def open_issuer_web() -> AsyncIterator[IssuerWeb]:
     async with httpx.AsyncClient(
         headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
         mounts=dict.fromkeys(LOOPBACK_PATTERNS),
+        verify=await trusted_certificates(),
         timeout=httpx.Timeout(REQUEST_S),
         follow_redirects=False,
     ) as client:

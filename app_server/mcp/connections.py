@@ -309,9 +309,12 @@ class ServerSet:
         """List tools again where servers said that they changed, if that is wanted at all."""
         if not self._follows_list_changes:
             return
+        changed = [server for server in self.servers.values() if server.list_is_old]
+        if not changed:
+            return
         with anyio.move_on_after(REFRESH_S):
             async with anyio.create_task_group() as tasks:
-                for server in self.servers.values():
+                for server in changed:
                     tasks.start_soon(server.refresh_list)
 
     def _starting(self) -> list[McpServer]:
@@ -323,6 +326,11 @@ class ServerSet:
             for server in self.servers.values()
             if server.listing is not None and server.config.shows_tools_on(self.surface)
         ]
+
+    @property
+    def table(self) -> ToolTable | None:
+        """What was made last for `tools`; what there is now may be more, or less."""
+        return None if self._table is None else self._table[1]
 
     def tools(self) -> ToolTable:
         """Return what the model sees of servers that have started; tools of a dead one stay."""

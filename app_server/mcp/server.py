@@ -101,7 +101,8 @@ class McpServer:
         self._made_of: Ingredients | None = None
         self._calls = 0
         self._call_ended = anyio.Event()
-        self._list_is_old = False
+        self.list_is_old = False
+        """Whether the server said that it has other tools than those that it listed."""
         self._may_retry = False
         self._stands_in = False
         self._running = anyio.CancelScope()
@@ -167,14 +168,14 @@ class McpServer:
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date."""
-        self._list_is_old = True
+        self.list_is_old = True
 
     async def refresh_list(self) -> None:
         """List the tools again if the server said that they changed.
 
         A server that does not give the list keeps the old one, and is asked again next time.
         """
-        if not self._list_is_old or self.listing is None or self.status != "connected":
+        if not self.list_is_old or self.listing is None or self.status != "connected":
             return
         try:
             async with self.lease() as peer:
@@ -182,12 +183,12 @@ class McpServer:
                     tools, meta = await list_all(peer, "tools/list", "tools")
         except ListTooLarge as exc:
             # Asking again would give the same; if the server shortens the list, it says so.
-            self._list_is_old = False
+            self.list_is_old = False
             logger.warning("MCP server %s: its old list of tools stays: %s", self.config.name, exc)
         except McpError as exc:
             logger.info("MCP server %s: its tools cannot be listed: %s", self.config.name, exc)
         else:
-            self._list_is_old = False
+            self.list_is_old = False
             self.listing = await anyio.to_thread.run_sync(self.listing.with_tools, tools, meta)
 
     async def elicit(self, params: JsonObject) -> JsonObject:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.lazy_dispatch import load_failed
-from app_server.runtime.loader import LoadFailed, is_loaded, load_module
+from app_server.runtime.loader import LoadFailed, load
 from protocol.envelope import Request, render_error, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,
@@ -119,11 +119,14 @@ def experimental_required(descriptor: str) -> RpcError:
 
 def adapt(method: str, spec: MethodSpec, handler: Handler) -> Method:
     """Wrap a handler: parameters in their type, failures in their wire form."""
+    is_built = False
 
     async def call(context: RequestContext, params: Json) -> Result:
+        nonlocal is_built
         try:
-            if not is_loaded(spec.module):
-                await load_module(spec.module)
+            if not is_built:
+                await load(spec.build)
+                is_built = True
             request = spec.parse_params(params)
         except LoadFailed as exc:
             raise _wire(load_failed(method, exc)) from exc

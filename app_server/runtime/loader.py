@@ -13,7 +13,6 @@ import atexit
 import importlib
 import logging
 import queue
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -130,13 +129,6 @@ async def load(work: Callable[[], T]) -> T:
         LoadFailed: it raised something, which is the cause.
     """
     return await asyncio.wrap_future(IMPORTER.request(work))
-
-
-def is_loaded(name: str) -> bool:
-    """Whether a module has been imported, to its end."""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    # Public is only the lock of the module, which would make an event loop wait.
-    return spec is not None and not getattr(spec, "_initializing", False)
 
 
 async def load_module(name: str) -> ModuleType:

@@ -21,8 +21,10 @@ from app_server.rpc.connection import MessageStream
 from app_server.rpc.hub import Hub
 from app_server.rpc.lazy_dispatch import LazyDispatcher
 from app_server.runtime.clock import Clock, SystemClock
+from app_server.runtime.loader import load
 from app_server.server.apps import serve_apps
 from app_server.server.conversations import Conversations
+from app_server.server.first_types import build_first_types
 from app_server.server.garbage_collection import collect_when_idle
 from app_server.server.listeners import Listeners
 from app_server.server.services import Built, Substitutes, build_services
@@ -206,6 +208,7 @@ def _parts_at_start(
     return [
         requests.prepare,
         *(lazy.load for lazy in handlers if lazy.at_start),
+        partial(load, build_first_types),
         built.lazy_model.prepare,
         services.signals.resume,
         partial(load_sdk_if_used, services.accounts, services.configuration),

@@ -20,7 +20,8 @@ from app_server.mcp.connections import SMALL_TABLE, ServerSet
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
 from app_server.mcp.server import StartupStep
-from app_server.mcp.tools.declare import declare, is_declared
+from app_server.mcp.tools.declare import declare, declared_functions, is_declared
+from app_server.runtime.freeing import free_in_pieces
 from app_server.sessions.publisher import Publisher
 from app_server.threads.log.live import LiveThread
 
@@ -102,7 +103,12 @@ class ThreadServers:
             await self._catalog.discovered(self.config)
 
     async def _declare(self) -> None:
+        before = self.set.table
         table = await self.set.prepare_tools()
+        if before is not None and before is not table:
+            parts = [*before.tools, *declared_functions(before)]
+            del before
+            await free_in_pieces(parts)
         is_small = len(table.tools) <= SMALL_TABLE
         if self.set.surface == "direct" and not is_small and not is_declared(table):
             await anyio.to_thread.run_sync(declare, table)

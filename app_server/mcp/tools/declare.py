@@ -26,10 +26,16 @@ def declare(table: ToolTable) -> list[JsonObject]:
 
     For thousands of tools, the first time takes some ten ms: for worker threads.
     """
-    declared = _DECLARED.get(table)
-    if declared is None:
-        declared = _DECLARED[table] = _namespaces(table, table.tools, {})
-    return declared
+    made = _DECLARED.get(table)
+    if made is None:
+        made = _DECLARED[table] = _namespaces(table, table.tools, {})
+    return made
+
+
+def declared_functions(table: ToolTable) -> list[JsonObject]:
+    """Return the functions that `declare` has ready, none unless it was asked."""
+    namespaces = _DECLARED.get(table, ())
+    return [function for namespace in namespaces for function in namespace["tools"]]
 
 
 def is_declared(table: ToolTable) -> bool:

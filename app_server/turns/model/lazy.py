@@ -10,6 +10,8 @@ from app_server.turns.model.interface import EventBatches, ModelFailure, ModelRe
 from app_server.turns.model.providers import Provider
 
 if TYPE_CHECKING:
+    import ssl
+
     from app_server.turns.model.client import ModelClient
 
 
@@ -55,10 +57,12 @@ class LazyModel:
             await client.aclose()
 
     async def _make(self) -> "ModelClient":
-        return (await load(_client))(self._offline_url, self._accounts)
+        make, trusted_certificates = await load(_client)
+        return make(self._offline_url, self._accounts, trusted=await trusted_certificates())
 
 
-def _client() -> "type[ModelClient]":
+def _client() -> "tuple[type[ModelClient], Callable[[], Awaitable[ssl.SSLContext]]]":
+    from app_server.http.trusted import trusted_certificates
     from app_server.turns.model.client import ModelClient
 
-    return ModelClient
+    return ModelClient, trusted_certificates
