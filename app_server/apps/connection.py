@@ -42,6 +42,7 @@ from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.retry import cooldown_s
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.extension.registration import Lease, Registration
+from app_server.runtime.freeing import free_in_pieces
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,16 @@ class Published:
         self._made.append((use, fresh))
         del self._made[:-MAX_USES]
         return fresh
+
+    def parts(self) -> list[object]:
+        """Return what most of the memory is for: tools, and what is said of each."""
+        inventory = self.generation.inventory
+        return [
+            *inventory.raw_tools,
+            *(tool for connector in inventory.connectors for tool in connector.tools),
+            *(tool for manifest in self.manifests.values() for tool in manifest.tools),
+            *(one.metadata for _, made in self._made for one in made),
+        ]
 
     def make_ready(self, uses: Sequence[Use]) -> None:
         """Make the registrations for uses: a matter for worker threads."""
@@ -398,8 +409,17 @@ class Connection:
         self.published = published
         if before is not None:
             before.release()
+        if now is not None:
+            self._ports.tasks.start_soon(self._let_go, now)
         self._ports.published()
         return True
+
+    async def _let_go(self, replaced: Published) -> None:
+        """Free what nobody serves any more; as a whole it takes 10 ms."""
+        await replaced.generation.ended()
+        parts = replaced.parts()
+        del replaced
+        await free_in_pieces(parts)
 
     def _prepare(self, tools: Sequence[JsonObject], before: Published | None) -> _Prepared | None:
         """Make of an inventory what is served; None if all of that is served already."""

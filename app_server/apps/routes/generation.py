@@ -6,6 +6,7 @@ Source: docs/apps.md, "Generations".
 
 import logging
 import secrets
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from uuid import uuid4
@@ -169,17 +170,20 @@ class Generation:
 
 
 class _GenerationOwner(Owner):
+    """Whoever shows tools of a generation that has ended does not keep all of it in memory."""
+
     def __init__(self, generation: Generation) -> None:
         super().__init__(generation.id)
-        self._generation = generation
+        self._generation = weakref.ref(generation)
 
     def lease(self) -> Lease:
-        return self._generation.lease()
+        generation = self._generation()
+        return _GenerationLease(None) if generation is None else generation.lease()
 
 
 class _GenerationLease:
-    def __init__(self, generation: Generation) -> None:
-        self._generation: Generation | None = generation
+    def __init__(self, generation: Generation | None) -> None:
+        self._generation = generation
 
     def release(self) -> None:
         """Give it back; a second time changes nothing."""
