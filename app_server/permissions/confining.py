@@ -36,7 +36,7 @@ def confinement_for(policy: SandboxPolicy, roots: Sequence[str], places: Places)
         case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
             return UNCONFINED
         case ReadOnlySandboxPolicy():
-            return confined_to((), places, network=policy.network_access)
+            return confined_to((), places, shown=roots, network=policy.network_access)
         case WorkspaceWriteSandboxPolicy():
             return confined_to(
                 [*roots, *policy.writable_roots],
@@ -50,6 +50,7 @@ def confined_to(
     writable: Sequence[str],
     places: Places,
     *,
+    shown: Sequence[str] = (),
     temporary: Sequence[str] = (),
     readable: Sequence[str] | None = None,
     denied: Sequence[str] = (),
@@ -57,7 +58,8 @@ def confined_to(
 ) -> Confinement:
     """Confine to folders to write in, with all that is kept from everybody who is confined.
 
-    `temporary` are writable too, but have nothing that is protected: no project is there.
+    `shown` can be read also in a folder that a process gets empty. `temporary` are writable too,
+    but have nothing that is protected: no project is there.
     """
     roots = [root for root in map(_plain, writable) if not _is_servers(root, places)]
     allowed = tuple(dict.fromkeys((*roots, *map(_plain, temporary))))
@@ -65,7 +67,11 @@ def confined_to(
     return Confinement(
         readable=None if readable is None else tuple(dict.fromkeys(map(_plain, readable))),
         writable=allowed,
-        protected=(_plain(places.home), *_protected_in(dict.fromkeys(roots))),
+        protected=tuple(
+            dict.fromkeys(
+                (_plain(places.home), *map(_plain, shown), *_protected_in(dict.fromkeys(roots)))
+            )
+        ),
         denied=tuple(dict.fromkeys(map(_plain, (*places.secrets, *denied)))),
         scratch=tuple(
             place

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app_server.config.values import Config
+
 SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder
 
 SECRETS_OF_USERS = (
@@ -34,6 +36,7 @@ SERVICE_SOCKETS = (
     "/run/crio/crio.sock",
     "/run/dbus",
     "/run/docker.sock",
+    "/run/initctl",
     "/run/libvirt",
     "/run/lxd",
     "/run/podman",
@@ -86,6 +89,27 @@ class Places:
     """What `TMPDIR` names."""
     secrets: tuple[str, ...] = ()
     """What nobody who is confined may read; not all of it has to be there."""
+
+
+HIDDEN_KEY = "sandbox_hidden_paths"
+MAX_HIDDEN = 256
+"""Paths in that setting."""
+
+
+def configured_places(config: Config, home: str, environ: Mapping[str, str] = os.environ) -> Places:
+    """Read the places with what the settings hide; looks at no disk.
+
+    Raises:
+        ConfigError: `sandbox_hidden_paths` does not fit.
+    """
+    view = config.view()
+    hidden = view.strings(HIDDEN_KEY) or []
+    if len(hidden) > MAX_HIDDEN:
+        raise view.error(f"expected at most {MAX_HIDDEN} paths", HIDDEN_KEY)
+    for path in hidden:
+        if not path.startswith(("/", "~/")):
+            raise view.error(f"expected a path that begins with `/` or `~/`: `{path}`", HIDDEN_KEY)
+    return places_of_machine(home, hidden, environ)
 
 
 def places_of_machine(

@@ -20,7 +20,7 @@ def arguments(
     cwd: str,
     confinement: Confinement,
     *,
-    seccomp_fd: int | None,
+    seccomp_fd: int,
     has_terminal: bool,
 ) -> list[str]:
     """Return the command line up to, and without, the command; all places exist by now."""
@@ -37,7 +37,8 @@ def arguments(
             line += ["--tmpfs", "/"]
     line += ["--dev", "/dev", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 - it is the sandbox's own
     line += ["--proc", "/proc"]
-    sealed = ["/dev"]
+    # To root of this machine the settings of the kernel are open there, whatever the namespace.
+    sealed = ["/dev", "/proc"]
     for mount in made:
         match mount.show, mount.kind:
             case "write", _:
@@ -56,6 +57,4 @@ def arguments(
         sealed.append("/")
     for place in sealed:
         line += ["--remount-ro", place]
-    if seccomp_fd is not None:
-        line += ["--seccomp", str(seccomp_fd)]
-    return [*line, "--chdir", cwd, "--"]
+    return [*line, "--seccomp", str(seccomp_fd), "--chdir", cwd, "--"]

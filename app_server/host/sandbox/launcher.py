@@ -11,11 +11,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
 from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
+from app_server.host.sandbox.process_limits import Prefix, ProcessLimit, find_limit
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.seccomp import seccomp_filter
 from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
@@ -28,6 +30,16 @@ PROBE = Confinement(writable=(), network=False)
 """What a program has to be able to enforce to be chosen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What works on this machine."""
+
+    program: str
+    """The path of bubblewrap."""
+    limit: ProcessLimit | None
+    """How the processes of a command are limited; None: they are not."""
+
+
 class SandboxLauncher:
     """The sandbox of this machine; one for the whole server.
 
@@ -36,7 +48,7 @@ class SandboxLauncher:
     """
 
     def __init__(self) -> None:
-        self._program: str | None = None
+        self._found: Found | None = None
         self._choosing = threading.Lock()
 
     def wrap(
@@ -45,8 +57,8 @@ class SandboxLauncher:
         """Say what to start so that a command is confined; one that is not stays as it is.
 
         `cwd` is absolute and real, `confinement` resolved. With `tty` its stdin is a terminal,
-        which becomes its controlling one. Start the result from the thread that runs the event
-        loop: it ends with the thread that started it. Call `started` and `close` of the result.
+        which becomes its controlling one. The sandbox ends with the thread that started it. Call
+        `started` and `close` of the result.
         Blocks: call it in a worker thread.
 
         Raises:
@@ -54,40 +66,45 @@ class SandboxLauncher:
         """
         if not confinement.is_confined:
             return Wrapped(tuple(command))
-        program = self.program()
+        found = self.found()
         with ExitStack() as held:
-            wrapped = _wrap(program, command, cwd, confinement, tty, held)
+            wrapped = _wrap(found, command, cwd, confinement, tty, held)
             held.pop_all()
             return wrapped
 
-    def program(self) -> str:
-        """Return the sandbox program that works here; blocks.
+    def use(self, found: Found) -> None:
+        """Take what is known to work."""
+        self._found = found
+
+    def found(self) -> Found:
+        """Return what works here; blocks.
 
         Raises:
-            SandboxUnavailable: none does.
+            SandboxUnavailable: nothing does.
         """
         with self._choosing:
-            if self._program is None:
-                self._program = _choose()
-            return self._program
+            if self._found is None:
+                self._found = _find()
+            return self._found
 
 
-def _choose() -> str:
+def _find() -> Found:
     if sys.platform != "linux":
         raise unavailable(())
     failures = []
     for program in bubblewraps():
+        found = Found(program, None)
         with ExitStack() as held:
-            probe = _wrap(program, ("/bin/sh", "-c", ":"), "/", PROBE, False, held)
+            probe = _wrap(found, ("/bin/sh", "-c", ":"), "/", PROBE, False, held)
             failure = failure_of(probe.argv, probe.pass_fds)
         if failure is None:
-            return program
+            return replace(found, limit=find_limit())
         failures.append(f"{program}: {failure}")
     raise unavailable(failures)
 
 
 def _wrap(
-    program: str,
+    found: Found,
     command: Sequence[str],
     cwd: str,
     confinement: Confinement,
@@ -98,12 +115,15 @@ def _wrap(
     try:
         made = mounts(confinement, cwd, _kind_of)
         placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
+        before: Prefix = ((), lambda: None) if found.limit is None else found.limit.prefix()
     except (TooManyPlaces, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
+    limit, end = before
+    held.callback(end)
     terminal = [_setsid(), "--ctty"] if tty else []
     filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
     line = arguments(
-        program,
+        found.program,
         shown_everywhere(confinement),
         made,
         cwd,
@@ -112,10 +132,11 @@ def _wrap(
         has_terminal=tty,
     )
     return Wrapped(
-        (*line, *terminal, *command),
+        (*limit, *line, *terminal, *command),
         (filter_fd,),
+        is_confined=True,
         takes_terminal=tty,
-        ends=[placeholder.release for placeholder in placeholders],
+        ends=[end, *(placeholder.release for placeholder in placeholders)],
     )
 
 

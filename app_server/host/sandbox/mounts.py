@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.permissions.confinement import Confinement, depth_of, is_in
+from app_server.permissions.confinement import Confinement, depth_of
 
 Kind: TypeAlias = Literal["folder", "other", "missing"]
 """What a path leads to."""
@@ -97,14 +97,3 @@ def _upwards(path: str) -> Iterator[str]:
         yield path
         path = path.rpartition("/")[0] or "/"
     yield path
-
-
-def is_shown(path: str, made: Sequence[Mount], confinement: Confinement) -> bool:
-    """Whether a path can be seen in the sandbox."""
-    nearest = max(
-        (mount for mount in made if is_in(path, mount.path)),
-        key=lambda mount: depth_of(mount.path),
-        default=None,
-    )
-    show = shown_everywhere(confinement) if nearest is None else nearest.show
-    return show in ("read", "write")

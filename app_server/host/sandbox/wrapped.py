@@ -13,12 +13,15 @@ class Wrapped:
         argv: Sequence[str],
         pass_fds: Sequence[int] = (),
         *,
+        is_confined: bool = False,
         takes_terminal: bool = False,
         ends: Sequence[Callable[[], None]] = (),
     ) -> None:
         self.argv = argv
         self.pass_fds = pass_fds
         """Descriptors that the process inherits, under the same numbers."""
+        self.is_confined = is_confined
+        """Whether there is a sandbox around it; a signal ends that at once, and all inside."""
         self.takes_terminal = takes_terminal
         """The command makes its stdin its controlling terminal by itself. Whoever starts it must
         not have done so: `setsid` yes, `TIOCSCTTY` no."""

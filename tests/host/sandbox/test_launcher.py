@@ -1,0 +1,327 @@
+"""What is started in the place of a command: terminals, ends, bounds, and machines without."""
+
+import asyncio
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from app_server.host.commands.commands import Commands
+from app_server.host.commands.launch import CommandLaunch, TerminalSize
+from app_server.host.sandbox import launcher as module
+from app_server.host.sandbox import process_limits
+from app_server.host.sandbox.launcher import Found, SandboxLauncher, SandboxUnavailable
+from app_server.host.sandbox.mounts import MAX_PLACES
+from app_server.host.sandbox.process_limits import ResourceLimit, find_limit
+from app_server.permissions.confinement import UNCONFINED, Confinement
+from tests.support.harness import WAIT_S, claim
+from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Victim:
+    """Make a machine to get out of."""
+    return make_victim(tmp_path / "machine")
+
+
+def test_what_is_not_confined_stays_as_it_is() -> None:
+    wrapped = SandboxLauncher().wrap(("ls", "-l"), "/", UNCONFINED, tty=True)
+    assert (wrapped.argv, wrapped.pass_fds, wrapped.is_confined, wrapped.takes_terminal) == (
+        ("ls", "-l"),
+        (),
+        False,
+        False,
+    )
+    wrapped.close()
+
+
+# Machines without a sandbox.
+
+
+@claim("sandbox:none")
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ([], "no sandbox is installed: install the package `bubblewrap` of this system, or"),
+        (
+            ["/nowhere/bwrap"],
+            "no sandbox works on this machine (/nowhere/bwrap: [Errno 2] No such file or "
+            "directory: '/nowhere/bwrap'): allow user namespaces (sysctl user.max_user_namespaces,",
+        ),
+        (["/bin/false"], "no sandbox works on this machine (/bin/false: exit status 1): allow"),
+    ],
+)
+def test_a_command_is_never_run_bare(
+    found: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "bubblewraps", lambda: found)
+    launcher = SandboxLauncher()
+    for _ in range(2):
+        with pytest.raises(SandboxUnavailable) as refused:
+            launcher.wrap(("ls",), "/", Confinement(writable=(), network=False))
+        assert str(refused.value).startswith(problem)
+        assert str(refused.value).endswith(
+            "choose the sandbox mode `danger-full-access` if this machine is a sandbox already"
+        )
+
+
+@claim("sandbox:none")
+def test_only_what_worked_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    working = working_launcher().found()
+    looks: list[str] = []
+
+    def look() -> list[str]:
+        looks.append("look")
+        return [] if len(looks) == 1 else ["/bin/false", working.program]
+
+    monkeypatch.setattr(module, "bubblewraps", look)
+    launcher = SandboxLauncher()
+    with pytest.raises(SandboxUnavailable):
+        launcher.found()
+    assert launcher.found().program == working.program
+    assert launcher.found() is launcher.found()
+    assert len(looks) == 2
+
+
+def test_the_program_of_the_package_works_where_the_system_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    working_launcher()
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = SandboxLauncher().found()
+    assert Path(found.program).parent.name == "_bin"
+
+
+def test_other_systems_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    working = working_launcher().found()
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.setattr(module, "bubblewraps", lambda: [working.program])
+    with pytest.raises(SandboxUnavailable, match="no sandbox for processors of the kind riscv64"):
+        SandboxLauncher().found()
+
+
+def test_bounds_of_a_confinement() -> None:
+    many = tuple(f"/nowhere/{number}" for number in range(MAX_PLACES + 1))
+    with pytest.raises(SandboxUnavailable, match="a sandbox can have 1024 places, and this has"):
+        working_launcher().wrap(("ls",), "/", Confinement(writable=many))
+
+
+# What is put on the disk meanwhile.
+
+
+@pytest.mark.process
+@claim("sandbox:missing")
+async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Victim) -> None:
+    (victim.work / ".agents").rmdir()
+    confinement = victim.confinement()
+    launcher = working_launcher()
+
+    def names() -> list[str]:
+        return sorted(path.name for path in victim.work.iterdir())
+
+    before = names()
+    first = launcher.wrap(("true",), str(victim.work), confinement)
+    assert names() == sorted([*before, ".agents", ".codex"])
+    second = launcher.wrap(("true",), str(victim.work), confinement)
+    first.close()
+    first.close()
+    # The second still lies on it.
+    assert names() == sorted([*before, ".agents", ".codex"])
+    ended = await run_confined(
+        ("/bin/sh", "-c", "mkdir .agents/x || rmdir .agents || mv .agents x"),
+        victim.work,
+        confinement,
+    )
+    assert ended.code == 1
+    second.close()
+    assert names() == before
+    # What a server left behind that was killed is gone after the next command.
+    (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o555)
+    launcher.wrap(("true",), str(victim.work), confinement).close()
+    assert names() == before
+    # A folder of the user stays, also an empty one.
+    (victim.work / ".codex").mkdir()
+    launcher.wrap(("true",), str(victim.work), confinement).close()
+    assert names() == sorted([*before, ".codex"])
+
+
+async def test_nothing_is_left_open_or_on_the_disk_by_a_failure(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = working_launcher()
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    before = (len(os.listdir("/proc/self/fd")), sorted(victim.work.iterdir()))
+    with pytest.raises(SandboxUnavailable, match="needs the program `setsid`"):
+        launcher.wrap(("true",), str(victim.work), victim.confinement(), tty=True)
+    assert (len(os.listdir("/proc/self/fd")), sorted(victim.work.iterdir())) == before
+
+
+# Bounds of processes.
+
+BOMB = """
+import os, sys, time
+made = 0
+try:
+    while made < 400:
+        if os.fork() == 0: time.sleep(60)
+        made += 1
+except OSError as exc: print(exc.errno)
+print(made)
+sys.stdout.flush()
+os.kill(-1, 9)
+"""
+
+
+@pytest.mark.process
+@claim("sandbox:bomb")
+async def test_a_fork_bomb_meets_a_bound_and_leaves_nothing(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_limits, "MAX_PROCESSES", 60)
+    limit = find_limit()
+    assert limit is not None, "neither a cgroup nor a limit of resources works here"
+    launcher = SandboxLauncher()
+    launcher.use(Found(working_launcher().found().program, limit))
+    ended = await run_confined(
+        (*PYTHON, BOMB), victim.work, victim.confinement(), launcher=launcher
+    )
+    number, made = map(int, ended.out.split())
+    assert number == 11
+    assert 40 < made < 60
+    if isinstance(limit, process_limits.CgroupLimit):
+        left = Path(limit.name.removeprefix("cgroup ")).glob(f"app-server.{os.getpid()}.*")
+        assert list(left) == []
+
+
+@pytest.mark.process
+@claim("sandbox:bomb")
+@pytest.mark.skipif("os.getuid() != 0", reason="only root can be somebody else")
+async def test_somebody_without_rights_is_confined_and_bounded_too(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_limits, "MAX_PROCESSES", 60)
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    for folder in (victim.root, *victim.root.parents):
+        if folder.name.startswith("pytest-"):
+            folder.chmod(0o755)
+    os.chown(victim.work, 65534, 65534)
+    victim.root.parent.chmod(0o755)
+    launcher = SandboxLauncher()
+    launcher.use(
+        Found(
+            working_launcher().found().program, ResourceLimit(shutil.which("prlimit") or "prlimit")
+        )
+    )
+    script = (
+        "echo x >new && ! echo x >../outside/new && ! cat ../home/auth.json && ! mkdir .codex &&"
+        ' ! unshare -U true && for i in $(seq 80); do sleep 60 & done; echo "$(id -u) escaped"'
+    )
+    ended = await run_confined(
+        ("/bin/sh", "-c", script),
+        victim.work,
+        victim.confinement(),
+        launcher=launcher,
+        before=nobody,
+    )
+    # dash gives up when it cannot fork.
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert "Cannot fork" in ended.err
+    assert (victim.work / "new").stat().st_uid == 65534
+
+
+# Terminals, and ends.
+
+
+async def at_terminal(
+    victim: Victim, command: tuple[str, ...], keys: list[tuple[str, bytes]], *, tty: bool = True
+) -> tuple[int | None, str]:
+    """Run a command at a terminal; type keys once it has printed what comes before them."""
+    commands = Commands()
+    wrapped = await anyio.to_thread.run_sync(
+        lambda: working_launcher().wrap(command, str(victim.work), victim.confinement(), tty=tty)
+    )
+    said = bytearray()
+    heard = asyncio.Event()
+
+    def hear(stream: str, data: bytes) -> None:
+        said.extend(data)
+        heard.set()
+
+    launch = CommandLaunch(
+        argv=wrapped.argv,
+        env={"PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "$ "},
+        cwd=str(victim.work),
+        terminal=TerminalSize() if tty else None,
+        takes_terminal=wrapped.takes_terminal,
+        inherited_fds=wrapped.pass_fds,
+        is_wrapped=wrapped.is_confined,
+    )
+    try:
+        with anyio.fail_after(WAIT_S):
+            running = await commands.start(launch, hear)
+            for awaited, typed in keys:
+                while awaited.encode() not in said:
+                    heard.clear()
+                    await heard.wait()
+                if typed:
+                    await running.write(typed)
+                else:
+                    running.terminate()
+            await running.finished.wait()
+    finally:
+        await commands.aclose()
+        await anyio.to_thread.run_sync(wrapped.close)
+    return running.returncode, said.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.process
+@claim("sandbox:terminal")
+async def test_a_terminal_controls_what_is_in_the_sandbox(victim: Victim) -> None:
+    script = (
+        'trap "echo interrupted; exit 3" INT; test -t 0 && echo here >/dev/tty; sleep 60 & wait'
+    )
+    ended = await at_terminal(victim, ("/bin/sh", "-c", script), [("here", b"\x03")])
+    assert ended == (3, "here\n^Cinterrupted\n")
+
+
+@pytest.mark.process
+@claim("sandbox:terminal")
+async def test_a_shell_at_a_terminal_has_its_jobs(victim: Victim) -> None:
+    shell = ("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+    code, said = await at_terminal(
+        victim,
+        shell,
+        [
+            ("$ ", b"sh -c 'echo be$((1))gun; sleep 60'\n"),
+            ("be1gun", b"\x1a"),
+            ("Stopped", b"echo $((6*7)); kill %1; exit 7\n"),
+            ("42", b"exit 7\n"),
+        ],
+    )
+    assert code == 7, said
+    assert "no job control" not in said
+
+
+@pytest.mark.process
+@claim("sandbox:calls")
+async def test_nothing_can_be_typed_into_the_terminal(victim: Victim) -> None:
+    code = (
+        "import fcntl\ntry: fcntl.ioctl(0, 0x5412, b'x')\nexcept OSError as exc: print(exc.errno)"
+    )
+    assert await at_terminal(victim, (*PYTHON, code), []) == (0, "1\n")
+
+
+@pytest.mark.process
+@claim("sandbox:ends")
+async def test_what_is_asked_to_end_has_time_to_say_goodbye(victim: Victim) -> None:
+    script = 'trap "echo bye; exit 0" TERM; echo here; sleep 60 & wait'
+    assert await at_terminal(victim, ("/bin/sh", "-c", script), [("here", b"")], tty=False) == (
+        0,
+        "here\nbye\n",
+    )
+    assert sys.platform == "linux"

@@ -1,0 +1,97 @@
+"""Which mounts a confinement becomes, and the arguments of bubblewrap for them."""
+
+import pytest
+
+from app_server.host.sandbox.bubblewrap import arguments
+from app_server.host.sandbox.mounts import Kind, Mount, Show, mounts, shown_everywhere
+from app_server.permissions.confinement import Confinement
+
+FOLDERS = {"/work", "/work/.git", "/home/u/.ssh", "/home/u", "/tmp", "/usr", "/tmp/project"}
+FILES = {"/home/u/.netrc", "/work/key"}
+
+
+def kind_of(path: str) -> Kind:
+    return "folder" if path in FOLDERS else "other" if path in FILES else "missing"
+
+
+def made(confinement: Confinement, cwd: str = "/work") -> list[tuple[str, Show, Kind]]:
+    found = mounts(confinement, cwd, kind_of)
+    return [(mount.path, mount.show, mount.kind) for mount in found]
+
+
+@pytest.mark.parametrize(
+    ("confinement", "root", "expected"),
+    [
+        (Confinement(network=False), "write", []),
+        (Confinement(writable=()), "read", []),
+        (Confinement(writable=("/",), readable=()), "write", []),
+        (Confinement(writable=(), readable=("/",)), "read", []),
+        # What is around shows it in that way already.
+        (Confinement(writable=(), readable=("/usr",)), "none", [("/usr", "read", "folder")]),
+        (Confinement(writable=(), protected=("/home/u",)), "read", []),
+        (Confinement(writable=("/", "/work")), "write", []),
+        # What is missing is protected where it could be made, and is else no matter.
+        (
+            Confinement(
+                writable=("/work",),
+                protected=("/work/.git", "/work/.codex", "/home/.git"),
+                denied=("/work/key", "/work/nothing", "/home/u/.ssh", "/home/u/.netrc"),
+            ),
+            "read",
+            [
+                ("/work", "write", "folder"),
+                ("/work/.codex", "read", "missing"),
+                ("/work/.git", "read", "folder"),
+                ("/work/key", "none", "other"),
+                ("/home/u/.netrc", "none", "other"),
+                ("/home/u/.ssh", "none", "folder"),
+            ],
+        ),
+    ],
+)
+def test_only_what_differs_is_mounted(
+    confinement: Confinement, root: Show, expected: list[tuple[str, Show, Kind]]
+) -> None:
+    assert shown_everywhere(confinement) == root
+    assert sorted(made(confinement)) == sorted(expected)
+
+
+def test_an_empty_folder_shows_what_is_named_in_it_and_what_is_worked_in() -> None:
+    confinement = Confinement(writable=(), denied=("/tmp/agent",), scratch=("/tmp",))
+    assert made(confinement) == [("/tmp", "empty", "folder")]
+    assert made(confinement, "/tmp/project") == [
+        ("/tmp", "empty", "folder"),
+        ("/tmp/project", "read", "folder"),
+    ]
+    assert made(confinement, "/tmp") == [("/tmp", "empty", "folder")]
+
+
+def test_the_command_line() -> None:
+    confinement = Confinement(network=False)
+    places = [
+        Mount("/work", "write", "folder"),
+        Mount("/tmp", "empty", "folder"),
+        Mount("/work/.git", "read", "folder"),
+        Mount("/keys", "none", "folder"),
+        Mount("/key", "none", "other"),
+    ]
+    line = arguments(
+        "bwrap", "read", places, "/work", confinement, seccomp_fd=9, has_terminal=False
+    )
+    assert " ".join(line) == (
+        "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net"
+        " --die-with-parent --new-session --cap-drop ALL --ro-bind / /"
+        " --dev /dev --size 536870912 --tmpfs /dev/shm --proc /proc"
+        " --bind /work /work --perms 1777 --tmpfs /tmp --ro-bind /work/.git /work/.git"
+        " --perms 0555 --tmpfs /keys --ro-bind /dev/null /key"
+        " --remount-ro /dev --remount-ro /proc --remount-ro /keys"
+        " --seccomp 9 --chdir /work --"
+    )
+    line = arguments("bwrap", "none", [], "/", Confinement(), seccomp_fd=9, has_terminal=True)
+    assert " ".join(line) == (
+        "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts"
+        " --die-with-parent --cap-drop ALL --tmpfs /"
+        " --dev /dev --size 536870912 --tmpfs /dev/shm --proc /proc"
+        " --remount-ro /dev --remount-ro /proc --remount-ro /"
+        " --seccomp 9 --chdir / --"
+    )

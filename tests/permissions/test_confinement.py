@@ -1,0 +1,275 @@
+"""What a policy lets be reached: from settings to places, from places to answers about paths."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app_server.config.values import Config, ConfigError
+from app_server.permissions.confinement import UNCONFINED, Access, Confinement, Ruling
+from app_server.permissions.confining import confined_to, confinement_for, confinement_of
+from app_server.permissions.places import (
+    SECRETS_OF_USERS,
+    Places,
+    configured_places,
+    places_of_machine,
+)
+from app_server.permissions.resolving import resolved
+from protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from protocol.rollout import Settings
+from tests.support.harness import claim
+
+PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
+SHUT = Confinement(
+    writable=(),
+    protected=("/home/u/.server", "/work"),
+    denied=("/home/u/.ssh",),
+    scratch=("/tmp", "/var/t"),
+    network=False,
+)
+OPEN = Confinement(
+    writable=("/work", "/more", "/tmp", "/var/t"),
+    protected=(
+        "/home/u/.server",
+        *(
+            f"{root}/{name}"
+            for root in ("/work", "/more")
+            for name in (".git", ".codex", ".agents")
+        ),
+    ),
+    denied=("/home/u/.ssh",),
+    network=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "confinement"),
+    [
+        (DangerFullAccessSandboxPolicy(), UNCONFINED),
+        (ExternalSandboxPolicy(), UNCONFINED),
+        (ExternalSandboxPolicy(network_access="enabled"), UNCONFINED),
+        (ReadOnlySandboxPolicy(), SHUT),
+        (ReadOnlySandboxPolicy(network_access=True), replace(SHUT, network=True)),
+        (WorkspaceWriteSandboxPolicy(writable_roots=["/more", "/work/"]), OPEN),
+        (
+            WorkspaceWriteSandboxPolicy(writable_roots=["/more"], network_access=True),
+            replace(OPEN, network=True),
+        ),
+        (
+            WorkspaceWriteSandboxPolicy(writable_roots=["/more"], exclude_slash_tmp=True),
+            replace(OPEN, writable=("/work", "/more", "/var/t"), scratch=("/tmp",)),
+        ),
+        (
+            WorkspaceWriteSandboxPolicy(writable_roots=["/more"], exclude_tmpdir_env_var=True),
+            replace(OPEN, writable=("/work", "/more", "/tmp"), scratch=("/var/t",)),
+        ),
+    ],
+)
+@claim("sandbox:policies")
+def test_every_policy(policy: SandboxPolicy, confinement: Confinement) -> None:
+    assert confinement_for(policy, ["/work"], PLACES) == confinement
+    assert confinement.is_confined is (confinement is not UNCONFINED)
+
+
+@claim("sandbox:policies")
+def test_the_roots_are_those_of_the_settings() -> None:
+    settings = Settings(
+        model="m",
+        model_provider="p",
+        cwd="/work",
+        approval_policy="never",
+        sandbox_policy=WorkspaceWriteSandboxPolicy(writable_roots=["/more"]),
+    )
+    assert confinement_of(settings, PLACES) == OPEN
+    elsewhere = settings.model_copy(update={"workspace_roots": ["/one", "/two"]})
+    assert (confinement_of(elsewhere, PLACES).writable or ())[:3] == ("/one", "/two", "/more")
+    nowhere = settings.model_copy(update={"without_environment": True})
+    assert (confinement_of(nowhere, PLACES).writable or ())[:1] == ("/more",)
+
+
+@pytest.mark.parametrize(
+    ("root", "is_writable"),
+    [
+        ("/home/u/.server", False),
+        ("/home/u/.server/rules", False),
+        ("/home/u/.server/./threads/2026", False),
+        ("/home/u/.server/worktrees/w", True),
+        ("/home/u/.server2", True),
+        ("/home/u", True),
+    ],
+)
+@claim("sandbox:home")
+def test_the_home_of_the_server_is_nobodys_project(root: str, is_writable: bool) -> None:
+    confinement = confined_to([root], PLACES)
+    assert (confinement.access(f"{root}/x".replace("/./", "/")) == "write") is is_writable
+    assert confinement.access("/home/u/.server/config.toml") == "read"
+
+
+NESTED = Confinement(
+    readable=("/usr", "/work/secret/public"),
+    writable=("/work", "/work/.git/worktrees/w"),
+    protected=("/work/.git",),
+    denied=("/work/secret", "/work/both"),
+    denied_patterns=(r"/work/.*\.env",),
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "access"),
+    [
+        ("/", "none"),
+        ("/usr", "read"),
+        ("/usr/lib/x", "read"),
+        ("/usrlocal", "none"),
+        ("/work", "write"),
+        ("/work/a/b", "write"),
+        ("/work/.git", "read"),
+        ("/work/.GIT/config", "read"),
+        ("/work/.gitignore", "write"),
+        ("/work/.git/worktrees/w/x", "write"),
+        ("/work/secret", "none"),
+        ("/work/Secret/x", "none"),
+        ("/work/secret/public/x", "read"),
+        ("/work/a/.env", "none"),
+        ("/work/a/.ENV/b", "none"),
+        ("/work/a/.envy", "write"),
+    ],
+)
+@claim("sandbox:nested")
+def test_the_deepest_place_decides(path: str, access: Access) -> None:
+    assert NESTED.access(path) == access
+    assert Ruling(NESTED).access(path) == access
+
+
+def test_of_two_entries_for_a_place_the_stricter_counts() -> None:
+    same = ("/a",)
+    assert Confinement(readable=same, writable=same, protected=same, denied=same).access("/a") == (
+        "none"
+    )
+    assert Confinement(readable=same, writable=same, protected=same).access("/a/b") == "read"
+    assert Confinement(readable=same, writable=same).access("/a/b") == "write"
+    assert UNCONFINED.access("/a") == "write"
+    assert Confinement(writable=()).access("/a") == "read"
+
+
+@claim("sandbox:secrets")
+def test_the_places_of_a_machine() -> None:
+    places = places_of_machine(
+        "/srv/home",
+        ["~/mine", "/else", "relative"],
+        {
+            "HOME": "/home/u",
+            "TMPDIR": "/var/t",
+            "CODEX_HOME": "/codex",
+            "XDG_RUNTIME_DIR": "/runtime",
+            "SSH_AUTH_SOCK": "/tmp/ssh-x/agent.1",
+        },
+    )
+    assert (places.home, places.user_home, places.tmpdir) == ("/srv/home", "/home/u", "/var/t")
+    assert {
+        *(f"/home/u/{name}" for name in SECRETS_OF_USERS),
+        "/home/u/mine",
+        "/else",
+        "/srv/home/auth.json",
+        "/srv/home/.credentials.json",
+        "/codex/auth.json",
+        "/codex/.credentials.json",
+        "/runtime/keyring",
+        "/runtime/bus",
+        f"/run/user/{os.getuid()}",
+        "/tmp/ssh-x/agent.1",
+        "/run/docker.sock",
+    } <= set(places.secrets)
+    assert all(place.startswith("/") for place in places.secrets)
+    bare = places_of_machine("/srv/home", (), {"HOME": "/home/u"})
+    assert bare.tmpdir is None
+    assert "/home/u/.codex/auth.json" in bare.secrets
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (7, "invalid type: integer `7`, expected a sequence"),
+        (["a/b"], "expected a path that begins with `/` or `~/`: `a/b`"),
+        (["~other/x"], "expected a path that begins with `/` or `~/`: `~other/x`"),
+        (["/x"] * 257, "expected at most 256 paths"),
+    ],
+)
+def test_settings_that_hide_nothing(value: object, problem: str) -> None:
+    config = Config({"sandbox_hidden_paths": value})
+    with pytest.raises(ConfigError) as refused:
+        configured_places(config, "/srv/home")
+    assert str(refused.value) == f"{problem}\nin `sandbox_hidden_paths`\n"
+
+
+def test_settings_hide_more() -> None:
+    config = Config({"sandbox_hidden_paths": ["~/mine", "/else"]})
+    environ = {"HOME": "/home/u"}
+    places = configured_places(config, "/srv/home", environ)
+    assert places == places_of_machine("/srv/home", ["~/mine", "/else"], environ)
+    assert {"/home/u/mine", "/else"} <= set(places.secrets)
+    assert configured_places(Config({}), "/srv/home", environ) == places_of_machine(
+        "/srv/home", (), environ
+    )
+
+
+@claim("sandbox:links")
+def test_what_places_mean_on_a_disk(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    for folder in ("real/.git", "store/.git/worktrees/w", "tree", "tmp", "keys", "bad"):
+        (root / folder).mkdir(parents=True)
+    (root / "link").symlink_to("real")
+    (root / "hidden").symlink_to("keys")
+    (root / "tree" / ".git").write_text("gitdir: ../store/.git/worktrees/w\nmore")
+    (root / "store/.git/worktrees/w/commondir").write_text("../..")
+    (root / "bad" / ".codex").symlink_to(root / "keys")
+    roots = [str(root / name) for name in ("link", "tree", "missing", "bad")]
+    names = (".git", ".codex", ".agents")
+    before = Confinement(
+        readable=(str(root / "link"), str(root / "missing")),
+        writable=tuple(roots),
+        protected=tuple(f"{place}/{name}" for place in roots for name in names),
+        denied=(str(root / "hidden"), str(root / "nothing")),
+        scratch=(str(root / "tmp"), str(root / "missing")),
+    )
+    found = resolved(before)
+    assert found == replace(
+        before,
+        readable=(f"{root}/real",),
+        writable=(f"{root}/real", f"{root}/tree"),
+        protected=(
+            *(f"{root}/real/{name}" for name in names),
+            f"{root}/tree/.git",
+            f"{root}/store/.git/worktrees/w",
+            f"{root}/store/.git",
+            *(f"{root}/tree/{name}" for name in names[1:]),
+            *(f"{root}/missing/{name}" for name in names),
+            f"{root}/bad/.git",
+            f"{root}/bad/.codex",
+            f"{root}/keys",
+            f"{root}/bad/.agents",
+        ),
+        denied=(f"{root}/keys", f"{root}/nothing"),
+        scratch=(f"{root}/tmp",),
+    )
+    assert resolved(UNCONFINED) is UNCONFINED
+
+
+@pytest.mark.parametrize("content", ["", "gitdir", "other: /x", "\0"])
+def test_what_is_no_pointer_of_git(tmp_path: Path, content: str) -> None:
+    (tmp_path / ".git").write_text(content)
+    place = f"{tmp_path.resolve()}/.git"
+    assert resolved(Confinement(protected=(place,))).protected == (place,)
+
+
+def test_a_pipe_in_the_place_of_a_pointer_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    place = f"{tmp_path.resolve()}/.git"
+    assert resolved(Confinement(protected=(place,))).protected == (place,)

@@ -1,0 +1,148 @@
+"""Commands in a real sandbox, and a machine in a folder that they try to get out of."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.confining import confinement_for
+from app_server.permissions.places import Places
+from app_server.permissions.resolving import resolved
+from protocol.policy import SandboxPolicy, WorkspaceWriteSandboxPolicy
+from tests.support.harness import WAIT_S
+
+KNOWN = "APP_SERVER_TESTS_NO_USER_NAMESPACES"
+"""Set to 1 where it is known that the kernel allows no user namespaces."""
+
+PYTHON = (sys.executable, "-I", "-S", "-c")
+
+LAUNCHER = SandboxLauncher()
+
+
+def working_launcher() -> SandboxLauncher:
+    """Return the launcher of this machine; without a sandbox here the test fails."""
+    try:
+        LAUNCHER.found()
+    except SandboxUnavailable:
+        if os.environ.get(KNOWN) == "1":
+            pytest.skip("the kernel of this machine allows no user namespaces, as is known")
+        raise
+    return LAUNCHER
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A machine in a folder: a project, what is beside it, a home of a server and one of a user."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """The project."""
+        return self.root / "work"
+
+    @property
+    def outside(self) -> Path:
+        """A folder that no policy here names."""
+        return self.root / "outside"
+
+    @property
+    def places(self) -> Places:
+        """Where its homes are."""
+        home, user = self.root / "home", self.root / "user"
+        secrets = (home / "auth.json", user / ".ssh", user / ".netrc", self.root / "keyring")
+        return Places(str(home), str(user), None, tuple(map(str, secrets)))
+
+    def confinement(
+        self, policy: SandboxPolicy | None = None, roots: Sequence[Path] | None = None
+    ) -> Confinement:
+        """Confine to the project; `/tmp`, where all of this is, stays to be seen."""
+        if policy is None:
+            policy = WorkspaceWriteSandboxPolicy(
+                exclude_slash_tmp=True, exclude_tmpdir_env_var=True
+            )
+        chosen = [str(root) for root in roots or [self.work]]
+        return replace(resolved(confinement_for(policy, chosen, self.places)), scratch=())
+
+    def seen(self) -> dict[str, str]:
+        """Return all that is not in the project, with contents."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            if not path.is_relative_to(self.work):
+                name = str(path.relative_to(self.root))
+                found[name] = path.read_text() if path.is_file() else f"{path.lstat().st_mode:o}"
+        return found
+
+
+def make_victim(root: Path) -> Victim:
+    """Make the folders and what is in them."""
+    victim = Victim(root.resolve())
+    for folder in ("work/.git/hooks", "work/.agents", "outside", "home/rules", "user/.ssh"):
+        (victim.root / folder).mkdir(parents=True)
+    for name in (
+        "work/.git/config",
+        "work/inside.txt",
+        "outside/file.txt",
+        "home/auth.json",
+        "home/config.toml",
+        "user/.ssh/id",
+        "user/.netrc",
+    ):
+        (victim.root / name).write_text(f"content of {name}")
+    (victim.work / "link").symlink_to(victim.outside)
+    return victim
+
+
+async def run_confined(
+    command: Sequence[str],
+    cwd: Path,
+    confinement: Confinement,
+    *,
+    before: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+    launcher: SandboxLauncher | None = None,
+) -> Ended:
+    """Run a command to its end; `before` runs what starts it."""
+    used = launcher or working_launcher()
+    wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), confinement)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *before,
+            *wrapped.argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=wrapped.pass_fds,
+            cwd=cwd,
+            env=os.environ | (env or {}),
+            start_new_session=True,
+        )
+        wrapped.started()
+        try:
+            with anyio.fail_after(WAIT_S):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    finally:
+        await anyio.to_thread.run_sync(wrapped.close)
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
