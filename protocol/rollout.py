@@ -40,8 +40,10 @@ class Settings(WireModel):
     """Folders that belong to the work; None means `cwd` alone."""
     without_environment: bool | None = absent_if_none()
     """Whether the thread has no environment, so that no folder is its own."""
+    mode: Literal["plan"] | None = absent_if_none()
+    """The collaboration mode; None is the default one."""
     mode_instructions: str | None = absent_if_none()
-    """What the collaboration mode tells the model."""
+    """What the collaboration mode tells the model, in the place of our own words."""
     base_instructions: str | None = absent_if_none()
     """In the place of those that the thread was created with."""
     developer_instructions: str | None = absent_if_none()

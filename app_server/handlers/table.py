@@ -336,6 +336,13 @@ def _settings_permission_profiles() -> HandlerClass:
     return PermissionProfileHandlers
 
 
+@_serves("thread/prepareApprovedPlan")
+def _turns_plans() -> HandlerClass:
+    from app_server.handlers.turns.plans import PlanHandlers
+
+    return PlanHandlers
+
+
 @_serves("environment/add", "environment/info", "environment/status")
 def _server_environments() -> HandlerClass:
     from app_server.handlers.server.environments import EnvironmentHandlers
@@ -411,7 +418,6 @@ NOT_BUILT = frozenset(
         "thread/backgroundTerminals/terminate",
         "thread/decrement_elicitation",
         "thread/increment_elicitation",
-        "thread/prepareApprovedPlan",
         "thread/shellCommand",
     }
 )

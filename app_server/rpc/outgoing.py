@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, cast
 from protocol.envelope import render_notification
 from protocol.items import (
     AgentMessageDeltaNotification,
+    PlanDeltaNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )
@@ -18,6 +19,7 @@ Form: TypeAlias = tuple[bool, bool, bool]
 
 DELTAS = (
     AgentMessageDeltaNotification,
+    PlanDeltaNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )

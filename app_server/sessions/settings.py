@@ -14,6 +14,7 @@ from protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,
     DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
     GranularApprovals,
     GranularAskForApproval,
     ReadOnlySandboxPolicy,
@@ -117,6 +118,7 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
     if overrides.mode is not None:
         changed["model"] = overrides.mode.settings.model
         changed["effort"] = overrides.mode.settings.reasoning_effort
+        changed["mode"] = None if overrides.mode.mode == "default" else overrides.mode.mode
         changed["mode_instructions"] = overrides.mode.settings.developer_instructions
     if overrides.cwd is not None:
         # The folders of another place, or of none, are not those of this one.
@@ -124,6 +126,22 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
         if overrides.cwd != settings.cwd:
             changed.setdefault("workspace_roots", None)
     return settings.model_copy(update=changed)
+
+
+def of_turn(settings: Settings) -> Settings:
+    """Return what turns with these settings go by: in plan mode nothing is written."""
+    policy = settings.sandbox_policy
+    if settings.mode != "plan" or policy.type == "readOnly":
+        return settings
+    match policy:
+        case DangerFullAccessSandboxPolicy():
+            network = True
+        case ExternalSandboxPolicy():
+            network = policy.network_access == "enabled"
+        case _:
+            network = policy.network_access
+    confined = ReadOnlySandboxPolicy(network_access=network)
+    return settings.model_copy(update={"sandbox_policy": confined})
 
 
 def sandbox_mode_of(profile: str) -> SandboxMode:

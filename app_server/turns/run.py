@@ -14,6 +14,7 @@ from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
 from app_server.turns.model.context import tokens_in_context
 from app_server.turns.model.interface import Model, ModelFailure, ModelRequest
+from app_server.turns.model.plan_messages import TurnPlans
 from app_server.turns.model.prompt import INTERRUPTED, request_body
 from app_server.turns.model.providers import Provider
 from app_server.turns.model.response import ResponseReader
@@ -97,6 +98,7 @@ class TurnRun:
             settings.compact_prompt,
             lambda: (tools.declarations(), tools.notes()),
         )
+        self._plans = TurnPlans(recorder)
         self._compactions_in_a_row = 0
         self._was_too_long = False
 
@@ -193,7 +195,8 @@ class TurnRun:
             self.options.client_metadata,
             self._tools.notes(),
         )
-        reader = ResponseReader(self._recorder)
+        plans = self._plans if state.in_force.mode == "plan" else None
+        reader = ResponseReader(self._recorder, plans)
         try:
             async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
                 async for batch in batches:

@@ -294,7 +294,7 @@ def thread_settings(settings: Settings) -> ThreadSettings:
         effort=settings.effort,
         summary=settings.summary,
         collaboration_mode=CollaborationMode(
-            mode="default",
+            mode=settings.mode or "default",
             settings=CollaborationSettings(
                 model=settings.model,
                 reasoning_effort=settings.effort,

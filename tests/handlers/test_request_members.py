@@ -10,7 +10,7 @@ import pytest
 
 import app_server.handlers
 from app_server.handlers.threads.chosen_settings import NOT_BUILT
-from app_server.turns.model.surroundings import FACTS, kind_of, last_told
+from app_server.turns.model.surroundings import DEFAULT_MODE, FACTS, MODE, kind_of, last_told
 from protocol.model import WireModel
 from protocol.threads import (
     ThreadForkParams,
@@ -141,7 +141,7 @@ def shown(request: dict[str, Any]) -> tuple[str, str | None, list[str]]:
     said = [
         item
         for item in request["input"]
-        if item.get("role") == "developer" and kind_of(item) is None
+        if item.get("role") == "developer" and kind_of(item) in (None, MODE)
     ]
     texts = [item["content"][0]["text"] for item in said]
     return request["model"], (request.get("reasoning") or {}).get("effort"), texts
@@ -160,18 +160,14 @@ async def test_a_collaboration_mode_sets_model_effort_and_instructions(tmp_path:
         assert told["collaborationMode"] == params["collaborationMode"]
         await client.turn(thread_id, "three")
         await client.turn(thread_id, "four", collaborationMode=mode("m3", None, None))
+        told = ["Be careful.", "Be quick.", DEFAULT_MODE]
         wrapped = "<collaboration_mode>{}</collaboration_mode>"
         assert [shown(request) for request in served.model.requests] == [
-            ("m1", "high", ["own", wrapped.format("Be careful.")]),
-            ("m1", "high", ["own", wrapped.format("Be careful.")]),
-            ("m2", "low", ["own", wrapped.format("Be quick.")]),
-            ("m3", None, ["own"]),
+            ("m1", "high", ["own", *map(wrapped.format, told[:1])]),
+            ("m1", "high", ["own", *map(wrapped.format, told[:1])]),
+            ("m2", "low", ["own", *map(wrapped.format, told[:2])]),
+            ("m3", None, ["own", *map(wrapped.format, told)]),
         ]
-        plan = {**careful, "mode": "plan"}
-        error = await client.refusal(
-            "turn/start", {"threadId": thread_id, "input": INPUT, "collaborationMode": plan}
-        )
-        assert error.message == "collaboration mode `plan` is not offered"
         error = await client.refusal(
             "turn/start", {"threadId": thread_id, "input": INPUT, "model": " "}
         )

@@ -454,7 +454,7 @@ async def test_settings_that_are_not_offered_or_not_allowed_are_refused(tmp_path
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         read_only = {"type": "readOnly"}
-        plan = {"mode": "plan", "settings": {"model": "m", "reasoning_effort": None}}
+        blank = {"mode": "plan", "settings": {"model": " ", "reasoning_effort": None}}
         elsewhere = {"environmentId": "nope", "cwd": "/"}
         for params, message in (
             ({"threadId": NOBODY, "model": "m"}, f"thread not found: {NOBODY}"),
@@ -468,7 +468,7 @@ async def test_settings_that_are_not_offered_or_not_allowed_are_refused(tmp_path
                 "failed to load configuration: default_permissions refers to unknown built-in "
                 "profile `:nope`",
             ),
-            ({"collaborationMode": plan}, "collaboration mode `plan` is not offered"),
+            ({"collaborationMode": blank}, "model must not be empty"),
             ({"environments": [elsewhere]}, "unknown turn environment id `nope`"),
             ({"environments": [HERE, HERE]}, "a thread has one environment here: `local`"),
             (

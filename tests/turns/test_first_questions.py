@@ -53,7 +53,8 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
         }
         assert await client.call("collaborationMode/list", {}) == {
             "data": [
-                {"name": "Default", "mode": "default", "model": None, "reasoning_effort": None}
+                {"name": "Plan", "mode": "plan", "model": None, "reasoning_effort": "medium"},
+                {"name": "Default", "mode": "default", "model": None, "reasoning_effort": None},
             ]
         }
 

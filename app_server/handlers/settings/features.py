@@ -40,8 +40,11 @@ FEATURES = (
 )
 """Every key of `[features]` that something here reads (docs/config.md)."""
 
-MODES = (CollaborationModeMask(name="Default", mode="default"),)
-"""`plan` is not offered: a thread that asks for it is refused (docs/threads.md, "Settings")."""
+MODES = (
+    CollaborationModeMask(name="Plan", mode="plan", reasoning_effort="medium"),
+    CollaborationModeMask(name="Default", mode="default"),
+)
+"""What clients put into `collaborationMode` (docs/tools.md, "Plan mode")."""
 
 
 class FeatureHandlers:

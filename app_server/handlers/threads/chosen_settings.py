@@ -152,7 +152,7 @@ def turn_overrides(
         summary=params.summary,
         service_tier=params.service_tier,
         personality=params.personality,
-        mode=_offered(params.collaboration_mode),
+        mode=_mode(params.collaboration_mode),
         workspace_roots=_roots(place, roots),
         without_environment=None if place is None else place.is_none,
         disabled_plugin_ids=params.disabled_plugin_ids,
@@ -198,12 +198,9 @@ def _sandbox_mode(profile: str | None) -> SandboxMode | None:
     return None if profile is None else sandbox_mode_of(profile)
 
 
-def _offered(mode: CollaborationMode | None) -> CollaborationMode | None:
-    if mode is None:
-        return None
-    if mode.mode != "default":
-        raise invalid_request(f"collaboration mode `{mode.mode}` is not offered", "modeNotOffered")
-    model_name(mode.settings.model)
+def _mode(mode: CollaborationMode | None) -> CollaborationMode | None:
+    if mode is not None:
+        model_name(mode.settings.model)
     return mode
 
 

@@ -36,10 +36,10 @@ class GoalTurns:
         self._requirements = requirements
 
     async def go_on(self) -> None:
-        """Begin a turn if the thread is idle and its goal wants one."""
+        """Begin a turn if the thread is idle and its goal wants one; in plan mode goals wait."""
         try:
             async with self._slot.reserve():
-                if self._slot.run is not None:
+                if self._slot.run is not None or self._thread.state.settings.mode == "plan":
                     return
                 instruction = await self._goals.next_instruction()
                 if instruction is None:

@@ -138,4 +138,6 @@ def _place(settings: Settings) -> tuple[object, ...]:
         settings.sandbox_policy,
         settings.approval_policy,
         settings.without_environment,
+        settings.mode,
+        settings.mode_instructions,
     )

@@ -7,6 +7,7 @@ import anyio.abc
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
+from app_server.sessions.settings import of_turn
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
@@ -59,7 +60,7 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was accepted.
         """
-        told = await self._surroundings.news(settings)
+        told = await self._surroundings.news(of_turn(settings))
         user_input = await self._surroundings.with_skills(user_input)
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
         user_message = user_message_item(user_input, self._clock, at_ms)
@@ -96,7 +97,7 @@ class TurnStarter:
         settings = self._thread.state.settings
         if (tier := run.options.service_tier) is not None:
             settings = settings.model_copy(update={"service_tier": tier})
-        self._thread.state.turn_settings = settings
+        self._thread.state.turn_settings = of_turn(settings)
         self._goals.turn_begins()
 
         def begin() -> None:

@@ -12,6 +12,8 @@ from protocol.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
     KnownThreadItem,
+    PlanDeltaNotification,
+    PlanThreadItem,
     ReasoningSummaryPartAddedNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
@@ -50,7 +52,7 @@ class OpenItems:
     def note(self, event: WireModel) -> None:
         """Take into account what clients are told of an open item."""
         match event:
-            case AgentMessageDeltaNotification():
+            case AgentMessageDeltaNotification() | PlanDeltaNotification():
                 self._add(event.item_id, "text", 0, event.delta)
             case ReasoningTextDeltaNotification():
                 self._add(event.item_id, "content", event.content_index, event.delta)
@@ -71,7 +73,7 @@ class OpenItems:
 
 def _with_texts(item: KnownThreadItem, texts: Texts) -> ThreadItem:
     match item:
-        case AgentMessageThreadItem():
+        case AgentMessageThreadItem() | PlanThreadItem():
             return item.model_copy(update={"text": _text(texts, "text", 0)})
         case ReasoningThreadItem():
             members = {"summary": _parts(texts, "summary"), "content": _parts(texts, "content")}

@@ -58,7 +58,6 @@ def request_body(
             *_developer_messages(
                 settings.developer_instructions or state.created.developer_instructions,
                 *notes,
-                _mode(settings.mode_instructions),
                 STYLES.get(settings.personality or ""),
             ),
             *(state.history if history is None else history),
@@ -98,10 +97,6 @@ def request_body(
 def _instructions(state: ThreadState) -> str:
     chosen = state.in_force.base_instructions or state.created.base_instructions
     return chosen or BASE_INSTRUCTIONS
-
-
-def _mode(instructions: str | None) -> str | None:
-    return instructions and f"<collaboration_mode>{instructions}</collaboration_mode>"
 
 
 def _developer_messages(*texts: str | None) -> list[JsonObject]:

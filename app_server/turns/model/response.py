@@ -12,6 +12,7 @@ from app_server.turns.model.interface import (
     SummaryPartAdded,
     TextDelta,
 )
+from app_server.turns.model.plan_messages import PlanMessage, TurnPlans
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import (
     AgentMessageDeltaNotification,
@@ -33,11 +34,14 @@ PHASES = ("commentary", "partial_answer", "final_answer")
 class ResponseReader:
     """Reads one response; afterwards `calls` holds what the model wants to have called."""
 
-    def __init__(self, recorder: TurnRecorder) -> None:
+    def __init__(self, recorder: TurnRecorder, plans: TurnPlans | None = None) -> None:
+        """`plans` takes plans out of messages, in plan mode."""
         self.calls: list[JsonObject] = []
         self.usage: TokenUsageBreakdown | None = None
         self.last_message: AgentMessageThreadItem | None = None
         self._recorder = recorder
+        self._plans = plans
+        self._planning: dict[str, PlanMessage] = {}
         self._open: dict[str, AgentMessageThreadItem | ReasoningThreadItem] = {}
         self._unnamed: str | None = None
         """The id of an open item that the model gave none."""
@@ -50,14 +54,7 @@ class ResponseReader:
         """
         match event:
             case TextDelta():
-                self._recorder.emit(
-                    AgentMessageDeltaNotification(
-                        thread_id=self._recorder.thread.id,
-                        turn_id=self._recorder.turn_id,
-                        item_id=self._message(event.item_id).id,
-                        delta=event.delta,
-                    )
-                )
+                self._say(self._message(event.item_id).id, event.delta)
             case ItemAdded():
                 self._begin(event.item)
             case ItemDone():
@@ -97,8 +94,24 @@ class ResponseReader:
     def close(self) -> None:
         """Let go of items that the model has begun and will not finish."""
         for item_id in self._open:
-            self._recorder.abandoned(item_id)
+            if (planning := self._planning.get(item_id)) is not None:
+                planning.abandon()
+            else:
+                self._recorder.abandoned(item_id)
         self._open.clear()
+
+    def _say(self, item_id: str, delta: str) -> None:
+        if (planning := self._planning.get(item_id)) is not None:
+            planning.take(delta)
+            return
+        self._recorder.emit(
+            AgentMessageDeltaNotification(
+                thread_id=self._recorder.thread.id,
+                turn_id=self._recorder.turn_id,
+                item_id=item_id,
+                delta=delta,
+            )
+        )
 
     def _begin(self, item: JsonObject) -> None:
         item_id = _id_of(item)
@@ -113,11 +126,15 @@ class ResponseReader:
         match item["type"]:
             case "message":
                 message = self._message(item_id, done=True)
-                message.text = "".join(texts_of(item.get("content")))
                 phase = item.get("phase")
                 message.phase = cast(MessagePhase, phase) if phase in PHASES else None
-                await self._recorder.completed(message, [item])
-                self.last_message = message
+                text = "".join(texts_of(item.get("content")))
+                if (planning := self._planning.get(message.id)) is not None:
+                    self.last_message = await planning.finish(text, item) or self.last_message
+                else:
+                    message.text = text
+                    await self._recorder.completed(message, [item])
+                    self.last_message = message
                 del self._open[message.id]
             case "reasoning":
                 reasoning = self._reasoning(item_id, done=True)
@@ -135,7 +152,14 @@ class ResponseReader:
         self, item_id: str | None, *, new: bool = False, done: bool = False
     ) -> AgentMessageThreadItem:
         known = self._find(AgentMessageThreadItem, item_id, new=new, done=done)
-        return known or self._announce(AgentMessageThreadItem(id=self._name(item_id), text=""))
+        if known is not None:
+            return known
+        message = AgentMessageThreadItem(id=self._name(item_id), text="")
+        if self._plans is None:
+            return self._announce(message)
+        self._open[message.id] = message
+        self._planning[message.id] = self._plans.message(message)
+        return message
 
     def _reasoning(
         self, item_id: str | None, *, new: bool = False, done: bool = False

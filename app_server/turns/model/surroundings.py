@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app_server.turns.model.prompt import message
+from app_server.turns.model.proposed_plan import PLAN_CLOSING, PLAN_OPENING
 from protocol.model import JsonObject
 from protocol.policy import (
     AskForApproval,
@@ -22,9 +23,10 @@ from protocol.rollout import Settings
 
 INSTRUCTIONS = "project_instructions"
 PERMISSIONS = "permissions"
+MODE = "collaboration_mode"
 FACTS = "environment_context"
 SKILLS = "skills"
-KINDS = (INSTRUCTIONS, SKILLS, PERMISSIONS, FACTS)
+KINDS = (INSTRUCTIONS, SKILLS, PERMISSIONS, MODE, FACTS)
 
 REPLACES = "These instructions replace all project instructions that were given before."
 NO_SKILLS = "There are no skills any more."
@@ -61,6 +63,8 @@ def news(surroundings: Surroundings, history: Sequence[JsonObject]) -> list[Json
         _add_if_new(messages, message("developer", _framed(SKILLS, skills)), told)
     if not surroundings.settings.without_environment:
         _add_if_new(messages, message("developer", _permissions(surroundings.settings)), told)
+    if (mode := _mode(surroundings.settings, told.get(MODE))) is not None:
+        _add_if_new(messages, message("developer", mode), told)
     _add_if_new(messages, message("user", _facts(surroundings)), told)
     return messages
 
@@ -187,6 +191,32 @@ def _approvals(policy: AskForApproval, sandbox: SandboxPolicy) -> str:
             start = "Approvals: `on-request`. The user is asked when you ask for more rights."
     confined = not isinstance(sandbox, DangerFullAccessSandboxPolicy)
     return f"{start}\n{ESCALATION}" if confined else start
+
+
+PLAN_MODE = f"""\
+Plan mode: the user wants a plan, and nothing carried out yet. It lasts until a message like this \
+one says otherwise; a request to do the work is a request to plan it.
+
+- Find out what can be found out: read files, search, run commands that change nothing. Nothing \
+can be written: commands run in a read-only sandbox, and patches are refused.
+- Ask only what the code and the user's words leave open and what changes the plan. Use \
+`request_user_input` for that, with the answer that you would choose first.
+- When nothing is left open, propose the plan: put it between the lines `{PLAN_OPENING}` and \
+`{PLAN_CLOSING}`, each alone on its line, in Markdown. The plan alone must be enough for somebody \
+who has not read this conversation: what changes and where, in which order, which decisions were \
+made, how it is checked. Propose it once, whole; after a change propose it whole again.
+- Do not ask whether to go on: the user sees the plan and decides."""
+
+DEFAULT_MODE = "The default mode: what was said before of another mode no longer applies."
+
+
+def _mode(settings: Settings, before: JsonObject | None) -> str | None:
+    text = settings.mode_instructions or (PLAN_MODE if settings.mode == "plan" else None)
+    if text is None:
+        if before is None:
+            return None
+        text = DEFAULT_MODE
+    return f"<{MODE}>{text}</{MODE}>"
 
 
 def _facts(surroundings: Surroundings) -> str:

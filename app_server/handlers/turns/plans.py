@@ -1,0 +1,69 @@
+"""thread/prepareApprovedPlan. Source: docs/tools.md, "Plan mode"."""
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio.to_thread
+
+from app_server.handlers.errors import thread_failures
+from app_server.handlers.services import Services
+from app_server.rpc.context import Handler, RequestContext
+from app_server.turns.model.prompt import message
+from protocol.errors import invalid_params, invalid_request
+from protocol.planning import ThreadPrepareApprovedPlanParams, ThreadPrepareApprovedPlanResponse
+
+MAX_PLAN_BYTES = 40_000
+"""Of a plan that goes into the model's context; a larger one must be a file that can be read."""
+PROMPT = "Carry out the approved plan."
+
+
+class PlanHandlers:
+    """The methods about plans."""
+
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"thread/prepareApprovedPlan": self.prepare}
+
+    async def prepare(
+        self, context: RequestContext, params: ThreadPrepareApprovedPlanParams
+    ) -> ThreadPrepareApprovedPlanResponse:
+        """Make a plan known to a thread's model, and say what to begin the turn with."""
+        plan, path = params.markdown, params.attachment_path
+        if not plan.strip():
+            raise invalid_request("The approved plan is empty.", "emptyPlan")
+        if path is not None and not path.startswith("/"):
+            rule = "must be absolute on the app server"
+            raise invalid_params(f"`attachmentPath` {rule}", field="attachmentPath", rule=rule)
+        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+            session = await self._sessions.writable(params.thread_id)
+            if path is not None and await anyio.to_thread.run_sync(_is_readable, Path(path)):
+                prompt = f"Carry out the approved plan. It is in the file {path}: read it first."
+                return ThreadPrepareApprovedPlanResponse(prompt=prompt)
+            if len(plan.encode()) > MAX_PLAN_BYTES:
+                raise invalid_request(
+                    f"the plan has more than {MAX_PLAN_BYTES} bytes and no file of it can be read; "
+                    "carry it out in the thread that made it",
+                    "planTooLarge",
+                    limitBytes=MAX_PLAN_BYTES,
+                )
+            told = message("developer", f"<approved_plan>\n{plan}\n</approved_plan>")
+            await session.input.inject([told])
+        return ThreadPrepareApprovedPlanResponse(prompt=PROMPT)
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a path names a regular file that this process may read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
