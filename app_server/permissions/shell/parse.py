@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -29,8 +30,9 @@ MAX_DEPTH = 100
 """Of the tree; a script that is nested deeper is not read."""
 
 _SEPARATORS = frozenset({"&&", "||", ";", "\n"})
-_BETWEEN_WORDS = re.compile(rb"(?:[ \t]|\\\n)*")
+_BETWEEN_WORDS = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
 _BETWEEN_COMMANDS = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_BEFORE_COMMENT = re.compile(rb"(?:.*[ \t;]|(?:.*[^\\])?\n|)", re.DOTALL)
 _UNUSUAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -115,13 +117,17 @@ def _plain(node: Node, content: bytes) -> tuple[Pipeline, ...] | None:
             return None if command is None else (Pipeline((command,)),)
         case "pipeline":
             return _plain_pipeline(node, content)
-        case "program" | "list" if _is_joined(node, content, _BETWEEN_COMMANDS):
+        case "program" | "list" if _is_joined(node, content):
             found: list[Pipeline] = []
             for child in node.children:
                 if not child.is_named:
                     if child.type not in _SEPARATORS:
                         return None
-                elif child.type != "comment":
+                elif child.type == "comment":
+                    before = content[max(0, child.start_byte - 2) : child.start_byte]
+                    if _BEFORE_COMMENT.fullmatch(before) is None:
+                        return None
+                else:
                     part = _plain(child, content)
                     if part is None:
                         return None
@@ -131,7 +137,7 @@ def _plain(node: Node, content: bytes) -> tuple[Pipeline, ...] | None:
 
 
 def _plain_pipeline(node: Node, content: bytes) -> tuple[Pipeline, ...] | None:
-    if not _is_joined(node, content, _BETWEEN_COMMANDS):
+    if not _is_joined(node, content):
         return None
     commands: list[Command] = []
     for child in node.children:
@@ -151,17 +157,21 @@ def _plain_command(node: Node, content: bytes) -> Command | None:
         return None
     if len(node.children) != len(command.words):
         return None
-    return command if _is_joined(node, content, _BETWEEN_WORDS) else None
+    # Where the grammar sees two words without a space between, the shell sees one.
+    for before, after in pairwise(node.children):
+        if _BETWEEN_WORDS.fullmatch(content, before.end_byte, after.start_byte) is None:
+            return None
+    return command
 
 
-def _is_joined(node: Node, content: bytes, between: re.Pattern[bytes]) -> bool:
+def _is_joined(node: Node, content: bytes) -> bool:
     """Whether there is only white space between the parts of a node."""
     at = node.start_byte
     for child in node.children:
-        if between.fullmatch(content, at, child.start_byte) is None:
+        if _BETWEEN_COMMANDS.fullmatch(content, at, child.start_byte) is None:
             return False
         at = child.end_byte
-    return between.fullmatch(content, at, node.end_byte) is not None
+    return _BETWEEN_COMMANDS.fullmatch(content, at, node.end_byte) is not None
 
 
 def _command(node: Node) -> Command | None:

@@ -63,9 +63,10 @@ class _Reader:
 
     def _escape(self) -> None:
         escaped = self._source[self._at + 1 : self._at + 2]
-        if not escaped:
+        # Lines that are joined within a word may make something else of it.
+        if escaped in ("", "\n"):
             self._is_literal = False
-        elif escaped != "\n":
+        else:
             self._text.append(escaped)
         self._at += 2
 
@@ -84,11 +85,11 @@ class _Reader:
             if not char:
                 self._is_literal = False
                 return
-            if char == "\\" and following and following in '$`"\\\n':
-                self._text.append(following if following != "\n" else "")
+            if char == "\\" and following and following in '$`"\\':
+                self._text.append(following)
                 self._at += 2
                 continue
-            if char == "`" or self._expands(quotes=False):
+            if char == "`" or (char == "\\" and following == "\n") or self._expands(quotes=False):
                 self._is_literal = False
             self._text.append(char)
             self._at += 1
