@@ -50,19 +50,16 @@ class EventParser:
             EventTooLarge: the bound is passed; the parser is of no more use.
         """
         self._buffer += self._with_plain_line_ends(chunk)
-        events = []
-        while (end := self._buffer.find(b"\n\n", self._searched)) >= 0:
-            if end > self._limit:
-                raise EventTooLarge
-            event = self._parse_block(bytes(self._buffer[:end]))
-            if event is not None:
-                events.append(event)
-            del self._buffer[: end + 2]
-            self._searched = 0
+        if self._buffer.find(b"\n\n", self._searched) < 0:
+            blocks: list[bytes] = []
+        else:
+            # All at once: taking one off the front would move what is behind it each time.
+            *blocks, rest = bytes(self._buffer).split(b"\n\n")
+            self._buffer[:] = rest
         self._searched = max(0, len(self._buffer) - 1)
-        if len(self._buffer) > self._limit:
+        if len(self._buffer) > self._limit or any(len(each) > self._limit for each in blocks):
             raise EventTooLarge
-        return events
+        return [event for event in map(self._parse_block, blocks) if event is not None]
 
     def _with_plain_line_ends(self, chunk: bytes) -> bytes:
         if self._at_start and chunk:

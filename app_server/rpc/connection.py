@@ -137,6 +137,11 @@ class RpcConnection:
         self._batches: list[BatchAnswers] = []
         self._id: ConnectionId = 0
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for this client that pieces of one text are joined."""
+        return self._outbox.is_full
+
     def post(self, text: str, delta: Delta | None = None) -> None:
         """Queue a message for this client; never waits."""
         self._outbox.add(text, delta)

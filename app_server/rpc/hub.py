@@ -41,6 +41,10 @@ class Peer(Protocol):
 
     session: ClientSession | None
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits that pieces of one text are joined."""
+
     def post(self, text: str, delta: Delta | None = None) -> None:
         """Queue a message; never waits."""
 
@@ -365,4 +369,5 @@ def _post(peer: Peer, message: Message, *, as_listener: bool) -> None:
     if (spec.experimental or spec.opt_in) and not session.experimental:
         return
     form = session.experimental, session.jsonrpc, as_listener and session.experimental
-    peer.post(message.text(form), message.delta(form))
+    # The form that can be joined is needed by who falls behind alone.
+    peer.post(message.text(form), message.delta(form) if peer.is_behind else None)

@@ -70,12 +70,17 @@ class Outbox:
         """How many messages wait."""
         return len(self._waiting)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether deltas are merged from now on."""
+        return len(self._waiting) >= self._limits.merge_above
+
     def add(self, text: str, delta: Delta | None = None) -> None:
         """Queue one message; `delta` is the same message in mergeable form."""
         if self.overflowed or self._closed:
             return
         size = len(text)
-        if delta is None or len(self._waiting) < self._limits.merge_above:
+        if delta is None or not self.is_full:
             self._waiting.append(text)
         else:
             size = self._merge(delta)

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, TypeAlias, cast
+from functools import cache, lru_cache, partial
+from operator import attrgetter
+from typing import Any, Protocol, TypeAlias, cast
+
+from pydantic_core import to_json
 
 from protocol.envelope import render_notification
 from protocol.items import (
@@ -74,9 +77,8 @@ class Outgoing:
     def key(self) -> Hashable:
         """Whose piece a delta is."""
         if self._key is None:
-            values = dict(self.event.__dict__)
-            del values["delta"]
-            self._key = (self.method, *values.values())
+            event_type = type(self.event)
+            self._key = self.method, event_type, _values_of(event_type)(self.event)
         return self._key
 
     @property
@@ -88,7 +90,11 @@ class Outgoing:
         """Render the whole message."""
         text = self._texts.get(form)
         if text is None:
-            text = self._texts[form] = _render(self.method, self.event, self.at_ms, self.seq, form)
+            text = self._texts[form] = (
+                _render_delta(self.key, self.at_ms, self.seq, form, self.piece)
+                if self.is_delta
+                else _render(self.method, self.event, self.at_ms, self.seq, form)
+            )
         return text
 
     def delta(self, form: Form) -> Delta | None:
@@ -96,15 +102,43 @@ class Outgoing:
         delta = self._deltas.get(form)
         if delta is None and self.is_delta:
             # Not of this object: it would be freed by the garbage collector alone.
-            render = partial(_render_joined, self.method, self.event, self.at_ms, self.seq, form)
+            render = partial(_render_delta, self.key, self.at_ms, self.seq, form)
             delta = self._deltas[form] = Delta(self.key, self.piece, render)
         return delta
 
 
-def _render_joined(
-    method: str, event: WireModel, at_ms: int, seq: int | None, form: Form, joined: str
-) -> str:
-    return _render(method, event.model_copy(update={"delta": joined}), at_ms, seq, form)
+_EMPTY = '"delta":""'
+"""No text in JSON has this in it, as its quotes would be escaped."""
+
+
+@cache
+def _values_of(event_type: type[WireModel]) -> Callable[[WireModel], tuple[Any, ...]]:
+    """Return what reads the members of a delta that say whose piece it is."""
+    return attrgetter(*_members_of(event_type))
+
+
+@cache
+def _members_of(event_type: type[WireModel]) -> tuple[str, ...]:
+    return tuple(name for name in event_type.model_fields if name != "delta")
+
+
+def _render_delta(key: Hashable, at_ms: int, seq: int | None, form: Form, text: str) -> str:
+    """Write a delta as `_render` would, in a third of the time: there is one for each token."""
+    experimental, jsonrpc, numbered = form
+    head, tail = _around(key, experimental, jsonrpc)
+    number = f',"seq":{seq}' if numbered and seq is not None else ""
+    return f'{head}"delta":{to_json(text).decode()}{tail}{at_ms}{number}}}'
+
+
+@lru_cache(maxsize=256)
+def _around(key: Any, experimental: bool, jsonrpc: bool) -> tuple[str, str]:
+    """Render what stands before and behind the text in all deltas of one text."""
+    method, event_type, values = key
+    members = dict(zip(_members_of(event_type), values, strict=True))
+    event = event_type.model_construct(**members, delta="")
+    text = _render(method, event, 0, None, (experimental, jsonrpc, False))
+    head, _, tail = text.partition(_EMPTY)
+    return head, tail.removesuffix("0}")
 
 
 def _render(method: str, event: WireModel, at_ms: int, seq: int | None, form: Form) -> str:

@@ -201,7 +201,9 @@ class TurnRun:
             async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
                 async for batch in batches:
                     for event in batch:
-                        await reader.take(event)
+                        # Of all that comes most is text, and none of it has to be waited for.
+                        if not reader.tell(event):
+                            await reader.take(event)
                         if self._recorder.is_crowded:
                             await self._recorder.yield_to_loop()
         finally:

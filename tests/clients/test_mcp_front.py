@@ -182,6 +182,8 @@ async def test_events_of_a_turn_name_the_call_and_its_thread(tmp_path: Path) -> 
         [request_id] = {params["_meta"]["requestId"] for params in client.events}
         assert isinstance(request_id, int)
         assert {params["_meta"]["threadId"] for params in client.events} == {thread_id}
+        warning = client.events.pop(4)
+        assert (warning["id"], warning["msg"]["type"]) == ("", "warning")
         turn_id = client.events[1]["id"]
         assert [params["id"] for params in client.events] == ["", *[turn_id] * 9]
         messages = [params["msg"] for params in client.events]

@@ -31,6 +31,7 @@ class Listener:
 
     def __init__(self, settled: ClientSession | None) -> None:
         self.session = settled
+        self.is_behind = True
         self.heard: list[Any] = []
         self.deltas: list[Delta | None] = []
 

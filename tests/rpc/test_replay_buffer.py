@@ -62,6 +62,7 @@ class Client:
         capabilities = InitializeCapabilities(experimental_api=experimental)
         info = ClientInfo(name="c", version="1")
         self.session: ClientSession | None = ClientSession(info, capabilities, jsonrpc)
+        self.is_behind = True
         self.heard: list[Any] = []
         self.given_up = False
 

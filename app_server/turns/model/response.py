@@ -46,15 +46,20 @@ class ResponseReader:
         self._unnamed: str | None = None
         """The id of an open item that the model gave none."""
 
+    def tell(self, event: ModelEvent) -> bool:
+        """Pass a piece of a message's text on; whether the event is one."""
+        if not isinstance(event, TextDelta):
+            return False
+        self._say(self._message(event.item_id).id, event.delta)
+        return True
+
     async def take(self, event: ModelEvent) -> None:
-        """Take one event.
+        """Take one event that `tell` did not.
 
         Raises:
             OSError: the disk refused.
         """
         match event:
-            case TextDelta():
-                self._say(self._message(event.item_id).id, event.delta)
             case ItemAdded():
                 self._begin(event.item)
             case ItemDone():

@@ -135,4 +135,11 @@ def _text_bytes(item: JsonObject) -> int:
 
 
 def _json_bytes(value: Json) -> int:
+    if isinstance(value, str) and value.isascii() and value.isprintable() and _is_plain(value):
+        return len(value) + 2
     return 0 if value is None else len(to_json(value))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether JSON writes printable ASCII as it is."""
+    return '"' not in text and "\\" not in text
