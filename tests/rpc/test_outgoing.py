@@ -21,8 +21,8 @@ def test_a_delta_is_written_as_any_other_event(event_type: type[WireModel], text
     event = event_type(**{**members, "delta": text})
     for seq, at_ms in ((None, 7), (5, 0), (12, 1_795_335_540_013)):
         outgoing = Outgoing(METHOD_OF[event_type.__name__], event, at_ms, seq)
-        for form in itertools.product((True, False), repeat=3):
-            experimental, jsonrpc, numbered = form
+        for experimental, jsonrpc, numbered in itertools.product((True, False), repeat=3):
+            form = experimental, jsonrpc, numbered
             whole = render_notification(
                 outgoing.method,
                 event,
