@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from app_server.config.home import resolve_home
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox.proof import prove
 from app_server.threads.repair.doctor import Check, check_home, examine, rebuild_index
 
 DESCRIPTION = """\
 Check the threads of a home folder: its rights and space, every log, the locks, and whether the
-index says what the logs say. Nothing is changed, unless --rebuild is given. A server may be running
-meanwhile."""
+index says what the logs say; and whether commands can be confined on this machine. Nothing is
+changed, unless --rebuild is given. A server may be running meanwhile."""
 
 EPILOG = """\
 what is checked:
@@ -23,6 +26,7 @@ what is checked:
   locks    which running process holds which thread, and locks whose process has died
   index    it is whole, of this version, and its rows equal what the logs say
   codex    rollouts of Codex in the same home
+  sandbox  which sandbox works here; a command in it tries to get out, in a temporary folder
 
 examples:
   app-server doctor                      check the home that the server uses
@@ -47,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             failed.todo = check_home(home).todo or "see the other checks"
             checks.append(failed)
     checks.extend(examine(home, _tell))
+    checks.append(check_sandbox(SandboxLauncher()))
     is_well = all(check.status == "ok" for check in checks)
     if options.json:
         report = {"home": str(home), "ok": is_well, "checks": [asdict(check) for check in checks]}
@@ -54,6 +59,27 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print("\n".join(render(checks)))
     return 0 if is_well else 1
+
+
+def check_sandbox(launcher: SandboxLauncher) -> Check:
+    """Try to get out of the sandbox of this machine."""
+    check = Check("sandbox")
+    try:
+        proof = prove(launcher)
+    except (SandboxUnavailable, OSError) as exc:
+        check.add("error", str(exc))
+        check.todo = "until then commands run only in threads with full access"
+        return check
+    check.message = f"{proof.program}: {len(proof.refused)} ways out were tried and refused"
+    for name in proof.escaped:
+        check.add("error", f"a confined command can {name}")
+        check.todo = "do not rely on the sandbox of this machine, and report this"
+    if proof.limit is None:
+        check.add("warning", "the processes of a command have no bound")
+        check.todo = check.todo or "run the server as a user, or where it may make cgroups"
+    else:
+        check.message += f"; processes are bound by {proof.limit}"
+    return check
 
 
 def make_parser() -> argparse.ArgumentParser:

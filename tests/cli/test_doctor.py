@@ -1,0 +1,75 @@
+"""`app-server doctor`: what it says of the sandbox of this machine."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from app_server.cli.doctor import check_sandbox
+from app_server.host.sandbox import launcher as module
+from app_server.host.sandbox import proof
+from app_server.host.sandbox.launcher import Found, SandboxLauncher, SandboxUnavailable, Wrapped
+from app_server.permissions.confinement import Confinement
+from tests.support.harness import claim
+from tests.support.sandboxes import working_launcher
+
+WAYS = 8
+
+
+class Leaky(SandboxLauncher):
+    """A sandbox that keeps nothing away."""
+
+    def wrap(
+        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
+    ) -> Wrapped:
+        return Wrapped(command)
+
+
+@pytest.mark.process
+@claim("doctor:sandbox")
+def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
+    found = working_launcher().found()
+    check = check_sandbox(SandboxLauncher())
+    assert found.limit is not None
+    assert (check.status, check.details, check.todo) == ("ok", [], None)
+    assert check.message == (
+        f"{found.program}: {WAYS} ways out were tried and refused; "
+        f"processes are bound by {found.limit.name}"
+    )
+
+
+@pytest.mark.process
+@claim("doctor:sandbox")
+def test_it_names_what_gets_out() -> None:
+    leaky = Leaky()
+    leaky.use(Found("/leaky", None))
+    check = check_sandbox(leaky)
+    assert check.status == "error"
+    named = [detail.removeprefix("a confined command can ") for detail in check.details]
+    assert named[:6] == [
+        "write outside of the project",
+        "write outside through a link",
+        "write a hook of git",
+        "read what is hidden",
+        "read the variables of the server",
+        "signal the server",
+    ]
+    # Settings of the kernel are open to root alone.
+    assert named[-2:] == ["reach the network", "the processes of a command have no bound"]
+    assert check.todo == "do not rely on the sandbox of this machine, and report this"
+
+
+@claim("doctor:sandbox")
+def test_it_says_what_to_do_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "bubblewraps", list)
+    check = check_sandbox(SandboxLauncher())
+    assert (check.status, check.message) == ("error", "")
+    assert check.details[0].startswith("no sandbox is installed: install the package `bubblewrap`")
+    assert check.todo == "until then commands run only in threads with full access"
+
+
+@pytest.mark.process
+def test_a_sandbox_in_which_nothing_works_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    working_launcher()
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(SandboxUnavailable, match="bwrap: "):
+        proof.prove(SandboxLauncher())
