@@ -37,7 +37,7 @@ def resolved(confinement: Confinement) -> Confinement:
             linked.append(real_place)
         protected += [real_place, real(real_place)]
         if name == GIT:
-            protected += _git_folders(real_place)
+            protected += git_folders(real_place)
     writable = confinement.writable
     if writable is not None:
         writable = tuple(
@@ -58,17 +58,20 @@ def _present(places: Iterable[str]) -> tuple[str, ...]:
     return tuple(place for place in found if Path(place).exists())
 
 
-def _git_folders(place: str) -> list[str]:
-    """Return where a `.git` file points to, and the repository that a worktree shares."""
-    pointer = _first_line(place)
+def git_folders(place: str) -> list[str]:
+    """Return where a `.git` file points to, then the repository that it shares if it is a worktree.
+
+    Nothing for a folder, and for what is no such file.
+    """
+    pointer = first_line(place)
     if pointer is None or not pointer.startswith("gitdir:"):
         return []
     folder = os.path.realpath(Path(place).parent / pointer.removeprefix("gitdir:").strip())
-    shared = _first_line(f"{folder}/commondir")
+    shared = first_line(f"{folder}/commondir")
     return [folder] if shared is None else [folder, os.path.realpath(Path(folder, shared))]
 
 
-def _first_line(path: str) -> str | None:
+def first_line(path: str) -> str | None:
     """Return the first line of a small regular file; None where there is none."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

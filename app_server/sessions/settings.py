@@ -61,8 +61,12 @@ class Overrides:
     developer_instructions: str | None = None
 
 
-def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings:
+def initial_settings(
+    config: Config, cwd: str, overrides: Overrides, trust: str | None = None
+) -> Settings:
     """Choose the settings of a new thread.
+
+    `trust` is what the user has said of the project: `trusted`, `untrusted`, or None for nothing.
 
     Raises:
         ConfigError: a value in the configuration does not fit.
@@ -72,7 +76,10 @@ def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings
     provider_id = overrides.model_provider or default_provider_id(config)
     if provider_id not in read_providers(config):
         raise ProviderNotFound(provider_id)
-    mode = cast(SandboxMode | None, view.choice("sandbox_mode", SANDBOX_MODES)) or "read-only"
+    mode = cast(SandboxMode | None, view.choice("sandbox_mode", SANDBOX_MODES))
+    if mode is None:
+        # Nobody is asked about a project until its user has been: it is looked at alone.
+        mode = "read-only" if trust is None else "workspace-write"
     profile = view.string("default_permissions")
     if profile is not None:
         mode = sandbox_mode_of(profile)
@@ -80,7 +87,7 @@ def initial_settings(config: Config, cwd: str, overrides: Overrides) -> Settings
         model=default_model(config, provider_id),
         model_provider=provider_id,
         cwd=cwd,
-        approval_policy=configured_approval_policy(view),
+        approval_policy=configured_approval_policy(view, trust),
         approvals_reviewer=configured_reviewer(view),
         sandbox_policy=sandbox_policy(mode, view),
         effort=view.string("model_reasoning_effort"),
@@ -185,8 +192,10 @@ def _todays_name(reviewer: ApprovalsReviewer | None) -> ApprovalsReviewer | None
     return "auto_review" if reviewer == "guardian_subagent" else reviewer
 
 
-def configured_approval_policy(view: ConfigView) -> AskForApproval:
+def configured_approval_policy(view: ConfigView, trust: str | None = None) -> AskForApproval:
     """Read `approval_policy`; what older versions knew is read as the nearest of today.
+
+    Without one it depends on what the user has said of the project.
 
     Raises:
         ConfigError: it is none of the policies.
@@ -200,7 +209,9 @@ def configured_approval_policy(view: ConfigView) -> AskForApproval:
                 sandbox_approval=granular.boolean("sandbox_approval", default=True),
             )
         )
-    chosen = view.choice("approval_policy", APPROVAL_POLICIES) or "on-request"
+    chosen = view.choice("approval_policy", APPROVAL_POLICIES)
+    if chosen is None:
+        chosen = "untrusted" if trust == "untrusted" else "on-request"
     if chosen in ("on-failure", "granular"):
         # An older policy, and one that needs a table: both ask before anything risky.
         chosen = "on-request"

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import anyio.to_thread
+
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
 from app_server.handlers.errors import (
@@ -18,6 +20,7 @@ from app_server.handlers.threads.chosen_settings import members_without_effect, 
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.list_query import list_query
 from app_server.handlers.threads.subscribing import Joining, join, known_position
+from app_server.permissions.trust import project_trust, says_something
 from app_server.plugins.contributor import roots_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.loading import Start
@@ -121,8 +124,11 @@ class ThreadHandlers:
             config = await self._configuration.read(params.config)
             cwd = overrides.cwd or self._configuration.resolve(None)
             requirements = requirements_of(config)
+            trust = None
+            if says_something(config):
+                trust = await anyio.to_thread.run_sync(project_trust, config, cwd)
             settings, replaced = with_required(
-                initial_settings(config, cwd, overrides), requirements
+                initial_settings(config, cwd, overrides, trust), requirements
             )
             await self._check_start(params)
             selected = [

@@ -1,0 +1,56 @@
+"""Whether the user trusts the project that a folder belongs to, as Codex looks it up.
+
+Source: docs/config.md, "Projects".
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from app_server.config.trust import read_trust, trust_of
+from app_server.config.values import Config
+from app_server.permissions.resolving import GIT, first_line, git_folders
+
+MAX_PARENTS = 64
+"""Folders above a working directory that may have its repository."""
+
+
+def says_something(config: Config) -> bool:
+    """Whether there is any folder of which the user has said something; looks at no disk.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    return bool(read_trust(config))
+
+
+def project_trust(config: Config, cwd: str) -> str | None:
+    """Return `trusted` or `untrusted`; None if the user has not said. Blocks.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    return trust_of(config, _names_of(cwd))
+
+
+def _names_of(cwd: str) -> Sequence[str]:
+    """Return what a project may be called: the folder, its repository, that of its worktree."""
+    real = os.path.realpath(cwd)
+    names = [cwd, real]
+    for folder in (Path(real), *Path(real).parents)[:MAX_PARENTS]:
+        place = folder / GIT
+        if os.path.lexists(place):
+            names.append(str(folder))
+            names += _main_repository(str(place))
+            break
+    return names
+
+
+def _main_repository(place: str) -> Sequence[str]:
+    """Return the repository of a worktree, if that knows the worktree too."""
+    match git_folders(place):
+        case [folder, shared]:
+            back = first_line(f"{folder}/gitdir")
+            if back is not None and os.path.realpath(back) == place:
+                return [str(Path(shared).parent)]
+    return []
