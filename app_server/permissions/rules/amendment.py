@@ -16,9 +16,12 @@ MAX_RULE_BYTES = 4_096
 
 _WITH_SUBCOMMANDS = option_names(
     "git hg svn docker podman kubectl helm npm npx pnpm pnpx yarn bunx uv uvx pip pip3 pipx poetry "
-    "cargo go gh glab aws gcloud az terraform systemctl apt apt-get brew ssh make just"
+    "cargo go gh glab aws gcloud az terraform systemctl apt apt-get brew ssh"
 )
 """Alone, their name says nothing of what they do."""
+
+_TAKES_CODE = option_names("eval exec source . awk gawk mawk")
+"""Their first argument is code, or whatever else may be run."""
 
 
 def proposed(asking: Sequence[Command], wanted: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -51,6 +54,8 @@ def _is_narrow(words: Sequence[str]) -> bool:
         return False
     name = base_name(words[0])
     if name in _WITH_SUBCOMMANDS and (len(words) == 1 or words[1].startswith("-")):
+        return False
+    if name in _TAKES_CODE:
         return False
     return name not in RUNS_INLINE_CODE or _names_its_code(words[1:])
 

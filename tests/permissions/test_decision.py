@@ -1,0 +1,319 @@
+"""The whole table of what becomes of a command: policies, kinds of commands, confinement, rules."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from app_server.permissions.commands.nested import read_command
+from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.decision import (
+    CANNOT_ASK,
+    CANNOT_ESCALATE,
+    Ask,
+    CommandFacts,
+    Decision,
+    Refuse,
+    Run,
+    decide,
+    may_leave_sandbox,
+    outside_amendment,
+)
+from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.permissions.shell.parse import ScriptReader
+from protocol.policy import AskForApproval, GranularApprovals, GranularAskForApproval
+from tests.support.harness import claim
+
+READER = ScriptReader()
+CONFINED = Confinement(writable=("/work",), network=False)
+
+
+def granular(*, rules: bool, sandbox: bool) -> AskForApproval:
+    """Choose kind by kind."""
+    chosen = GranularApprovals(mcp_elicitations=True, rules=rules, sandbox_approval=sandbox)
+    return GranularAskForApproval(granular=chosen)
+
+
+POLICIES: dict[str, AskForApproval] = {
+    "never": "never",
+    "on-request": "on-request",
+    "untrusted": "untrusted",
+    "rules": granular(rules=True, sandbox=False),
+    "sandbox": granular(rules=False, sandbox=True),
+}
+
+
+def rule(decision: Any, *words: str, why: str | None = None) -> PrefixRule:
+    """Make a rule."""
+    return PrefixRule(tuple((word,) for word in words), decision, why)
+
+
+RULES = Rules(
+    (
+        rule("allow", "touch"),
+        rule("allow", "rm"),
+        rule("allow", "git", "reset", "--hard"),
+        rule("prompt", "mkdir", why="ask me"),
+        rule("prompt", "rmdir"),
+        rule("forbidden", "npm", why="use yarn"),
+        rule("forbidden", "pip", "install"),
+    )
+)
+
+REMOVES = "it removes files without asking, or whole folders"
+DANGER = f"this is known to be dangerous: {REMOVES}"
+REFUSED = Refuse(f"this is known to be dangerous, and nobody may be asked: {REMOVES}")
+INSIDE, OUTSIDE = Run(sandboxed=True), Run(sandboxed=False)
+YARN, PIP = Refuse("use yarn"), Refuse("policy forbids commands starting with `pip install`")
+MKDIR = "requires approval: ask me"
+
+# For each kind of command what each policy says of it, in a sandbox.
+TABLE: dict[str, dict[str, Decision]] = {
+    "npm i": dict.fromkeys(POLICIES, YARN),
+    "ls && npm i": dict.fromkeys(POLICIES, YARN),
+    "pip install x": dict.fromkeys(POLICIES, PIP),
+    "pip install x > y": dict.fromkeys(POLICIES, PIP),
+    "mkdir x": {
+        "never": Refuse(CANNOT_ASK),
+        "on-request": Ask(True, MKDIR),
+        "untrusted": Ask(True, MKDIR),
+        "rules": Ask(True, MKDIR),
+        "sandbox": Refuse(CANNOT_ASK),
+    },
+    "touch x && mkdir x": {
+        "never": Refuse(CANNOT_ASK),
+        "on-request": Ask(True, MKDIR),
+        "untrusted": Ask(True, MKDIR),
+        "rules": Ask(True, MKDIR),
+        "sandbox": Refuse(CANNOT_ASK),
+    },
+    "touch x": dict.fromkeys(POLICIES, OUTSIDE),
+    "touch x; touch y | touch z": dict.fromkeys(POLICIES, OUTSIDE),
+    "touch x && ls": dict.fromkeys(POLICIES, INSIDE),
+    "ls": dict.fromkeys(POLICIES, INSIDE),
+    "cat a | head -1": dict.fromkeys(POLICIES, INSIDE),
+    "git status": dict.fromkeys(POLICIES, INSIDE),
+    "rm -rf x": {
+        "never": INSIDE,
+        "on-request": Ask(True, DANGER),
+        "untrusted": Ask(True, DANGER),
+        "rules": Ask(True, DANGER),
+        "sandbox": Ask(True, DANGER),
+    },
+    "make": {
+        **dict.fromkeys(POLICIES, INSIDE),
+        "untrusted": Ask(True, None, ("make",)),
+    },
+    "ls > x": {**dict.fromkeys(POLICIES, INSIDE), "untrusted": Ask(True)},
+}
+
+ESCALATED: dict[str, dict[str, Decision]] = {
+    "npm i": dict.fromkeys(POLICIES, YARN),
+    "mkdir x": {
+        "never": Refuse(CANNOT_ASK),
+        "on-request": Ask(False, MKDIR),
+        "untrusted": Ask(False, MKDIR),
+        "rules": Ask(False, MKDIR),
+        "sandbox": Refuse(CANNOT_ASK),
+    },
+    "touch x": dict.fromkeys(POLICIES, OUTSIDE),
+    **{
+        command: {
+            "never": Refuse(CANNOT_ESCALATE),
+            "on-request": Ask(False, "May I?", amendment),
+            "untrusted": Ask(False, "May I?", amendment),
+            "rules": Refuse(CANNOT_ESCALATE),
+            "sandbox": Ask(False, "May I?", amendment),
+        }
+        for command, amendment in {
+            "ls": ("ls",),
+            "make": ("make",),
+            "touch x && make test": ("make", "test"),
+            "ls && make": None,
+            "make > x": None,
+            "rm -rf x": None,
+        }.items()
+    },
+}
+
+WITHOUT_SANDBOX: dict[str, dict[str, Decision]] = {
+    **{command: TABLE[command] for command in ("npm i", "mkdir x", "touch x", "ls", "make")},
+    "rm -rf x": {**TABLE["rm -rf x"], "never": REFUSED},
+}
+
+
+async def decision(
+    command: str, policy: str, confinement: Confinement = CONFINED, **facts: Any
+) -> Decision:
+    """Decide about a command, under the rules of these tests."""
+    given = CommandFacts(script=await read_command(READER, command), **facts)
+    return decide(given, POLICIES[policy], confinement, RULES)
+
+
+@claim("commands:decision")
+@pytest.mark.parametrize(("command", "policy"), list(itertools.product(TABLE, POLICIES)))
+async def test_in_a_sandbox(command: str, policy: str) -> None:
+    assert await decision(command, policy) == TABLE[command][policy]
+
+
+@pytest.mark.parametrize(("command", "policy"), list(itertools.product(ESCALATED, POLICIES)))
+async def test_what_wants_to_leave_the_sandbox(command: str, policy: str) -> None:
+    decided = await decision(
+        command, policy, sandbox_permissions="require_escalated", justification="May I?"
+    )
+    assert decided == ESCALATED[command][policy]
+
+
+@pytest.mark.parametrize(
+    ("command", "policy", "permissions"),
+    list(itertools.product(WITHOUT_SANDBOX, POLICIES, ["use_default", "require_escalated"])),
+)
+async def test_without_a_sandbox_there_is_nothing_to_leave(
+    command: str, policy: str, permissions: str
+) -> None:
+    decided = await decision(command, policy, UNCONFINED, sandbox_permissions=permissions)
+    assert decided == WITHOUT_SANDBOX[command][policy]
+
+
+# Rules.
+
+
+@claim("rules:everywhere")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(npm i)",
+        "npm i &",
+        "npm i > x",
+        "A=1 npm i",
+        "echo $(npm i)",
+        "if true; then npm i; fi",
+        "env A=1 npm i",
+        "ls | xargs npm i",
+        "find . -exec npm i \\;",
+        "sudo npm i",
+        "bash -c 'ls; npm i'",
+        "eval npm i",
+        "/usr/bin/npm i",
+        "'n'pm i",
+    ],
+)
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_what_is_forbidden_is_so_wherever_it_stands(command: str, policy: str) -> None:
+    assert await decision(command, policy) == YARN
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "touch x > y",
+        "(touch x)",
+        "touch $x",
+        "env touch x",
+        "touch *",
+        "touch x &",
+        "touch x | make",
+    ],
+)
+async def test_a_rule_lets_only_what_was_understood_out_of_the_sandbox(command: str) -> None:
+    assert await decision(command, "on-request") == INSIDE
+
+
+async def test_a_pattern_behind_a_folder_cannot_become_an_option() -> None:
+    assert await decision("touch src/*", "never") == OUTSIDE
+
+
+@claim("rules:danger")
+async def test_a_rule_allows_a_dangerous_command_only_if_it_names_the_danger() -> None:
+    assert await decision("rm x", "on-request") == OUTSIDE
+    assert await decision("rm -rf x", "on-request") == Ask(True, DANGER)
+    assert await decision("git reset --hard", "on-request") == OUTSIDE
+
+
+async def test_a_rule_without_a_reason_is_named() -> None:
+    assert await decision("rmdir x", "on-request") == Ask(
+        True, "requires approval: a rule for `rmdir`"
+    )
+
+
+# What is offered to be remembered.
+
+
+@claim("commands:amendment")
+@pytest.mark.parametrize(
+    ("command", "wanted", "offered"),
+    [
+        ("make test", None, ("make", "test")),
+        ("make test", ("make", "test"), ("make", "test")),
+        ("cargo build --release", ("cargo", "build"), ("cargo", "build")),
+        ("ls && cargo build | head", None, ("cargo", "build")),
+        ("touch x; cargo build", None, ("cargo", "build")),
+        ("cargo build", ("cargo",), ("cargo", "build")),
+        ("cargo build", ("npm",), ("cargo", "build")),
+        ("cargo build", ("cargo", "build", "x"), ("cargo", "build")),
+        ("cargo build", (), ("cargo", "build")),
+        ("python3 run.py -v", None, ("python3", "run.py", "-v")),
+        ("python3 -m pytest -q", ("python3", "-m", "pytest"), ("python3", "-m", "pytest")),
+        ("python3 -m pytest -q", ("python3",), ("python3", "-m", "pytest", "-q")),
+        ("node run.js", ("node",), ("node", "run.js")),
+        ("git push origin", ("git", "push"), ("git", "push")),
+        ("git push origin", ("git",), ("git", "push", "origin")),
+        # Two parts would be asked about.
+        ("make && cargo build", None, None),
+        ("make | xargs cargo", None, None),
+        # What runs whatever its arguments say.
+        ("python3 -c 'print(1)'", None, None),
+        ("python3 - x", None, None),
+        ("python3", None, None),
+        ("python3.11 -c 1", None, None),
+        ("node -e 1", None, None),
+        ("perl -e 1", None, None),
+        ("bash -c 'make'", None, None),
+        ("bash -lc make", ("bash",), None),
+        ("bash", None, None),
+        ("eval 'make'", None, None),
+        ("env make", None, None),
+        ("env A=1 make", ("env",), None),
+        ("xargs make", None, None),
+        ("find . -exec make \\;", None, None),
+        ("nohup make", None, None),
+        ("time make", None, None),
+        ("sudo make", None, None),
+        ("git -c a=b push", None, None),
+        ("git -C x push", ("git",), None),
+        ("awk 'BEGIN{system(\"x\")}'", None, None),
+        # Dangers.
+        ("rm -rf x", None, None),
+        ("rm -rf x", ("rm",), None),
+        ("git push --force", ("git", "push"), None),
+        # What was not understood, or is not known.
+        ("make > x", None, None),
+        ("make $x", None, None),
+        ("make src/*", None, None),
+        ("make " + "x" * 5_000, None, None),
+        ("make" + " x" * 64, None, None),
+    ],
+)
+async def test_a_rule_is_offered_for_one_narrow_command(
+    command: str, wanted: tuple[str, ...] | None, offered: tuple[str, ...] | None
+) -> None:
+    decided = await decision(command, "untrusted", prefix_rule=wanted)
+    assert isinstance(decided, Ask)
+    assert decided.amendment == offered
+    facts = CommandFacts(script=await read_command(READER, command), prefix_rule=wanted)
+    outside = outside_amendment(facts, RULES)
+    assert outside == (offered if not command.startswith("ls") else None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "may"),
+    [
+        ("never", False),
+        ("on-request", True),
+        ("untrusted", True),
+        ("rules", False),
+        ("sandbox", True),
+    ],
+)
+def test_who_may_be_asked_to_leave_the_sandbox(policy: str, may: bool) -> None:
+    assert may_leave_sandbox(POLICIES[policy]) is may
