@@ -23,6 +23,7 @@ from app_server.rpc.outgoing import Delta, Message, Outgoing
 from app_server.rpc.replay_buffer import Position, ReplayLimits
 from app_server.rpc.replay_buffers import ReplayBuffers
 from protocol.envelope import Answer, RequestId, render_request
+from protocol.errors import METHOD_NOT_FOUND
 from protocol.gate import is_experimental_variant
 from protocol.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import Variant, WireModel
@@ -62,6 +63,8 @@ class Question:
     method: str
     params: WireModel
     asked: set[ConnectionId] = field(default_factory=set)
+    passed: set[ConnectionId] = field(default_factory=set)
+    """Those who do not know the method: others may."""
     answered: anyio.Event = field(default_factory=anyio.Event)
     result: WireModel | None = None
     """None after `answered`: the client refused or its answer has no sense."""
@@ -340,10 +343,17 @@ class Hub:
         )
 
     def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
-        """Settle a question; late answers, and those of clients not asked, are nothing."""
+        """Settle a question; late answers, and those of clients not asked, are nothing.
+
+        A client that does not know the method leaves the question to the others.
+        """
         question = self._questions.get(answer.id)
         if question is None or connection_id not in question.asked or question.answered.is_set():
             return
+        if isinstance(answer.error, dict) and answer.error.get("code") == METHOD_NOT_FOUND:
+            question.passed.add(connection_id)
+            if any(one in self._peers for one in question.asked - question.passed):
+                return
         session = self._peers[connection_id].session
         question.answered_by = None if session is None else session.info.name
         if answer.error is None:

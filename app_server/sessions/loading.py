@@ -35,6 +35,8 @@ from protocol.rollout import (
     TurnCompleted,
 )
 
+ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
+
 
 class Start(Enum):
     """What a start did."""
@@ -212,7 +214,9 @@ async def _session_settings(config: Config) -> SessionSettings:
     read_agents_settings(config)
     view = config.view()
     tokens = view.integer("tool_output_token_limit")
+    features = view.at("features")
     return SessionSettings(
+        asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
         model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),
         approval_timeout_s=view.seconds("approval_timeout_s"),

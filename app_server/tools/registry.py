@@ -12,6 +12,7 @@ from app_server.mcp.connections import ServerSet
 from app_server.mcp.tools.declare import deferred_note
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
+from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.tools.table import ToolTable, TurnTool
@@ -27,12 +28,15 @@ class ThreadTools:
     hooks: Hooks
     contribution: Callable[[], ContributionContext]
     """What extensions are told of the thread."""
+    asks_in_every_mode: bool = False
+    """Whether the model may ask the user something outside of plan mode too."""
 
 
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
     tools: Sequence[TurnTool] = (
         *own,
+        RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
         McpResources(turn, thread.servers),
         ToolSearch(thread.servers),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks),

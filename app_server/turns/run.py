@@ -53,6 +53,8 @@ class SessionSettings:
     compact_prompt: str | None = None
     """What the model is told to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
+    asks_in_every_mode: bool = False
+    """Whether the model may ask the user something outside of plan mode too."""
     commands: CommandSettings = field(default_factory=CommandSettings)
     approval_timeout_s: float | None = None
     """For the user to answer a question about an action; None means without limit."""

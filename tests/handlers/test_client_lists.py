@@ -113,19 +113,25 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         switched = [
             feature("apps", "stable", enabled=False, default=True),
             feature("auth_elicitation", "stable", enabled=True, default=True),
+            feature(
+                "default_mode_request_user_input",
+                "underDevelopment",
+                enabled=False,
+                default=False,
+            ),
             feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
             feature("plugins", "stable", enabled=True, default=True),
         ]
         listed = await client.call("experimentalFeature/list", {})
         assert listed == {"data": switched, "nextCursor": None}
-        page = {"limit": 1, "cursor": "2"}
+        page = {"limit": 1, "cursor": "3"}
         listed = await client.call("experimentalFeature/list", page)
-        assert listed == {"data": switched[2:3], "nextCursor": "3"}
+        assert listed == {"data": switched[3:4], "nextCursor": "4"}
         listed = await client.call("experimentalFeature/list", {**page, "threadId": thread_id})
         assert listed["data"][0]["enabled"] is True
         for params, problem in (
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
-            ({"cursor": "5"}, "cursor 5 exceeds total feature flags 4"),
+            ({"cursor": "6"}, "cursor 6 exceeds total feature flags 5"),
         ):
             error = await client.refusal("experimentalFeature/list", params)
             assert (error.code, error.message) == (-32600, problem)

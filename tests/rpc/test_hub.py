@@ -168,6 +168,33 @@ async def test_a_question_waits_for_somebody_who_can_answer_it() -> None:
         assert early.heard == []
 
 
+@claim("questions:unknown-method")
+async def test_a_client_that_does_not_know_a_question_leaves_it_to_the_others() -> None:
+    hub = Hub(lambda: 7)
+    unknown = {"code": -32601, "message": "what?"}
+    with hub.connect(Listener(session())) as a, hub.connect(Listener(session())) as b:
+        hub.subscribe(a, "t")
+        hub.subscribe(b, "t")
+        asking = asyncio.create_task(hub.ask("t", ASK, question()))
+        await asyncio.sleep(0)
+        hub.answer(a, Answer(0, None, unknown))
+        hub.answer(b, Answer(0, {"action": "accept"}, None))
+        assert await asking == McpServerElicitationRequestResponse(action="accept")
+        asking = asyncio.create_task(hub.ask("t", ASK, question()))
+        await asyncio.sleep(0)
+        hub.answer(a, Answer(1, None, unknown))
+        hub.answer(b, Answer(1, None, unknown))
+        assert await asking is None
+        with hub.connect(Listener(session())) as c:
+            hub.subscribe(c, "t")
+            asking = asyncio.create_task(hub.ask("t", ASK, question()))
+            await asyncio.sleep(0)
+        # One that has gone answers no more.
+        hub.answer(a, Answer(2, None, unknown))
+        hub.answer(b, Answer(2, None, unknown))
+        assert await asking is None
+
+
 @claim("experimental:events")
 async def test_what_needs_the_opt_in_goes_to_those_who_opted_in_alone() -> None:
     hub = Hub(lambda: 7)

@@ -33,7 +33,7 @@ async def test_the_request_carries_settings_and_the_schema_holds_for_one_turn(
             "model": "scripted",
             "instructions": "BASE",
             "input": [*first["input"][:2], raw("one", "user")],
-            "tools": [],
+            "tools": first["tools"],
             "tool_choice": "auto",
             "parallel_tool_calls": True,
             "stream": True,

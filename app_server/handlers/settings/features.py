@@ -35,6 +35,7 @@ class Feature(NamedTuple):
 FEATURES = (
     Feature(["apps", "connectors"], "stable", default=True),
     Feature(["auth_elicitation"], "stable", default=True),
+    Feature(["default_mode_request_user_input"], "underDevelopment", default=False),
     Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
     Feature(["plugins"], "stable", default=True),
 )

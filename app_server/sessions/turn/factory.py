@@ -62,6 +62,7 @@ class TurnFactory:
             approvals=self._approvals,
             hooks=ports.extensions.hooks,
             contribution=self._servers.context,
+            asks_in_every_mode=self._settings.asks_in_every_mode,
         )
         table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
         return TurnRun(

@@ -1,0 +1,150 @@
+"""The questions that a model puts to the user, with answers to choose from.
+
+Source: docs/tools.md, "Questions to the user".
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.turn import TurnContext
+from protocol.approvals import (
+    ToolRequestUserInputOption,
+    ToolRequestUserInputParams,
+    ToolRequestUserInputQuestion,
+    ToolRequestUserInputResponse,
+)
+from protocol.model import Json, JsonObject
+
+NAME = "request_user_input"
+METHOD = "item/tool/requestUserInput"
+MAX_QUESTIONS = 3
+MAX_OPTIONS = 10
+MAX_TEXT_CHARS = 4_000
+"""Of a question, a header, a label or a description."""
+
+UNAVAILABLE = "request_user_input is unavailable in Default mode"
+
+
+class _Option(ToolArguments):
+    label: str = Field(max_length=MAX_TEXT_CHARS)
+    description: str = Field(max_length=MAX_TEXT_CHARS)
+
+
+class _Question(ToolArguments):
+    id: str = Field(max_length=MAX_TEXT_CHARS)
+    header: str = Field(max_length=MAX_TEXT_CHARS)
+    question: str = Field(max_length=MAX_TEXT_CHARS)
+    options: list[_Option] = Field(min_length=1, max_length=MAX_OPTIONS)
+
+
+class _Questions(ToolArguments):
+    questions: list[_Question] = Field(min_length=1, max_length=MAX_QUESTIONS)
+
+
+class RequestUserInput:
+    """Asks the clients of a thread, in plan mode or where the settings allow it in every mode."""
+
+    def __init__(self, turn: TurnContext, *, in_every_mode: bool) -> None:
+        self._turn = turn
+        self._in_every_mode = in_every_mode
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the function, in every mode: what is declared should not change in a thread."""
+        return [_declaration(in_every_mode=self._in_every_mode)]
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether it is the function."""
+        return call.is_function(NAME)
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return False: what runs beside it might make an answer worthless."""
+        return False
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Ask, and wait without limit; returns the answers as JSON, none if a client refused.
+
+        Raises:
+            BadCall: the questions make no sense, or this is not the mode for them.
+        """
+        turn = self._turn
+        if not (self._in_every_mode or turn.settings.mode == "plan"):
+            raise BadCall(UNAVAILABLE)
+        questions = call.read(_Questions).questions
+        if len({question.id for question in questions}) < len(questions):
+            raise BadCall("failed to parse function arguments: questions: two have the same id")
+        params = ToolRequestUserInputParams(
+            thread_id=turn.thread_id,
+            turn_id=turn.turn_id,
+            item_id=call.call_id,
+            questions=[_shown(question) for question in questions],
+            is_blocking=True,
+        )
+        with turn.waiting_on_user_input():
+            answer = await turn.clients.ask(turn.thread_id, METHOD, params)
+        if not isinstance(answer, ToolRequestUserInputResponse):
+            answer = ToolRequestUserInputResponse(answers={})
+        return answer.model_dump_json()
+
+
+def _shown(question: _Question) -> ToolRequestUserInputQuestion:
+    return ToolRequestUserInputQuestion(
+        id=question.id,
+        header=question.header,
+        question=question.question,
+        is_other=True,
+        options=[
+            ToolRequestUserInputOption(label=option.label, description=option.description)
+            for option in question.options
+        ],
+    )
+
+
+def _declaration(*, in_every_mode: bool) -> JsonObject:
+    where = "in every mode" if in_every_mode else "in plan mode alone"
+    return {
+        "type": "function",
+        "name": NAME,
+        "description": (
+            f"Ask the user one to {MAX_QUESTIONS} short questions and wait for the answers. It "
+            f"works {where}. An empty result means that the user did not answer."
+        ),
+        "strict": False,
+        "parameters": _object(
+            questions={
+                "type": "array",
+                "description": f"One question is best; at most {MAX_QUESTIONS}.",
+                "items": _object(
+                    id=_text("Names the answer in the result: a word in snake_case."),
+                    header=_text("A title of one or two words."),
+                    question=_text("The question, in one sentence."),
+                    options={
+                        "type": "array",
+                        "description": (
+                            "Two or three answers that exclude each other, the one you recommend "
+                            "first. Do not add one for other answers: clients do."
+                        ),
+                        "items": _object(
+                            label=_text("The answer, in a few words."),
+                            description=_text("What follows from it, in one sentence."),
+                        ),
+                    },
+                ),
+            },
+        ),
+    }
+
+
+def _object(**properties: JsonObject) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str) -> JsonObject:
+    return {"type": "string", "description": description}
