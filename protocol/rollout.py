@@ -178,7 +178,7 @@ class ApprovalDecided(RecordBase):
     """`accept`, `acceptForSession`, `acceptWithExecpolicyAmendment`, `decline`, `cancel`; `failed`
     if the answer made no sense, `expired` if nobody answered in time.
     """
-    by: Literal["user", "reviewer", "server"]
+    by: Literal["user", "reviewer", "server", "hook"]
     """`server` if the question was withdrawn: the turn was interrupted, or the thread unloaded."""
     client: str | None = absent_if_none()
     """The name of the client that answered."""

@@ -1,5 +1,6 @@
 """Builds the services of a server and joins them; starts nothing."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +15,12 @@ from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.services import Services
+from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
+from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
@@ -134,6 +137,7 @@ async def build_services(
             processes=environments,
             home=home,
             commands=commands,
+            hook_runner=HookRunner(commands, _hook_environment),
             places=places,
             skills=skills,
             rules=RuleBook(home, partial(_warn_of_rules, hub)),
@@ -207,6 +211,10 @@ def _skills_of_plugins(
         for active in plugins.active(settings, thread_id)
         for skill in active.plugin.named_skills()
     ]
+
+
+def _hook_environment() -> Mapping[str, str]:
+    return command_environment(EnvironmentPolicy(), os.environ, (), {})
 
 
 def _skills_changed(hub: Hub) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
+from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
@@ -27,6 +28,10 @@ def _ignore(state: ThreadState) -> None:
     pass
 
 
+def _no_hooks() -> HookRunner:
+    return HookRunner(MachineCommands(), dict)
+
+
 async def _no_requirements() -> Requirements:
     return requirements_of(Config({}))
 
@@ -42,6 +47,7 @@ class SessionPorts:
     approvals: ApprovalRecords
     processes: Processes
     commands: MachineCommands = field(default_factory=MachineCommands)
+    hook_runner: HookRunner = field(default_factory=_no_hooks)
     places: Places = field(default_factory=partial(places_of_machine, "/"))
     model_lists: ModelLists = field(default_factory=ModelLists)
     """What providers say of their models."""

@@ -25,6 +25,7 @@ from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
+from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
@@ -36,6 +37,7 @@ from app_server.turns.approval.commands import CommandGate
 from app_server.turns.approval.elicitations import ElicitationGate
 from app_server.turns.approval.files import FileGate
 from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import SessionSettings
@@ -94,16 +96,27 @@ class ThreadSession:
         ending = TurnEnding(
             thread, slot, status, publisher, goals, hooks, clock, elicitations.turn_over
         )
-        runner = TurnRunner(
+        user_hooks = ThreadHooks(
             thread,
-            slot,
-            status,
-            publisher,
-            self._before_request,
-            goals,
-            ending,
+            lambda: self.config,
+            ports.home,
+            ports.store.shown_path(thread.id),
+            ports.hook_runner,
+            clients,
             clock,
-            self._go_on,
+            ports.folder_reads,
+        )
+        runner = TurnRunner(
+            thread=thread,
+            slot=slot,
+            status=status,
+            publisher=publisher,
+            before_request=self._before_request,
+            goals=goals,
+            hooks=TurnHooks(thread, user_hooks, clients, clock),
+            ending=ending,
+            clock=clock,
+            go_on=self._go_on,
         )
         asker = Asker(
             thread=thread,
@@ -112,6 +125,7 @@ class ThreadSession:
             clock=clock,
             waiting=status.waiting_on_approval,
             timeout_s=settings.approval_timeout_s,
+            hooks=user_hooks,
         )
         approvals = ThreadApprovals(
             tools=ApprovalGate(clients, ports.approvals, reviewer),
@@ -120,7 +134,16 @@ class ThreadSession:
         )
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
         factory = TurnFactory(
-            thread, slot, status, self.mcp, approvals, goals, model, settings, ports
+            thread=thread,
+            slot=slot,
+            status=status,
+            servers=self.mcp,
+            approvals=approvals,
+            user_hooks=user_hooks,
+            goals=goals,
+            model=model,
+            settings=settings,
+            ports=ports,
         )
         starter = TurnStarter(
             thread, slot, factory, runner, goals, surroundings, hooks, clock, tasks

@@ -10,11 +10,13 @@ from app_server.extension.hooks import Hooks
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.tools.declare import deferred_note
+from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
 from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
 from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.hooks import ThreadHooks
 from app_server.turns.tools.table import ToolTable, TurnTool
 from app_server.turns.tools.turn import TurnContext
 
@@ -25,6 +27,8 @@ class ThreadTools:
 
     servers: ServerSet
     approvals: ThreadApprovals
+    user_hooks: ThreadHooks
+    """Commands of the user's that run before and after calls."""
     hooks: Hooks
     contribution: Callable[[], ContributionContext]
     """What extensions are told of the thread."""
@@ -41,7 +45,8 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         ToolSearch(thread.servers),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks),
     )
-    return ToolTable(tools, turn.features, lambda: _notes(thread))
+    around = HookedCalls(thread.user_hooks, turn).run
+    return ToolTable(tools, turn.features, lambda: _notes(thread), around)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

@@ -4,7 +4,7 @@ Does not know: the thread's session, which takes the steps one after the other.
 Source: docs/wire.md, "Turns".
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -24,7 +24,7 @@ from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
 from protocol.items import AgentMessageThreadItem
-from protocol.model import Json
+from protocol.model import Json, JsonObject
 from protocol.turns import McpMetaByServer
 
 
@@ -88,6 +88,8 @@ class TurnRun:
         """Whether a question was put to the user in this turn."""
         self.is_asking = False
         """Whether a model is being asked at this moment."""
+        self.given: Sequence[JsonObject] = ()
+        """What the model is sent of the input that began the turn."""
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
         self._recorder = recorder

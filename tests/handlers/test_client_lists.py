@@ -138,21 +138,56 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
 
 
 @claim("hooks:list")
-async def test_who_has_hooks_is_told_that_they_are_not_run(tmp_path: Path) -> None:
-    hooks = '[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ntype = "command"\ncommand = "x"\n'
-    async with serve(tmp_path, config=hooks) as served, served.client() as client:
+async def test_hooks_are_listed_with_their_hash_and_trust(tmp_path: Path) -> None:
+    config = (
+        '[[hooks.PreToolUse]]\nmatcher = "Bash"\n[[hooks.PreToolUse.hooks]]\ntype = "command"\n'
+        'command = "true"\ntimeout = 7\n[[hooks.SubagentStop]]\n'
+    )
+    key = f"{tmp_path}/config.toml:pre_tool_use:0:0"
+    # As Codex 0.169.0 computes it.
+    current = "sha256:be5e8bd5ce1d7720c039c9eee3b95f1b959cf99083e6f426e5b63b46a4ab99d2"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
         thread_id = await client.start_thread(cwd="/")
+        hook = {
+            "handlerType": "command",
+            "key": key,
+            "eventName": "preToolUse",
+            "command": "true",
+            "async": False,
+            "matcher": "Bash",
+            "timeoutSec": 7,
+            "statusMessage": None,
+            "additionalContextLimit": None,
+            "sourcePath": f"{tmp_path}/config.toml",
+            "source": "user",
+            "pluginId": None,
+            "environmentId": None,
+            "displayOrder": 0,
+            "enabled": True,
+            "isManaged": False,
+            "currentHash": current,
+            "trustStatus": "untrusted",
+        }
         entry = {
             "cwd": str(tmp_path),
-            "hooks": [],
+            "hooks": [hook],
             "warnings": [
-                "hooks are not run by this server: those in config.toml have no effect",
+                f"{tmp_path}/config.toml: hooks of `SubagentStop` are not run by this server"
             ],
             "errors": [],
         }
         assert await client.call("hooks/list", {}) == {"data": [entry]}
         of_thread = await client.call("hooks/list", {"threadId": thread_id})
         assert of_thread == {"data": [{**entry, "cwd": "/"}]}
+        for trusted, status in ((current, "trusted"), ("sha256:old", "modified")):
+            edit = {
+                "keyPath": f'hooks.state."{key}".trusted_hash',
+                "value": trusted,
+                "mergeStrategy": "upsert",
+            }
+            await client.call("config/batchWrite", {"edits": [edit]})
+            (shown,) = (await client.call("hooks/list", {}))["data"][0]["hooks"]
+            assert shown["trustStatus"] == status
         for params, problem in (
             ({"threadId": thread_id, "cwds": ["/"]}, "specify either threadId or cwds"),
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),

@@ -1,17 +1,33 @@
-"""hooks/list. Hooks are not run here, so there are none; who has configured some is told so.
+"""hooks/list: the hooks of some folders, and whether they run.
 
-Source: docs/config.md, "Hooks".
+Source: docs/hooks.md.
 """
 
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
+import anyio.to_thread
+
+from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
+from app_server.hooks.definition import WIRE, Hook
 from app_server.rpc.context import Handler, RequestContext
-from protocol.errors import invalid_request
-from protocol.skills import HooksListEntry, HooksListParams, HooksListResponse
+from app_server.turns.hooks import hooks_of
+from protocol.errors import invalid_params, invalid_request
+from protocol.skills import (
+    CommandHookMetadata,
+    HookErrorInfo,
+    HookMetadata,
+    HooksListEntry,
+    HooksListParams,
+    HooksListResponse,
+    HookTrustStatus,
+)
 
-NOT_RUN = "hooks are not run by this server: those in config.toml have no effect"
+MAX_FOLDERS = 100
+"""That one request may ask about."""
 
 
 class HookHandlers:
@@ -20,6 +36,7 @@ class HookHandlers:
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
         self._sessions = services.sessions
+        self._home = services.home
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -29,20 +46,57 @@ class HookHandlers:
     async def list_hooks(
         self, context: RequestContext, params: HooksListParams
     ) -> HooksListResponse:
-        """List no hook for each folder, or for the folder of a loaded thread."""
-        if params.thread_id is not None:
-            if params.cwds:
-                raise invalid_request("specify either threadId or cwds", "invalidParams")
-            with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-                folders = [self._sessions.get(params.thread_id).thread.state.settings.cwd]
-        else:
-            folders = params.cwds or [self._configuration.resolve(None)]
+        """List the hooks for each folder, or for the folder of a loaded thread."""
+        if len(params.cwds) > MAX_FOLDERS:
+            raise invalid_params(f"cwds accepts at most {MAX_FOLDERS} entries", field="cwds")
         with config_failures():
-            configured = (await self._configuration.read()).document.get("hooks")
-        warnings = [NOT_RUN] if configured else []
-        return HooksListResponse(
-            data=[
-                HooksListEntry(cwd=folder, hooks=[], warnings=warnings, errors=[])
-                for folder in folders
-            ]
+            if params.thread_id is None:
+                config = await self._configuration.read()
+                folders = params.cwds or [self._configuration.resolve(None)]
+            else:
+                if params.cwds:
+                    raise invalid_request("specify either threadId or cwds", "invalidParams")
+                with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+                    session = self._sessions.get(params.thread_id)
+                config, folders = session.config, [session.thread.state.settings.cwd]
+        resolved = [Path(self._configuration.resolve(folder)) for folder in folders]
+        read = partial(_entries, config, self._home.absolute(), folders, resolved)
+        return HooksListResponse(data=await anyio.to_thread.run_sync(read))
+
+
+def _entries(
+    config: Config, home: Path, names: list[str], folders: list[Path]
+) -> list[HooksListEntry]:
+    entries = []
+    for name, folder in zip(names, folders, strict=True):
+        found = hooks_of(config, home, folder)
+        errors = [HookErrorInfo(path=str(file), message=text) for file, text in found.errors]
+        hooks: list[HookMetadata] = [_shown(hook) for hook in found.hooks]
+        entries.append(
+            HooksListEntry(cwd=name, hooks=hooks, warnings=found.warnings, errors=errors)
         )
+    return entries
+
+
+def _shown(hook: Hook) -> CommandHookMetadata:
+    return CommandHookMetadata(
+        key=hook.key,
+        event_name=WIRE[hook.event],
+        command=hook.command,
+        matcher=hook.matcher,
+        timeout_sec=hook.timeout_s,
+        status_message=hook.status_message,
+        source_path=str(hook.file),
+        source=hook.source,
+        display_order=hook.order,
+        enabled=hook.is_enabled,
+        is_managed=False,
+        current_hash=hook.hash,
+        trust_status=_trust(hook),
+    )
+
+
+def _trust(hook: Hook) -> HookTrustStatus:
+    if hook.trusted_hash is None:
+        return "untrusted"
+    return "trusted" if hook.trusted_hash == hook.hash else "modified"

@@ -9,6 +9,7 @@ from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.tools.registry import ThreadTools, tool_table
 from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
@@ -22,11 +23,13 @@ class TurnFactory:
 
     def __init__(
         self,
+        *,
         thread: LiveThread,
         slot: TurnSlot,
         status: SessionStatus,
         servers: ThreadServers,
         approvals: ThreadApprovals,
+        user_hooks: ThreadHooks,
         goals: Goals,
         model: ThreadModel,
         settings: SessionSettings,
@@ -37,6 +40,7 @@ class TurnFactory:
         self._status = status
         self._servers = servers
         self._approvals = approvals
+        self._user_hooks = user_hooks
         self._goals = goals
         self._model = model
         self._settings = settings
@@ -60,6 +64,7 @@ class TurnFactory:
         thread = ThreadTools(
             servers=self._servers.set,
             approvals=self._approvals,
+            user_hooks=self._user_hooks,
             hooks=ports.extensions.hooks,
             contribution=self._servers.context,
             asks_in_every_mode=self._settings.asks_in_every_mode,

@@ -14,6 +14,7 @@ from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.publisher import Publisher, TurnEnd
 from app_server.sessions.turn.ending import TurnEnding
+from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
@@ -37,12 +38,14 @@ class TurnRunner:
 
     def __init__(
         self,
+        *,
         thread: LiveThread,
         slot: TurnSlot,
         status: SessionStatus,
         publisher: Publisher,
         before_request: Callable[[], Awaitable[None]],
         goals: Goals,
+        hooks: TurnHooks,
         ending: TurnEnding,
         clock: Clock,
         go_on: Callable[[], Awaitable[None]],
@@ -57,6 +60,7 @@ class TurnRunner:
         self._publisher = publisher
         self._before_request = before_request
         self._goals = goals
+        self._hooks = hooks
         self._ending = ending
         self._clock = clock
         self._go_on = go_on
@@ -71,7 +75,8 @@ class TurnRunner:
         failure: TurnError | None = None
         try:
             with run.scope:
-                await self._loop(run)
+                if await self._hooks.begin(run, user_message) or not await self._complete(run):
+                    await self._loop(run)
         except ModelFailure as exc:
             failure = TurnError(message=exc.message, codex_error_info=exc.info)
         except OSError as exc:
@@ -104,7 +109,9 @@ class TurnRunner:
             answer = await run.ask()
             await self._goals.spend(run.id, answer.usage)
             await run.make_calls(answer)
-            if not answer.calls and await self._complete(run):
+            if answer.calls or await self._hooks.stop(run):
+                continue
+            if await self._complete(run):
                 return
         raise run.given_up(ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn"))
 

@@ -75,7 +75,9 @@ class TurnStarter:
                 told,
             )
         )
-        begin = self._occupy(self._factory.make(turn_id, options), user_message)
+        run = self._factory.make(turn_id, options)
+        run.given = user_input.items
+        begin = self._occupy(run, user_message)
         self._hooks.input_taken(self._thread.id, turn_id, user_input.content)
         return turn_id, begin
 

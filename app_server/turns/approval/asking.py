@@ -14,6 +14,7 @@ from app_server.mcp.tools.calls import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import Denied
+from app_server.turns.hooks import ThreadHooks
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
 from protocol.approvals import AcceptWithExecpolicyAmendmentDecision
@@ -46,6 +47,10 @@ class Question:
     """The action, as clients are shown it when the reviewer decides."""
     evidence: JsonObject
     """The action, as the reviewer is shown it."""
+    tool_name: str
+    """What hooks know the tool as."""
+    tool_input: JsonObject
+    """The action, as hooks are told of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +65,39 @@ class Asker:
     """Shows in the thread's status that the user is asked."""
     timeout_s: float | None = None
     """For the user's answer; None waits without limit."""
+    hooks: ThreadHooks | None = None
+    """Are asked before anybody else."""
 
     @property
     def is_reviewed(self) -> bool:
         """Whether the reviewer decides instead of the user."""
         return self.thread.state.in_force.approvals_reviewer != "user"
+
+    async def is_allowed_by_hook(self, question: Question, on_denied: OnDenied) -> bool:
+        """Ask the hooks; True if one allows the action, so that nobody else need be asked.
+
+        `on_denied` is called before a refusal is raised. Cancelling ends the hooks.
+
+        Raises:
+            Denied: a hook refused; the text is its reason.
+        """
+        if self.hooks is None or not self.hooks.listens("PermissionRequest"):
+            return False
+        outcome = await self.hooks.fire(
+            "PermissionRequest",
+            question.turn_id,
+            question.tool_name,
+            question.item_id,
+            tool_name=question.tool_name,
+            tool_input=question.tool_input,
+        )
+        if outcome.blocked is not None:
+            await self._write(question, "decline", "hook")
+            await on_denied()
+            raise Denied(outcome.blocked)
+        if outcome.allows:
+            await self._write(question, "accept", "hook")
+        return outcome.allows
 
     async def review(self, question: Question, on_denied: OnDenied) -> None:
         """Ask the reviewer; returns when the action may be done, this once.
@@ -143,7 +176,7 @@ class Asker:
         self,
         question: Question,
         decision: str,
-        by: Literal["user", "reviewer", "server"],
+        by: Literal["user", "reviewer", "server", "hook"],
         client: str | None = None,
         rule: list[str] | None = None,
     ) -> None:

@@ -148,6 +148,8 @@ class CommandGate:
         self, request: CommandRequest, ask: Ask, on_denied: OnDenied, approval_id: str | None
     ) -> None:
         question = self._question(request, ask, approval_id)
+        if await self.asker.is_allowed_by_hook(question, on_denied):
+            return
         if self.asker.is_reviewed:
             await self.asker.review(question, on_denied)
             return
@@ -185,6 +187,11 @@ class CommandGate:
             reviewed=CommandGuardianApprovalReviewAction(
                 source="unifiedExec", command=request.command, cwd=request.cwd
             ),
+            tool_name="Bash",
+            tool_input={
+                "command": request.facts.script.text,
+                "description": request.facts.justification,
+            },
             evidence={
                 "kind": "command",
                 "command": request.command,

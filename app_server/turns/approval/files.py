@@ -71,6 +71,8 @@ class FileGate:
             Denied: they must not be changed; the text is for the model.
         """
         question = self._question(request)
+        if await self.asker.is_allowed_by_hook(question, on_denied):
+            return
         if self.asker.is_reviewed:
             await self.asker.review(question, on_denied)
             return
@@ -98,6 +100,8 @@ class FileGate:
             reviewed=ApplyPatchGuardianApprovalReviewAction(
                 cwd=request.cwd, files=list(request.paths)
             ),
+            tool_name="apply_patch",
+            tool_input={"command": request.patch},
             evidence={
                 "kind": "file_change",
                 "cwd": request.cwd,

@@ -5,8 +5,8 @@ disk that refuses come through.
 Source: docs/tools.md; docs/mcp.md, "Calls".
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from app_server.turns.model.features import ModelFeatures
 from app_server.turns.model.prompt import call_output, custom_output, search_output
@@ -37,6 +37,11 @@ class TurnTool(Protocol):
         """
 
 
+Around: TypeAlias = Callable[
+    [RequestedCall, Callable[[RequestedCall], Awaitable[Json]]], Awaitable[Json]
+]
+
+
 class ToolTable:
     """The tools of one turn; of two that offer the same call the first makes it."""
 
@@ -45,8 +50,13 @@ class ToolTable:
         tools: Sequence[TurnTool],
         features: Callable[[], ModelFeatures],
         notes: Callable[[], list[str]],
+        around: Around | None = None,
     ) -> None:
-        """`features` are those of the model in force; `notes` are sent before the history."""
+        """`features` are those of the model in force; `notes` are sent before the history.
+
+        `around` makes each call of a tool, with what it is given.
+        """
+        self._around = around
         self.notes = notes
         self._tools = tools
         self._features = features
@@ -73,7 +83,8 @@ class ToolTable:
             output = f"unsupported call: {call.full_name}"
         else:
             try:
-                output = await tool.run(call)
+                around = self._around
+                output = await (tool.run(call) if around is None else around(call, tool.run))
             except BadCall as exc:
                 output = str(exc)
         match call.kind:

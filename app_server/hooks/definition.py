@@ -1,0 +1,101 @@
+"""One hook, as a file declares it.
+
+Source: docs/hooks.md.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+Event: TypeAlias = Literal[
+    "SessionStart",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PermissionRequest",
+    "PostToolUse",
+    "Stop",
+]
+
+SNAKE: Mapping[str, str] = {
+    "PreToolUse": "pre_tool_use",
+    "PermissionRequest": "permission_request",
+    "PostToolUse": "post_tool_use",
+    "SessionStart": "session_start",
+    "UserPromptSubmit": "user_prompt_submit",
+    "Stop": "stop",
+}
+"""Events that run hooks, in the order in which hooks are listed, and their names in keys."""
+
+WIRE: Mapping[str, str] = {
+    "PreToolUse": "preToolUse",
+    "PermissionRequest": "permissionRequest",
+    "PostToolUse": "postToolUse",
+    "SessionStart": "sessionStart",
+    "UserPromptSubmit": "userPromptSubmit",
+    "Stop": "stop",
+}
+"""Their names on the wire."""
+
+WITHOUT_MATCHER = frozenset({"UserPromptSubmit", "Stop"})
+
+Source: TypeAlias = Literal["user", "project"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A command that runs on an event."""
+
+    event: Event
+    matcher: str | None
+    command: str
+    timeout_s: int
+    status_message: str | None
+    file: Path
+    source: Source
+    group: int
+    """Which group of its event in its file, from 0."""
+    number: int
+    """Which hook of its group, from 0."""
+    order: int
+    """Which of all hooks of a thread, from 0."""
+    is_enabled: bool = True
+    trusted_hash: str | None = None
+    """What the user trusted; None: nothing."""
+
+    @property
+    def key(self) -> str:
+        """What settings name it by."""
+        return f"{self.file}:{SNAKE[self.event]}:{self.group}:{self.number}"
+
+    @property
+    def hash(self) -> str:
+        """Of all that a user has to see before trusting it; the same that Codex computes."""
+        handler: dict[str, Any] = {
+            "type": "command",
+            "command": self.command,
+            "timeout": self.timeout_s,
+            "async": False,
+        }
+        if self.status_message is not None:
+            handler["statusMessage"] = self.status_message
+        identity: dict[str, Any] = {"event_name": SNAKE[self.event], "hooks": [handler]}
+        if self.matcher is not None:
+            identity["matcher"] = self.matcher
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is on, and trusted as it is now."""
+        return self.is_enabled and self.trusted_hash == self.hash
+
+    def matches(self, subject: str) -> bool:
+        """Whether it runs for what an event is about: a tool, or why a thread began."""
+        if self.event in WITHOUT_MATCHER or self.matcher in (None, "", "*"):
+            return True
+        assert self.matcher is not None
+        return re.fullmatch(self.matcher, subject) is not None

@@ -1,0 +1,92 @@
+"""Runs one hook: JSON on its stdin, a bound for its time and its output.
+
+Source: docs/hooks.md, "How a hook runs".
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+from pydantic_core import to_json
+
+from app_server.hooks.definition import Hook
+from app_server.hooks.outcome import Outcome, failed, read_outcome
+from app_server.host.commands.command import InputClosed, RunningCommand, Stream
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.machine import MachineCommands
+from app_server.permissions.confinement import UNCONFINED
+
+MAX_OUTPUT_BYTES = 256 * 1024
+"""Of stdout, and of stderr; a hook that prints more fails."""
+
+MAX_AT_ONCE = 16
+"""Hooks of one server that run at a time; others wait, and their time runs from their start."""
+
+
+class HookRunner:
+    """Runs hooks as the user's own programs: what the user trusted is not confined."""
+
+    def __init__(
+        self, commands: MachineCommands, environment: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """`environment` gives the variables of a hook, without credentials of the server."""
+        self._commands = commands
+        self._environment = environment
+        self._slots = anyio.CapacityLimiter(MAX_AT_ONCE)
+
+    async def run(self, hook: Hook, payload: Mapping[str, Any], cwd: str) -> Outcome:
+        """Run a hook and read its answer; cancelling ends it."""
+        async with self._slots:
+            try:
+                return await self._run(hook, payload, cwd)
+            except OSError as exc:
+                return failed(f"hook cannot be started: {exc.strerror or exc}")
+
+    async def _run(self, hook: Hook, payload: Mapping[str, Any], cwd: str) -> Outcome:
+        output: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        too_much = asyncio.Event()
+
+        def keep(stream: Stream, data: bytes) -> None:
+            kept = output[stream]
+            kept += data[: MAX_OUTPUT_BYTES + 1 - len(kept)]
+            if len(kept) > MAX_OUTPUT_BYTES:
+                too_much.set()
+                if command is not None:
+                    command.terminate()
+
+        command: RunningCommand | None = None
+        launch = CommandLaunch(
+            argv=["/bin/sh", "-c", hook.command],
+            env=self._environment(),
+            cwd=cwd,
+            has_stdin=True,
+            merges_stderr=False,
+        )
+        command = await self._commands.start(launch, UNCONFINED, keep)
+        if too_much.is_set():
+            command.terminate()
+        try:
+            with anyio.move_on_after(hook.timeout_s) as limit:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_give, command, to_json(payload))
+                    await command.finished.wait()
+                    tasks.cancel_scope.cancel()
+        finally:
+            await command.stop()
+        if limit.cancelled_caught:
+            return failed(f"hook timed out after {hook.timeout_s}s")
+        if too_much.is_set():
+            return failed(f"hook printed more than {MAX_OUTPUT_BYTES} bytes")
+        code = command.returncode
+        assert code is not None
+        stdout, stderr = (bytes(kept).decode(errors="replace") for kept in output.values())
+        return read_outcome(hook.event, code, stdout, stderr)
+
+
+async def _give(command: RunningCommand, payload: bytes) -> None:
+    # A hook need not read what it is told.
+    with suppress(InputClosed):
+        await command.write(payload)
+    command.close_input()

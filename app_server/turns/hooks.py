@@ -1,0 +1,200 @@
+"""The hooks of one loaded thread: which there are, and what becomes of an event.
+
+Source: docs/hooks.md.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+
+from app_server.config.trust import trust_of
+from app_server.config.values import Config, ConfigError
+from app_server.hooks.definition import WIRE, Event, Hook
+from app_server.hooks.files import HookList, places_of, read_hooks
+from app_server.hooks.outcome import Outcome, together
+from app_server.hooks.running import HookRunner
+from app_server.host.folder_reads import FolderReads
+from app_server.runtime.clock import Clock
+from app_server.threads.log.live import LiveThread
+from app_server.turns.ports import ClientPort
+from protocol.policy import DangerFullAccessSandboxPolicy
+from protocol.rollout import Settings
+from protocol.skills import (
+    HookCompletedNotification,
+    HookRunSummary,
+    HookStartedNotification,
+)
+
+NOTHING = Outcome("completed")
+
+MAX_ANCESTORS = 64
+"""Folders from a working folder up to the root of its repository."""
+
+
+class ThreadHooks:
+    """Runs the hooks of a thread that the user trusts."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        config: Callable[[], Config],
+        home: Path | None,
+        transcript: str,
+        runner: HookRunner,
+        clients: ClientPort,
+        clock: Clock,
+        reads: FolderReads,
+    ) -> None:
+        """`config` gives the settings in force; `transcript` is the path of the thread's log.
+
+        Without a `home` there are no hooks.
+        """
+        self._thread = thread
+        self._config = config
+        self._home = home
+        self._transcript = transcript
+        self._runner = runner
+        self._clients = clients
+        self._clock = clock
+        self._reads = reads
+        self._hooks: Sequence[Hook] = ()
+
+    async def read(self, settings: Settings) -> None:
+        """Read the hooks; if the disk does not answer in time, those that were read last stay."""
+        if self._home is None:
+            return
+        folder = None if settings.without_environment else Path(settings.cwd)
+        found = await self._reads.read(partial(hooks_of, self._config(), self._home, folder))
+        if found is not None:
+            self._hooks = [hook for hook in found.hooks if hook.runs]
+
+    def listens(self, event: Event) -> bool:
+        """Whether any hook runs on an event."""
+        return any(hook.event == event for hook in self._hooks)
+
+    async def fire(
+        self,
+        event: Event,
+        turn_id: str,
+        subject: str = "",
+        call_id: str | None = None,
+        **members: Any,
+    ) -> Outcome:
+        """Run the hooks of an event at the same time, and join what comes of them.
+
+        `subject` is what matchers are compared with. Clients are notified of each run. Cancelling
+        ends the hooks.
+        """
+        hooks = [hook for hook in self._hooks if hook.event == event and hook.matches(subject)]
+        if not hooks:
+            return NOTHING
+        payload = self._payload(event, turn_id, members)
+        outcomes: dict[int, Outcome] = {}
+
+        async def run(hook: Hook) -> None:
+            outcomes[hook.order] = await self._run(hook, turn_id, call_id, payload)
+
+        async with anyio.create_task_group() as tasks:
+            for hook in hooks:
+                tasks.start_soon(run, hook)
+        return together([outcomes[order] for order in sorted(outcomes)])
+
+    def run_id(self, event: Event) -> str:
+        """Return the id of the run of an event's first hook."""
+        hook = next(hook for hook in self._hooks if hook.event == event)
+        return _run_id(hook, None)
+
+    async def _run(
+        self, hook: Hook, turn_id: str, call_id: str | None, payload: Mapping[str, Any]
+    ) -> Outcome:
+        started_ms, begun = self._clock.now_ms(), time.monotonic()
+        scope: Literal["thread", "turn"] = "thread" if hook.event == "SessionStart" else "turn"
+        summary = HookRunSummary(
+            id=_run_id(hook, call_id),
+            event_name=WIRE[hook.event],
+            handler_type="command",
+            execution_mode="sync",
+            scope=scope,
+            source_path=str(hook.file),
+            source=hook.source,
+            display_order=hook.order,
+            status="running",
+            status_message=hook.status_message,
+            started_at=started_ms // 1000,
+            entries=[],
+        )
+        thread_id = self._thread.id
+        self._clients.emit(
+            thread_id, HookStartedNotification(thread_id=thread_id, turn_id=turn_id, run=summary)
+        )
+        outcome = Outcome("failed")
+        try:
+            outcome = await self._runner.run(hook, payload, self._thread.state.in_force.cwd)
+        finally:
+            ended = summary.model_copy(
+                update={
+                    "status": outcome.status,
+                    "entries": list(outcome.entries),
+                    "completed_at": self._clock.now_ms() // 1000,
+                    "duration_ms": round((time.monotonic() - begun) * 1000),
+                }
+            )
+            self._clients.emit(
+                thread_id,
+                HookCompletedNotification(thread_id=thread_id, turn_id=turn_id, run=ended),
+            )
+        return outcome
+
+    def _payload(self, event: Event, turn_id: str, members: Mapping[str, Any]) -> Mapping[str, Any]:
+        settings = self._thread.state.in_force
+        turn = {} if event == "SessionStart" else {"turn_id": turn_id}
+        return {
+            "session_id": self._thread.id,
+            **turn,
+            "transcript_path": self._transcript,
+            "cwd": settings.cwd,
+            "hook_event_name": event,
+            "model": settings.model,
+            "permission_mode": _mode(settings),
+            **members,
+        }
+
+
+def hooks_of(config: Config, home: Path, folder: Path | None) -> HookList:
+    """Read the hooks that hold in a folder; `None` is a thread without one. This blocks."""
+    trusted: list[Path] = []
+    if folder is not None:
+        ancestors = [folder, *folder.parents][:MAX_ANCESTORS]
+        depth = next((n for n, parent in enumerate(ancestors) if (parent / ".git").exists()), 0)
+        within = ancestors[: depth + 1]
+        try:
+            if trust_of(config, map(str, within)) == "trusted":
+                trusted = list(reversed(within))
+        except ConfigError:
+            # The same value is named to every client that needs it.
+            trusted = []
+    return read_hooks(places_of(home, trusted), config.document, home / "config.toml")
+
+
+def _run_id(hook: Hook, call_id: str | None) -> str:
+    name = "-".join(_words(hook.event))
+    end = "" if call_id is None else f":{call_id}"
+    return f"{name}:{hook.order}:{hook.file}{end}"
+
+
+def _words(event: str) -> list[str]:
+    words: list[str] = []
+    for char in event:
+        if char.isupper():
+            words.append("")
+        words[-1] += char.lower()
+    return words
+
+
+def _mode(settings: Settings) -> str:
+    is_open = isinstance(settings.sandbox_policy, DangerFullAccessSandboxPolicy)
+    return "bypassPermissions" if is_open and settings.approval_policy == "never" else "default"

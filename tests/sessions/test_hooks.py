@@ -1,0 +1,235 @@
+"""Hooks of the user's around turns and calls: real commands, trusted through the wire."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.hooks import running
+from tests.support.harness import Served, WireClient, calls, claim, says, serve
+
+
+def prints(value: Any) -> str:
+    text = json.dumps(value).replace("'", "'\\''")
+    return f"cat >/dev/null; printf %s '{text}'"
+
+
+async def trusted(client: WireClient) -> None:
+    """Trust all hooks as they are, as a client does for its user."""
+    (entry,) = (await client.call("hooks/list", {}))["data"]
+    assert entry["warnings"] == []
+    edits = [
+        {
+            "keyPath": f'hooks.state."{hook["key"]}".trusted_hash',
+            "value": hook["currentHash"],
+            "mergeStrategy": "upsert",
+        }
+        for hook in entry["hooks"]
+    ]
+    await client.call("config/batchWrite", {"edits": edits})
+
+
+def declare(home: Path, **commands: str) -> None:
+    home.mkdir(exist_ok=True)
+    groups = {
+        event: [{"hooks": [{"type": "command", "command": command, "timeout": 60}]}]
+        for event, command in commands.items()
+    }
+    (home / "hooks.json").write_text(json.dumps({"hooks": groups}))
+
+
+async def a_turn(client: WireClient, thread_id: str, text: str = "hi") -> list[Any]:
+    """Run a turn and return the runs of its hooks, as (event, status, entries)."""
+    await client.call(
+        "turn/start", {"threadId": thread_id, "input": [{"type": "text", "text": text}]}
+    )
+    messages = await client.until("turn/completed")
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
+    runs = [
+        message["params"]["run"] for message in messages if message["method"] == "hook/completed"
+    ]
+    return [
+        (run["eventName"], run["status"], [(e["kind"], e["text"]) for e in run["entries"]])
+        for run in runs
+    ]
+
+
+def sent(served: Served, request: int = -1) -> Sequence[tuple[str, Any]]:
+    """Return what a request had besides surroundings: roles or types, and texts."""
+    return [
+        (
+            item.get("role") or item["type"],
+            item["content"][-1]["text"] if "content" in item else item.get("output"),
+        )
+        for item in served.model.items(request)
+    ]
+
+
+@claim("hooks:prompt")
+async def test_hooks_give_words_and_refuse_prompts(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    refuse = prints({"decision": "block", "reason": "not now"})
+    declare(
+        tmp_path,
+        SessionStart=f"cat > {told}; echo at the start",
+        UserPromptSubmit=f'p=$(cat); case "$p" in *secret*) {refuse.split("; ", 1)[1]};; esac',
+    )
+    async with serve(tmp_path) as served, served.client() as client:
+        await trusted(client)
+        thread_id = await client.start_thread()
+        assert await a_turn(client, thread_id) == [
+            ("sessionStart", "completed", [("context", "at the start")]),
+            ("userPromptSubmit", "completed", []),
+        ]
+        assert sent(served) == [("user", "hi"), ("developer", "at the start")]
+        payload = json.loads(told.read_text())
+        path = payload.pop("transcript_path")
+        assert Path(path).is_file()
+        assert payload == {
+            "session_id": thread_id,
+            "cwd": str(tmp_path),
+            "hook_event_name": "SessionStart",
+            "model": "scripted",
+            "permission_mode": "default",
+            "source": "startup",
+        }
+        requests = len(served.model.requests)
+        assert await a_turn(client, thread_id, "a secret") == [
+            ("userPromptSubmit", "blocked", [("feedback", "not now")])
+        ]
+        assert len(served.model.requests) == requests
+        await a_turn(client, thread_id, "other")
+        assert sent(served)[-2:] == [("assistant", "ok"), ("user", "other")]
+        shown = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+        assert len(shown["thread"]["turns"]) == 3
+
+
+@claim("hooks:tools")
+async def test_hooks_refuse_and_change_calls_and_replace_outputs(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    deny = {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": "not this one",
+        }
+    }
+    change = {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "allow",
+            "updatedInput": {"status": "nonsense"},
+            "additionalContext": "changed",
+        }
+    }
+    call = {"name": "update_goal", "arguments": {"status": "complete"}}
+    for first, second, pre, post in (
+        (deny, {}, "blocked", None),
+        (change, {}, "completed", "completed"),
+        ({}, {"decision": "block", "reason": "look again"}, "completed", "blocked"),
+    ):
+        home = tmp_path / f"home{pre}{post}"
+        declare(
+            home,
+            PreToolUse=prints(first),
+            PostToolUse=f"cat > {log}; printf %s '{json.dumps(second)}'",
+        )
+        async with serve(home) as served, served.client() as client:
+            await trusted(client)
+            thread_id = await client.start_thread()
+            await client.call("thread/goal/set", {"threadId": thread_id, "objective": "o"})
+            await client.until("turn/completed")
+            served.model.scripts += [calls(call), says("done")]
+            runs = await a_turn(client, thread_id)
+            wanted = [("preToolUse", pre)] + ([] if post is None else [("postToolUse", post)])
+            assert [(event, status) for event, status, _ in runs][: len(wanted)] == wanted
+            outputs = [
+                item["output"]
+                for request in served.model.requests
+                for item in request["input"]
+                if item["type"] == "function_call_output"
+            ]
+            if first is deny:
+                text = "Tool call blocked by PreToolUse hook: not this one. Tool: update_goal"
+                assert outputs[0] == text
+            elif first is change:
+                assert outputs[0] == "err: status must be one of complete, blocked, paused"
+                told = json.loads(log.read_text())
+                assert (told["tool_name"], told["tool_input"], told["tool_response"]) == (
+                    "update_goal",
+                    {"status": "nonsense"},
+                    outputs[0],
+                )
+            else:
+                assert outputs[0] == "look again"
+
+
+@claim("hooks:stop")
+async def test_a_hook_has_a_turn_go_on_a_bounded_number_of_times(tmp_path: Path) -> None:
+    declare(tmp_path, Stop=prints({"decision": "block", "reason": "go on <now>"}))
+    async with serve(tmp_path) as served, served.client() as client:
+        await trusted(client)
+        thread_id = await client.start_thread()
+        runs = await a_turn(client, thread_id)
+        assert runs == [("stop", "blocked", [("feedback", "go on <now>")])] * 10
+        assert len(served.model.requests) == 11
+        run_id = f"stop:0:{tmp_path}/hooks.json"
+        prompt = f'<hook_prompt hook_run_id="{run_id}">go on &lt;now&gt;</hook_prompt>'
+        assert sent(served)[-2:] == [("assistant", "ok"), ("user", prompt)]
+        shown = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+        items = shown["thread"]["turns"][0]["items"]
+        prompts = [item for item in items if item["type"] == "hookPrompt"]
+        assert [prompt["fragments"] for prompt in prompts] == [
+            [{"text": "go on <now>", "hookRunId": run_id}]
+        ] * 10
+
+
+@claim("hooks:changed")
+@pytest.mark.parametrize("state", ["never trusted", "changed", "off"])
+async def test_a_hook_that_is_not_trusted_as_it_is_does_not_run(tmp_path: Path, state: str) -> None:
+    ran = tmp_path / "ran"
+    declare(tmp_path, UserPromptSubmit=f"touch {ran}; exit 2")
+    async with serve(tmp_path) as served, served.client() as client:
+        if state != "never trusted":
+            await trusted(client)
+        if state == "changed":
+            declare(tmp_path, UserPromptSubmit=f"touch {ran}; exit 2 # changed")
+        if state == "off":
+            (entry,) = (await client.call("hooks/list", {}))["data"]
+            key = f'hooks.state."{entry["hooks"][0]["key"]}".enabled'
+            edit = {"keyPath": key, "value": False, "mergeStrategy": "upsert"}
+            await client.call("config/batchWrite", {"edits": [edit]})
+        thread_id = await client.start_thread()
+        assert await a_turn(client, thread_id) == []
+        assert not ran.exists()
+        assert sent(served) == [("user", "hi")]
+
+
+@claim("hooks:wrong")
+async def test_a_hook_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "MAX_OUTPUT_BYTES", 1000)
+    commands = {
+        "exit 3": "hook exited with code 3",
+        "yes": "hook printed more than 1000 bytes",
+        "sleep 3600": "hook timed out after 1s",
+        "no-such-program": "hook exited with code 127",
+        "sleep 3600 & kill -9 $$": "hook exited with code -9",
+    }
+    hooks = [
+        {"hooks": [{"type": "command", "command": command, "timeout": 1}]}
+        if command == "sleep 3600"
+        else {"hooks": [{"type": "command", "command": command, "timeout": 60}]}
+        for command in commands
+    ]
+    (tmp_path / "hooks.json").write_text(json.dumps({"hooks": {"UserPromptSubmit": hooks}}))
+    async with serve(tmp_path) as served, served.client() as client:
+        await trusted(client)
+        thread_id = await client.start_thread()
+        runs = await a_turn(client, thread_id)
+        wanted = [("userPromptSubmit", "failed", [("error", text)]) for text in commands.values()]
+        assert sorted(runs) == sorted(wanted)
+        assert sent(served) == [("user", "hi")]
