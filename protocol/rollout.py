@@ -165,6 +165,30 @@ class ItemCompleted(RecordBase):
     item: ThreadItem
 
 
+class ChangingFile(WireModel):
+    """A file that a patch is about to change."""
+
+    path: str
+    """Without links."""
+    before: str | None
+    """What git calls its content; null: there is no file."""
+    after: str | None
+    """What it will call it; null: the file goes."""
+
+
+class FilesChanging(RecordBase):
+    """A patch is about to be written.
+
+    Its item says what became of it. Without an item the process died meanwhile, and each file is
+    as it was or as it was to be, which its content tells.
+    """
+
+    type: Literal["filesChanging"] = "filesChanging"
+    turn_id: str
+    item_id: str
+    files: list[ChangingFile]
+
+
 class ApprovalDecided(RecordBase):
     """Somebody said whether an action of the running turn may be done."""
 
@@ -305,6 +329,7 @@ Record: TypeAlias = Annotated[
     | SignalRecalled
     | ItemCompleted
     | ApprovalDecided
+    | FilesChanging
     | TokensUsed
     | TurnCompleted
     | TurnsReverted
@@ -319,6 +344,7 @@ Record: TypeAlias = Annotated[
 TURN_RECORDS = frozenset(
     {
         "approvalDecided",
+        "filesChanging",
         "historyAppended",
         "historyCompacted",
         "inputAccepted",

@@ -20,7 +20,7 @@ from app_server.patch.grammar import (
     UPDATE,
 )
 
-MAX_FILES = 10_000
+MAX_FILES = 2_000
 """That one patch names."""
 
 _HEREDOC_STARTS = ("<<EOF", "<<'EOF'", '<<"EOF"')

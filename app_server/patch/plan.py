@@ -96,6 +96,8 @@ class Plan:
     changes: tuple[PlannedChange, ...]
     outside: dict[str, str]
     """Places that the confinement does not let be written, each with the path that leads there."""
+    locked: tuple[str, ...] = ()
+    """Paths of files that nobody may write, by their rights; empty where nothing is confined."""
 
 
 def plan_patch(patch: Patch, folder: str, confinement: Confinement) -> Plan:
@@ -108,13 +110,15 @@ def plan_patch(patch: Patch, folder: str, confinement: Confinement) -> Plan:
     """
     planner = _Planner(folder, Ruling(confinement))
     changes = tuple(planner.plan(change) for change in patch.changes)
-    return Plan(changes, planner.outside)
+    locked = [change.path for change in changes if _is_locked(change)]
+    return Plan(changes, planner.outside, tuple(locked) if confinement.is_confined else ())
 
 
 class _Planner:
     def __init__(self, folder: str, ruling: Ruling) -> None:
         self._folder = folder
         self._ruling = ruling
+        self._named: set[str] = set()
         self._taken: set[str] = set()
         self._bytes = 0
         self.outside: dict[str, str] = {}
@@ -150,6 +154,9 @@ class _Planner:
         self, to: str, path: str, *, follows: bool = True, may_be_missing: bool = False
     ) -> tuple[str, FileState | None]:
         """Go to a path that a change is about; return where it leads, and what is there."""
+        if path in self._named:
+            raise _twice(path)
+        self._named.add(path)
         try:
             with reached(
                 path, self._may_read, follows=follows, may_be_missing=may_be_missing
@@ -169,7 +176,7 @@ class _Planner:
 
     def _take(self, path: str, place: str) -> None:
         if place in self._taken:
-            raise BadPatch(f"invalid patch: multiple operations target {path}")
+            raise _twice(path)
         self._taken.add(place)
         if self._ruling.access(place) != "write":
             self.outside[place] = path
@@ -196,6 +203,16 @@ class _Planner:
 
 class _Unreadable(Exception):
     """The text is the reason."""
+
+
+def _is_locked(change: PlannedChange) -> bool:
+    # Another file would take the place of this one, which the system does not ask its rights for.
+    files = (file for file in (change.before, change.replaced) if file is not None)
+    return any(not file.status.st_mode & 0o222 for file in files)
+
+
+def _twice(path: str) -> BadPatch:
+    return BadPatch(f"invalid patch: multiple operations target {path}")
 
 
 def _encoding(content: bytes, error: UnicodeDecodeError) -> str:

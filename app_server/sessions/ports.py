@@ -12,6 +12,7 @@ from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
+from app_server.patch.in_command import CommandPatches
 from app_server.permissions.places import Places, places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.parse import ScriptReader
@@ -58,6 +59,7 @@ class SessionPorts:
     folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     scripts: ScriptReader = field(default_factory=ScriptReader)
+    patches: CommandPatches = field(default_factory=CommandPatches)
     rules: RuleBook = field(default_factory=RuleBook)
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore

@@ -5,11 +5,17 @@ Source: docs/tools.md.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app_server.extension.hooks import Hooks
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.tools.declare import deferred_note
+from app_server.patch.in_command import CommandPatches
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.confining import confinement_of
+from app_server.permissions.places import Places
+from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
@@ -32,21 +38,31 @@ class ThreadTools:
     hooks: Hooks
     contribution: Callable[[], ContributionContext]
     """What extensions are told of the thread."""
+    places: Places
+    """What a confinement knows of this machine."""
+    patches: CommandPatches
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
 
 
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
+    confinement = partial(_confinement, turn, thread)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
     tools: Sequence[TurnTool] = (
         *own,
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
+        patches,
         McpResources(turn, thread.servers),
         ToolSearch(thread.servers),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks),
     )
     around = HookedCalls(thread.user_hooks, turn).run
     return ToolTable(tools, turn.features, lambda: _notes(thread), around)
+
+
+def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:
+    return confinement_of(turn.settings, thread.places)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from app_server.patch.failpoints import KILL_AT, Step
 from app_server.patch.write import TEMPORARY_SUFFIX
 from tests.patch.folders import apply, content, patch_of
+from tests.support.harness import claim
 
 PATCH = patch_of(
     "*** Add File: new/add.txt",
@@ -61,6 +62,7 @@ def kept(folder: Path) -> dict[str, bytes]:
     }
 
 
+@claim("patch:crash")
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("step", "number"), [(step, number) for step in get_args(Step) for number in REACHED[step]]

@@ -106,6 +106,7 @@ def test_what_does_not_fit_changes_nothing(folder: Path, lines: list[str], messa
     "second",
     [
         ["*** Update File: ./a.txt", "-hello"],
+        ["*** Add File: new.txt", "+x", "*** Update File: new.txt", "-x"],
         ["*** Delete File: alias.txt"],
         ["*** Update File: b.txt", "*** Move to: a.txt"],
         ["*** Update File: link.txt", "-hello"],

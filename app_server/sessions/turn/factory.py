@@ -68,6 +68,8 @@ class TurnFactory:
             hooks=ports.extensions.hooks,
             contribution=self._servers.context,
             asks_in_every_mode=self._settings.asks_in_every_mode,
+            places=ports.places,
+            patches=ports.patches,
         )
         table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
         return TurnRun(

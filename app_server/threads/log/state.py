@@ -18,6 +18,7 @@ from protocol.model import JsonObject
 from protocol.rollout import (
     ApprovalDecided,
     ArchivedChanged,
+    FilesChanging,
     HistoryAppended,
     HistoryCompacted,
     InputAccepted,
@@ -200,7 +201,7 @@ class ThreadState:
             case TurnsReverted():
                 # What it drops is not applied in the first place, see reverts.py.
                 self.signals.dropped(record.signals or ())
-            case ThreadCreated() | ApprovalDecided():
+            case ThreadCreated() | ApprovalDecided() | FilesChanging():
                 pass
 
     def give_up_open_turn(self, at_ms: int) -> None:

@@ -18,7 +18,9 @@ from protocol.items import ApplyPatchGuardianApprovalReviewAction
 
 METHOD = "item/fileChange/requestApproval"
 REJECTED = "patch rejected by user"
-OUTSIDE = "patch rejected: writing outside of the project; rejected by user approval settings"
+BY_SETTINGS = "rejected by user approval settings"
+OUTSIDE = f"patch rejected: writing outside of the project; {BY_SETTINGS}"
+READ_ONLY = f"patch rejected: writing is blocked by read-only sandbox; {BY_SETTINGS}"
 
 MAX_REMEMBERED = 4_096
 """Files of one thread that the user allowed to change for the session; the oldest are forgotten."""
@@ -35,6 +37,10 @@ class FileRequest:
     """Absolute, of all files that change, also where they are moved from and to."""
     is_inside: bool
     """Whether all of them are where the thread may write."""
+    may_write: bool = True
+    """Whether there is any place where the thread may write."""
+    reason: str | None = None
+    """Why it is asked, if the user cannot see it from the paths."""
     patch: str
     """What changes, for the reviewer."""
 
@@ -59,7 +65,11 @@ class FileGate:
             return Ask(sandboxed=request.is_inside)
         if request.is_inside:
             return Run()
-        return Ask(sandboxed=False) if may_leave_sandbox(policy) else Refuse(OUTSIDE)
+        if may_leave_sandbox(policy):
+            return Ask(sandboxed=False)
+        if request.reason is not None:
+            return Refuse(f"patch rejected: {request.reason}; {BY_SETTINGS}")
+        return Refuse(OUTSIDE if request.may_write else READ_ONLY)
 
     async def ask(self, request: FileRequest, on_denied: OnDenied) -> None:
         """Ask the user or the reviewer; returns when the files may be changed.
@@ -89,6 +99,7 @@ class FileGate:
             turn_id=request.turn_id,
             item_id=request.item_id,
             started_at_ms=self.asker.clock.now_ms(),
+            reason=request.reason,
         )
         return Question(
             action="fileChange",
@@ -107,6 +118,7 @@ class FileGate:
                 "cwd": request.cwd,
                 "files": bounded(list(request.paths), MAX_ARGUMENTS_BYTES),
                 "where_it_may_write": request.is_inside,
+                "why_asked": request.reason,
                 "patch": bounded(request.patch, MAX_ARGUMENTS_BYTES),
             },
         )
