@@ -35,6 +35,8 @@ class Config:
     """Paths that did not come from the file."""
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """What was put on top of the file, in order."""
+    projects: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """What lies between the file and the layers: the settings of projects, in order."""
     requirements: "Config | None" = field(default=None, repr=False)
     """An administrator's demands, which nothing overrides (app_server/config/requirements.py)."""
 
@@ -52,6 +54,27 @@ class Config:
             _merge_at(document, path, value)
         layers = (*self.layers, overrides) if overrides else self.layers
         return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
+
+    def with_projects(self, projects: Sequence[Mapping[str, Any]]) -> "Config":
+        """Put settings of projects over the file, below all layers; the last one wins."""
+        if not projects:
+            return self
+        document = _copy(self.document)
+        paths = set(self.overridden)
+        for settings in projects:
+            for key, value in settings.items():
+                paths.add((key,))
+                _merge(document, key, value)
+        config = replace(
+            self,
+            document=document,
+            overridden=frozenset(paths),
+            layers=(),
+            projects=tuple(projects),
+        )
+        for overrides in self.layers:
+            config = config.override(overrides)
+        return config
 
     def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
         """Put on top what lay on top of another reading; its first layers are those of this one."""

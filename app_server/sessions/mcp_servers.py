@@ -133,7 +133,7 @@ class ThreadServers:
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
         together make no sense, the servers stay as they are and the listeners are told.
         """
-        config = base.with_layers(self._config.layers)
+        config = base.with_projects(self._config.projects).with_layers(self._config.layers)
         try:
             mcp = read_mcp_settings(config)
         except ConfigError as exc:

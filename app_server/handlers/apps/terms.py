@@ -66,4 +66,8 @@ def _of_thread(services: Services, thread_id: str, config: Config) -> Config:
     with thread_failures(thread_id, f"thread not found: {thread_id}"):
         of_thread = services.sessions.get(thread_id).config
     enabled = AppsSettings.read(of_thread.document).enabled
-    return config.with_layers(of_thread.layers).override({"features.apps": enabled})
+    return (
+        config.with_projects(of_thread.projects)
+        .with_layers(of_thread.layers)
+        .override({"features.apps": enabled})
+    )

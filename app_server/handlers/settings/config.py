@@ -18,6 +18,7 @@ from app_server.handlers.settings.layers import (
     origins_of,
     shown_layer,
 )
+from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.rpc.context import Handler, RequestContext
 from protocol.config import (
     ConfigReadParams,
@@ -44,11 +45,12 @@ class ConfigHandlers:
         }
 
     async def read(self, context: RequestContext, params: ConfigReadParams) -> ConfigReadResponse:
-        """Show the settings in force, without those that can hold secrets."""
+        """Show the settings in force in a folder, without those that can hold secrets."""
+        cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
         with config_failures():
             config = await self._configuration.read()
             return await anyio.to_thread.run_sync(
-                partial(_read, config, params.include_layers, self._configuration.file)
+                partial(_read, config, params.include_layers, self._configuration.file, cwd)
             )
 
     async def read_requirements(
@@ -62,9 +64,12 @@ class ConfigHandlers:
         )
 
 
-def _read(config: Config, include_layers: bool, file: Path) -> ConfigReadResponse:
+def _read(config: Config, include_layers: bool, file: Path, cwd: str | None) -> ConfigReadResponse:
     # Parsed once more, as the settings in force have other layers on top of it.
-    layers = layers_of(config, str(file), tomllib.loads(config.text))
+    document = tomllib.loads(config.text)
+    projects = [] if cwd is None else read_project_layers(config, cwd)
+    config = with_projects(config, projects)
+    layers = layers_of(config, str(file), document, projects)
     return ConfigReadResponse(
         config=effective_config(config),
         origins=origins_of(layers),

@@ -14,12 +14,14 @@ from pydantic import ValidationError
 from app_server.config.default_provider import default_provider_id
 from app_server.config.trust import read_trust
 from app_server.config.values import Config, ConfigError, Document, KeyPath
+from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
 from app_server.turns.model.providers import default_model
 from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigLayer,
     ConfigLayerMetadata,
+    ProjectConfigLayerSource,
     SessionFlagsConfigLayerSource,
     UserConfigLayerSource,
 )
@@ -51,8 +53,10 @@ MAX_ORIGINS = 1000
 class Layer(NamedTuple):
     """One layer, whole."""
 
-    source: UserConfigLayerSource | SessionFlagsConfigLayerSource
+    source: UserConfigLayerSource | ProjectConfigLayerSource | SessionFlagsConfigLayerSource
     document: Document
+    disabled_reason: str | None = None
+    """Why it does not count; None if it does."""
 
     @property
     def metadata(self) -> ConfigLayerMetadata:
@@ -81,9 +85,19 @@ def effective_config(config: Config) -> EffectiveConfig:
         raise ConfigError(f"config.toml: {key}: {problem['msg']}") from exc
 
 
-def layers_of(config: Config, file: str, document: Document) -> Sequence[Layer]:
+def layers_of(
+    config: Config, file: str, document: Document, projects: Sequence[ProjectLayer] = ()
+) -> Sequence[Layer]:
     """Return the layers of a configuration whose file has this document; the highest first."""
-    layers = [Layer(UserConfigLayerSource(file=file), document)]
+    layers = [
+        Layer(
+            ProjectConfigLayerSource(dot_codex_folder=str(project.folder)),
+            project.document,
+            project.disabled_reason,
+        )
+        for project in reversed(projects)
+    ]
+    layers.append(Layer(UserConfigLayerSource(file=file), document))
     flags = Config({})
     for overrides in config.layers:
         flags = flags.override(overrides)
@@ -95,13 +109,20 @@ def layers_of(config: Config, file: str, document: Document) -> Sequence[Layer]:
 def shown_layer(layer: Layer) -> ConfigLayer:
     """Show what of a layer cannot be a secret."""
     config = {key: plain(layer.document[key]) for key in SHOWN_TABLES if key in layer.document}
-    return ConfigLayer(name=layer.source, version=layer.metadata.version, config=config)
+    return ConfigLayer(
+        name=layer.source,
+        version=layer.metadata.version,
+        config=config,
+        disabled_reason=layer.disabled_reason,
+    )
 
 
 def origins_of(layers: Sequence[Layer]) -> dict[str, ConfigLayerMetadata]:
     """Say of values that are shown which layer decides them, by dotted path."""
     origins: dict[str, ConfigLayerMetadata] = {}
     for layer in layers:
+        if layer.disabled_reason is not None:
+            continue
         metadata = layer.metadata
         for key in SHOWN_TABLES:
             for path in _leaves((key,), layer.document.get(key, {})):

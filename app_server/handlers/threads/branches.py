@@ -11,6 +11,7 @@ from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import thread_overrides
+from app_server.handlers.threads.configured import config_for
 from app_server.handlers.threads.history import refuse_ephemeral
 from app_server.handlers.threads.threads import shown_turns
 from app_server.plugins.contributor import roots_of
@@ -69,9 +70,10 @@ class BranchHandlers:
         source_id, configuration = params.thread_id, self._services.configuration
         with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
             source, end = await self._source(source_id)
-            config = await configuration.read(params.config)
-            requirements = requirements_of(config)
             overrides = thread_overrides(params, configuration.resolve)
+            folder = overrides.cwd or source.settings.cwd
+            config, of_project = await config_for(configuration, params.config, folder)
+            requirements = requirements_of(config)
             chosen = with_overrides(source.settings, overrides, config.view())
             settings, replaced = with_required(chosen, requirements)
             thread_id, roots = self._clock.new_id(), source.created.selected_capability_roots
@@ -109,7 +111,7 @@ class BranchHandlers:
                 turns = await shown_turns(self._store, session.thread.state, loaded=True)
             shown = thread.model_copy(update={"turns": turns})
         context.after_answer(partial(self._announce_fork, context, session, thread))
-        warnings = (*requirements.warnings, *replaced, *problems)
+        warnings = (*of_project, *requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
         members = cast(
             dict[str, Any],

@@ -17,6 +17,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.idempotency import chosen_id, digest_of
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import members_without_effect, thread_overrides
+from app_server.handlers.threads.configured import config_for
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.list_query import list_query
 from app_server.handlers.threads.subscribing import Joining, join, known_position
@@ -121,8 +122,8 @@ class ThreadHandlers:
         thread_id = self._clock.new_id() if chosen is None else chosen
         with config_failures(), thread_failures(thread_id, "thread not found"):
             overrides = thread_overrides(params, self._configuration.resolve)
-            config = await self._configuration.read(params.config)
             cwd = overrides.cwd or self._configuration.resolve(None)
+            config, of_project = await config_for(self._configuration, params.config, cwd)
             requirements = requirements_of(config)
             trust = None
             if says_something(config):
@@ -160,7 +161,7 @@ class ThreadHandlers:
         joining = join(self._hub, context.connection_id, session, None, (), with_turns=False)
         announce = partial(self._announce_start, context, session, thread, params, outcome)
         context.after_answer(announce)
-        warnings = (*requirements.warnings, *replaced, *problems)
+        warnings = (*of_project, *requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
         context.after_answer(partial(self._tell_of_loading, context, session))
         return ThreadStartResponse(**_members(session, thread, joining))
@@ -227,13 +228,14 @@ class ThreadHandlers:
                 raise ThreadArchived(thread_id)
             nonlocal is_loaded
             is_loaded = False
-            config = await self._configuration.read(params.config)
+            folder = overrides.cwd or state.settings.cwd
+            config, of_project = await config_for(self._configuration, params.config, folder)
             settings = with_overrides(state.settings, overrides, config.view())
             requirements = requirements_of(config)
             settings, replaced = with_required(settings, requirements)
             roots = roots_of(state.created.selected_capability_roots or ())
             problems = await self._plugins.select(thread_id, roots)
-            warnings.extend((*requirements.warnings, *replaced, *problems))
+            warnings.extend((*of_project, *requirements.warnings, *replaced, *problems))
             return config, settings
 
         with (
