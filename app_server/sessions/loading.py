@@ -35,6 +35,7 @@ from protocol.rollout import (
     TurnCompleted,
 )
 
+REQUESTS_PERMISSIONS = "request_permissions_tool"
 ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
 
 
@@ -217,6 +218,7 @@ async def _session_settings(config: Config) -> SessionSettings:
     features = view.at("features")
     return SessionSettings(
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
+        requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),
         approval_timeout_s=view.seconds("approval_timeout_s"),

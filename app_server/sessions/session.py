@@ -37,6 +37,7 @@ from app_server.turns.approval.commands import CommandGate
 from app_server.turns.approval.elicitations import ElicitationGate
 from app_server.turns.approval.files import FileGate
 from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
@@ -131,6 +132,7 @@ class ThreadSession:
             tools=ApprovalGate(clients, ports.approvals, reviewer),
             commands=CommandGate(asker, ports.scripts, ports.rules),
             files=FileGate(asker),
+            permissions=PermissionGate(asker),
         )
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
         factory = TurnFactory(

@@ -19,6 +19,7 @@ from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
+from app_server.tools.request_permissions import RequestPermissions
 from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
 from app_server.turns.approval.gates import ThreadApprovals
@@ -43,14 +44,18 @@ class ThreadTools:
     patches: CommandPatches
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
+    requests_permissions: bool = False
+    """Whether the model may ask for more than the sandbox allows."""
 
 
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
     confinement = partial(_confinement, turn, thread)
     patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
+    permissions = RequestPermissions(turn, thread.approvals.permissions)
     tools: Sequence[TurnTool] = (
         *own,
+        *([permissions] if thread.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
         patches,
         McpResources(turn, thread.servers),
@@ -62,7 +67,8 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
 
 
 def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:
-    return confinement_of(turn.settings, thread.places)
+    confinement = confinement_of(turn.settings, thread.places)
+    return thread.approvals.permissions.widened(confinement, turn.turn_id)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

@@ -53,6 +53,8 @@ class SessionSettings:
     compact_prompt: str | None = None
     """What the model is told to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
+    requests_permissions: bool = False
+    """Whether the model may ask for more than the sandbox allows."""
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
     commands: CommandSettings = field(default_factory=CommandSettings)

@@ -121,6 +121,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
             ),
             feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
             feature("plugins", "stable", enabled=True, default=True),
+            feature("request_permissions_tool", "underDevelopment", enabled=False, default=False),
         ]
         listed = await client.call("experimentalFeature/list", {})
         assert listed == {"data": switched, "nextCursor": None}
@@ -131,7 +132,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         assert listed["data"][0]["enabled"] is True
         for params, problem in (
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
-            ({"cursor": "6"}, "cursor 6 exceeds total feature flags 5"),
+            ({"cursor": "7"}, "cursor 7 exceeds total feature flags 6"),
         ):
             error = await client.refusal("experimentalFeature/list", params)
             assert (error.code, error.message) == (-32600, problem)

@@ -38,6 +38,7 @@ FEATURES = (
     Feature(["default_mode_request_user_input"], "underDevelopment", default=False),
     Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
     Feature(["plugins"], "stable", default=True),
+    Feature(["request_permissions_tool"], "underDevelopment", default=False),
 )
 """Every key of `[features]` that something here reads (docs/config.md)."""
 

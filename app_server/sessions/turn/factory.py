@@ -70,6 +70,7 @@ class TurnFactory:
             asks_in_every_mode=self._settings.asks_in_every_mode,
             places=ports.places,
             patches=ports.patches,
+            requests_permissions=self._settings.requests_permissions,
         )
         table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
         return TurnRun(

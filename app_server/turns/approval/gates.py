@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.commands import CommandGate
 from app_server.turns.approval.files import FileGate
+from app_server.turns.approval.permissions import PermissionGate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,3 +16,4 @@ class ThreadApprovals:
     """Of tools of MCP servers."""
     commands: CommandGate
     files: FileGate
+    permissions: PermissionGate

@@ -1,0 +1,166 @@
+"""The tool `request_permissions`: places and the network, beyond what the sandbox allows.
+
+Offered where the feature `request_permissions_tool` is on, as in Codex.
+Source: docs/tools.md, "Permissions".
+"""
+
+import os.path
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_core import to_json
+
+from app_server.turns.approval.permissions import PermissionGate, PermissionRequest
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.turn import TurnContext
+from protocol.model import Json, JsonObject
+from protocol.policy import (
+    AdditionalFileSystemPermissions,
+    AdditionalNetworkPermissions,
+    FileSystemAccessMode,
+    FileSystemSandboxEntry,
+    PathFileSystemPath,
+    RequestPermissionProfile,
+)
+
+NAME = "request_permissions"
+LOCAL = "local"
+MAX_PATHS = 64
+"""For reading and for writing each."""
+MAX_PATH_CHARS = 4_096
+MAX_REASON_CHARS = 4_096
+
+NOTHING = "request_permissions requires at least one permission"
+
+_Paths = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARS)]],
+    Field(max_length=MAX_PATHS),
+]
+
+
+class _Files(ToolArguments):
+    read: _Paths | None = None
+    write: _Paths | None = None
+
+
+class _Network(ToolArguments):
+    enabled: bool | None = None
+
+
+class _Permissions(ToolArguments):
+    file_system: _Files | None = None
+    network: _Network | None = None
+
+
+class _Request(ToolArguments):
+    permissions: _Permissions
+    reason: Annotated[str, Field(max_length=MAX_REASON_CHARS)] | None = None
+    environment_id: str | None = None
+
+
+class RequestPermissions:
+    """Asks for permissions, and tells the model what it was granted."""
+
+    def __init__(self, turn: TurnContext, gate: PermissionGate) -> None:
+        self._turn = turn
+        self._gate = gate
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the function."""
+        return [_DECLARATION]
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether it is the function."""
+        return call.is_function(NAME)
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return False: what comes after it is meant to have what is granted."""
+        return False
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Ask, and return what was granted, as JSON.
+
+        Raises:
+            BadCall: nothing is asked for, or of an environment that the turn does not have.
+        """
+        request = call.read(_Request)
+        if request.environment_id not in (None, LOCAL):
+            raise BadCall(f"unknown turn environment id `{request.environment_id}`")
+        cwd = self._turn.settings.cwd
+        profile = _profile(request.permissions, cwd)
+        if profile.file_system is None and profile.network is None:
+            raise BadCall(NOTHING)
+        given, scope = await self._gate.ask(
+            PermissionRequest(
+                turn_id=self._turn.turn_id,
+                item_id=call.call_id,
+                environment_id=LOCAL,
+                cwd=cwd,
+                reason=request.reason,
+                profile=profile,
+            )
+        )
+        files = {name: list(paths) for name in ("read", "write") if (paths := getattr(given, name))}
+        permissions = {
+            "network": {"enabled": True} if given.network else None,
+            "file_system": files or None,
+        }
+        return to_json({"permissions": permissions, "scope": scope}).decode()
+
+
+def _profile(wanted: _Permissions, cwd: str) -> RequestPermissionProfile:
+    read = _absolute(None if wanted.file_system is None else wanted.file_system.read, cwd)
+    write = _absolute(None if wanted.file_system is None else wanted.file_system.write, cwd)
+    files = None
+    if read or write:
+        entries = [*(_entry(path, "read") for path in read), *(_entry(p, "write") for p in write)]
+        files = AdditionalFileSystemPermissions(
+            read=read or None, write=write or None, entries=entries
+        )
+    network = None
+    if wanted.network is not None and wanted.network.enabled:
+        network = AdditionalNetworkPermissions(enabled=True)
+    return RequestPermissionProfile(network=network, file_system=files)
+
+
+def _absolute(paths: Sequence[str] | None, cwd: str) -> list[str]:
+    """Join paths to the folder; `..` goes by the text, as no link is looked at."""
+    return [os.path.normpath(PurePosixPath(cwd, path)) for path in paths or ()]
+
+
+def _entry(path: str, access: FileSystemAccessMode) -> FileSystemSandboxEntry:
+    return FileSystemSandboxEntry(path=PathFileSystemPath(path=path), access=access)
+
+
+def _object(required: Sequence[str] = (), **properties: JsonObject) -> JsonObject:
+    shape: JsonObject = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**shape, "required": list(required)} if required else shape
+
+
+def _paths(what: str) -> JsonObject:
+    description = f"Files and folders to {what}; relative ones begin in the working directory."
+    return {"type": "array", "description": description, "items": {"type": "string"}}
+
+
+_DECLARATION: JsonObject = {
+    "type": "function",
+    "name": NAME,
+    "description": (
+        "Ask the user for more than the sandbox allows, and wait for the answer. The result says "
+        "what was granted, which may be less or nothing. It holds for what is run later in this "
+        "turn, or with the scope `session` also in later turns."
+    ),
+    "strict": False,
+    "parameters": _object(
+        ["permissions"],
+        permissions=_object(
+            file_system=_object(read=_paths("read"), write=_paths("write")),
+            network=_object(enabled={"type": "boolean", "description": "True asks for it."}),
+        ),
+        reason={"type": "string", "description": "Why, in a sentence for the user."},
+        environment_id={"type": "string", "description": "Leave it out: there is one environment."},
+    ),
+}

@@ -1,0 +1,132 @@
+"""More permissions for a turn or a thread: the user is asked, and what is granted is kept.
+
+Source: docs/tools.md, "Permissions".
+"""
+
+from dataclasses import dataclass, field
+
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.grants import Grant, granted
+from app_server.turns.approval.approvals import Denied
+from app_server.turns.approval.asking import Asker, Question
+from protocol.approvals import (
+    PermissionGrantScope,
+    PermissionsRequestApprovalParams,
+    PermissionsRequestApprovalResponse,
+)
+from protocol.items import RequestPermissionsGuardianApprovalReviewAction
+from protocol.policy import GranularAskForApproval, RequestPermissionProfile
+
+METHOD = "item/permissions/requestApproval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionRequest:
+    """Permissions that the model wants."""
+
+    turn_id: str
+    item_id: str
+    environment_id: str
+    cwd: str
+    reason: str | None
+    profile: RequestPermissionProfile
+    """With absolute paths."""
+
+
+@dataclass(slots=True)
+class PermissionGate:
+    """The permissions of one thread beyond its sandbox."""
+
+    asker: Asker
+    _of_session: Grant = field(default_factory=Grant, init=False)
+    _of_turn: Grant = field(default_factory=Grant, init=False)
+    _turn_id: str = field(default="", init=False)
+
+    def widened(self, confinement: Confinement, turn_id: str) -> Confinement:
+        """Return what confines a turn, with what was granted."""
+        widened = self._of_session.widened(confinement)
+        return self._of_turn.widened(widened) if turn_id == self._turn_id else widened
+
+    async def ask(self, request: PermissionRequest) -> tuple[Grant, PermissionGrantScope]:
+        """Ask the user or the reviewer, keep what is granted, and return it and its scope.
+
+        Nothing is granted where policy forbids the question, the user refuses, or nobody answers
+        in time; nor anything that was not asked for. The reviewer grants all for the turn, and so
+        does a hook.
+        """
+        if not self._may_ask():
+            return Grant(), "turn"
+        asked = granted(request.profile.file_system, request.profile.network)
+        question = self._question(request)
+        scope: PermissionGrantScope = "turn"
+        try:
+            if await self.asker.is_allowed_by_hook(question, _nothing):
+                given = asked
+            elif self.asker.is_reviewed:
+                await self.asker.review(question, _nothing)
+                given = asked
+            else:
+                kind = PermissionsRequestApprovalResponse
+                answer = await self.asker.ask(question, kind, _accept, _nothing)
+                permissions = answer.permissions
+                given = granted(permissions.file_system, permissions.network).within(asked)
+                scope = answer.scope
+        except Denied:
+            return Grant(), "turn"
+        self._keep(request.turn_id, given, scope)
+        return given, scope
+
+    def _keep(self, turn_id: str, given: Grant, scope: PermissionGrantScope) -> None:
+        if scope == "session":
+            self._of_session = self._of_session.joined(given)
+        elif turn_id == self._turn_id:
+            self._of_turn = self._of_turn.joined(given)
+        else:
+            self._turn_id, self._of_turn = turn_id, given
+
+    def _may_ask(self) -> bool:
+        policy = self.asker.thread.state.in_force.approval_policy
+        if isinstance(policy, GranularAskForApproval):
+            return policy.granular.request_permissions
+        return policy != "never"
+
+    def _question(self, request: PermissionRequest) -> Question:
+        profile = request.profile
+        params = PermissionsRequestApprovalParams(
+            thread_id=self.asker.thread.id,
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            environment_id=request.environment_id,
+            started_at_ms=self.asker.clock.now_ms(),
+            cwd=request.cwd,
+            reason=request.reason,
+            permissions=profile,
+        )
+        shown = profile.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return Question(
+            action="permissions",
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            subject=profile.model_dump_json(by_alias=True, exclude_none=True),
+            method=METHOD,
+            params=params,
+            reviewed=RequestPermissionsGuardianApprovalReviewAction(
+                reason=request.reason, permissions=profile
+            ),
+            tool_name="request_permissions",
+            tool_input={"permissions": shown, "reason": request.reason},
+            evidence={
+                "kind": "permissions",
+                "cwd": request.cwd,
+                "permissions": shown,
+                "justification_of_the_agent": request.reason,
+            },
+        )
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _accept(answer: PermissionsRequestApprovalResponse) -> None:
+    """Any answer says what is granted, perhaps nothing."""
