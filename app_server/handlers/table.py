@@ -393,6 +393,18 @@ def _host_watch() -> HandlerClass:
     return WatchHandlers
 
 
+@_serves(
+    "fuzzyFileSearch",
+    "fuzzyFileSearch/sessionStart",
+    "fuzzyFileSearch/sessionStop",
+    "fuzzyFileSearch/sessionUpdate",
+)
+def _host_search() -> HandlerClass:
+    from app_server.handlers.host.search import SearchFilesHandlers
+
+    return SearchFilesHandlers
+
+
 TABLE: Sequence[Row] = tuple(_rows)
 
 NOT_BUILT = frozenset(
@@ -402,10 +414,6 @@ NOT_BUILT = frozenset(
         "command/exec/terminate",
         "command/exec/write",
         "experimentalFeature/enablement/set",
-        "fuzzyFileSearch",
-        "fuzzyFileSearch/sessionStart",
-        "fuzzyFileSearch/sessionStop",
-        "fuzzyFileSearch/sessionUpdate",
         "getAuthStatus",
         "getConversationSummary",
         "gitDiffToRemote",

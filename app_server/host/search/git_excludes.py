@@ -1,0 +1,59 @@
+"""Where Git's own exclusions are, besides `.gitignore`: of a repository, and of the user.
+
+Everything here blocks.
+Source: gitignore(5); gitrepository-layout(5); git-config(1), `core.excludesFile`.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_PARENTS = 64
+READ_BYTES = 1024 * 1024
+
+_EXCLUDES = re.compile(
+    r"^\s*\[core\][^\[]*?^\s*excludesfile\s*=\s*(?P<path>[^\n#;]+)", re.I | re.M | re.S
+)
+
+
+def repository_of(folder: Path) -> Path | None:
+    """Return the nearest folder, itself or above, that has a `.git`."""
+    for place in (folder, *folder.parents)[:MAX_PARENTS]:
+        if (place / ".git").exists():
+            return place
+    return None
+
+
+def exclude_files(repository: Path) -> Iterator[Path]:
+    """Name the files of exclusions of a repository, the weakest first; they need not exist."""
+    yield _of_user()
+    git = repository / ".git"
+    if git.is_file():
+        git = repository / read_text(git).removeprefix("gitdir: ").strip()
+        git = git / (read_text(git / "commondir").strip() or ".")
+    yield git / "info" / "exclude"
+
+
+def read_text(path: Path) -> str:
+    """Return the beginning of a file; nothing for one that cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, READ_BYTES).decode("utf-8-sig", errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _of_user() -> Path:
+    home = Path.home()
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    for file in (home / ".gitconfig", config / "git" / "config"):
+        found = _EXCLUDES.search(read_text(file))
+        if found is not None:
+            return Path(found["path"].strip().strip('"')).expanduser()
+    return config / "git" / "ignore"

@@ -1,0 +1,43 @@
+"""What a worker thread imports when it first needs it, while it goes on with other work.
+
+Source: docs/architecture.md, "What is loaded late".
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from app_server.runtime.loader import IMPORTER, load_from_worker
+
+T = TypeVar("T")
+
+
+class Late(Generic[T]):
+    """A value that is made of imports, once."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        """`make` imports what it needs."""
+        self._make = make
+        self._made: list[T] = []
+
+    def begin(self) -> None:
+        """Have it made soon, without waiting; from any thread.
+
+        Raises:
+            LoadFailed: too much is being loaded.
+        """
+        if not self._made:
+            IMPORTER.request(self._once)
+
+    def get(self) -> T:
+        """Return it; waits in a worker thread until it is made.
+
+        Raises:
+            LoadFailed: it cannot be imported now; the next use tries again.
+        """
+        return self._made[0] if self._made else load_from_worker(self._once)
+
+    def _once(self) -> T:
+        # The importer has one thread: nobody else is here.
+        if not self._made:
+            self._made.append(self._make())
+        return self._made[0]

@@ -1,0 +1,85 @@
+"""What a user types to find a file: words, each of which a path must fit.
+
+`word` fits scattered letters, `'word` and `!word` letters together (`!` means: not), `^word` at the
+beginning, `word$` at the end. A backslash before a space or a sign takes its meaning away.
+Source: https://github.com/junegunn/fzf, "Search syntax"; docs/tools.md, "Host methods".
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from app_server.host.search.listing import fold
+from app_server.host.search.score import Fit, at, best_scattered, best_together
+
+MAX_CHARS = 512
+"""Of a query; what is longer fits nothing."""
+
+MAX_WORDS = 16
+"""Of a query; those after them are passed over."""
+
+_WORD = re.compile(r"(?:\\\s|\S)+")
+
+
+class How(Enum):
+    """How a word fits."""
+
+    SCATTERED = "scattered"
+    TOGETHER = "together"
+    AT_START = "at start"
+    AT_END = "at end"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a query."""
+
+    letters: str
+    """Folded."""
+    how: How
+    is_negative: bool = False
+
+    def fit(self, folded: str, path: str) -> Fit | None:
+        """Score a path; None where it does not fit. A negative word earns nothing."""
+        found = self._find(folded, path)
+        if self.is_negative:
+            return (0, ()) if found is None else None
+        return found
+
+    def _find(self, folded: str, path: str) -> Fit | None:
+        letters = self.letters
+        match self.how:
+            case How.SCATTERED:
+                return best_scattered(letters, folded, path)
+            case How.TOGETHER:
+                return best_together(letters, folded, path)
+            case How.AT_START:
+                return at(letters, path, 0) if folded.startswith(letters) else None
+            case How.AT_END:
+                start = len(folded) - len(letters)
+                return at(letters, path, start) if folded.endswith(letters) else None
+            case How.WHOLE:
+                return at(letters, path, 0) if folded == letters else None
+
+
+def parse(query: str) -> Sequence[Word]:
+    """Return the words of a query; none if it is empty or too long."""
+    if len(query) > MAX_CHARS:
+        return ()
+    words = (_parse_word(text) for text in _WORD.findall(query))
+    return [word for word in words if word.letters][:MAX_WORDS]
+
+
+def _parse_word(text: str) -> Word:
+    is_negative = text.startswith("!")
+    text = text[1:] if is_negative else text
+    how = How.TOGETHER if is_negative else How.SCATTERED
+    if text.startswith("'"):
+        how, text = How.TOGETHER, text[1:]
+    elif text.startswith("^"):
+        how, text = How.AT_START, text[1:]
+    if text.endswith("$") and not text.endswith("\\$"):
+        how, text = How.WHOLE if how is How.AT_START else How.AT_END, text[:-1]
+    return Word(fold(re.sub(r"\\([\s!'^$])", r"\1", text)), how, is_negative)

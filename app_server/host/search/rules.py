@@ -1,0 +1,146 @@
+"""What is ignored in a folder, put together from the ignore files that concern it.
+
+Everything here blocks.
+Source: gitignore(5); docs/tools.md, "Host methods".
+"""
+
+import os
+from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+from app_server.host.search.git_excludes import exclude_files, read_text, repository_of
+from app_server.host.search.ignore_file import (
+    Compile,
+    IgnoreFile,
+    IgnoreFiles,
+    Placed,
+    compile_ignore_file,
+    decide,
+)
+from app_server.host.search.late import Late
+
+GIT = ".git"
+GITIGNORE = ".gitignore"
+IGNORE = ".ignore"
+
+Stamp: TypeAlias = tuple[int, int, int] | None
+"""Time, size and inode; None for what is not there."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is ignored in a folder: `.ignore` files are stronger than those of Git."""
+
+    plain: IgnoreFiles = ()
+    git: IgnoreFiles = ()
+    in_repository: bool = False
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names that a pattern has."""
+        return frozenset(name for file in self._files() for name in file.names)
+
+    @cached_property
+    def extensions(self) -> frozenset[str]:
+        """Extensions that a pattern has."""
+        return frozenset(name for file in self._files() for name in file.extensions)
+
+    @cached_property
+    def has_others(self) -> bool:
+        """Whether there are patterns that are about more than names and extensions."""
+        return any(file.others for file in self._files())
+
+    def may_ignore(self, names: Collection[str]) -> bool:
+        """Whether one of these names in a folder may be ignored; most are in no pattern."""
+        if self.has_others or not self.names.isdisjoint(names):
+            return True
+        return bool(self.extensions) and not self.extensions.isdisjoint(
+            [name[name.rfind(".") + 1 :] for name in names]
+        )
+
+    def _files(self) -> Iterator[IgnoreFile]:
+        return (placed.file for placed in (*self.plain, *self.git))
+
+    def ignore(self, path: str, name: str, *, is_folder: bool) -> bool:
+        """Whether a path below the root of the search is ignored."""
+        if self.plain:
+            said = decide(self.plain, path, name, is_folder=is_folder)
+            if said is not None:
+                return said
+        return bool(self.git) and bool(decide(self.git, path, name, is_folder=is_folder))
+
+
+class RuleReader:
+    """Reads ignore files for one search root."""
+
+    def __init__(self, root: Path, compile_line: Late[Compile]) -> None:
+        """Read nothing yet."""
+        self._root = root
+        self._compile = compile_line
+        self._outside: dict[str, Stamp] = {}
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether an ignore file outside of the root is another one than when it was read."""
+        return any(stamp_of(path) != stamp for path, stamp in self._outside.items())
+
+    def above(self) -> Rules:
+        """Return the rules that come from outside of the root."""
+        self._outside = {}
+        repository = repository_of(self._root)
+        rules = Rules(in_repository=repository is not None)
+        if repository is not None:
+            below = "".join(f"{part}/" for part in self._root.relative_to(repository).parts)
+            for file in exclude_files(repository):
+                self._outside[str(file)] = stamp_of(file)
+                rules = Rules(rules.plain, self._with(rules.git, file, 0, below), True)
+        for parent in reversed(self._root.parents):
+            below = "".join(f"{part}/" for part in self._root.relative_to(parent).parts)
+            plain, git = parent / IGNORE, parent / GITIGNORE
+            self._outside[str(plain)] = stamp_of(plain)
+            added = self._with(rules.plain, plain, 0, below)
+            of_git = rules.git
+            if repository is not None and (parent == repository or repository in parent.parents):
+                self._outside[str(git)] = stamp_of(git)
+                of_git = self._with(of_git, git, 0, below)
+            rules = Rules(added, of_git, rules.in_repository)
+        return rules
+
+    def inside(self, outer: Rules, prefix: str, names: Set[str]) -> tuple[Rules, dict[str, Stamp]]:
+        """Return the rules of a folder, and the stamps of the ignore files in it.
+
+        `outer` are those of the folder that it is in, `names` is what it has.
+        """
+        plain, git, in_repository = outer.plain, outer.git, outer.in_repository
+        folder, stamps = self._root / prefix, dict[str, Stamp]()
+        if GIT in names and prefix:
+            # Another repository: those above say nothing about what is in it.
+            git, in_repository = (), True
+            for file in exclude_files(folder):
+                stamps[str(file)] = stamp_of(file)
+                git = self._with(git, file, len(prefix))
+        for name in names & {GITIGNORE, IGNORE}:
+            file = folder / name
+            stamps[str(file)] = stamp_of(file)
+            if name == IGNORE:
+                plain = self._with(plain, file, len(prefix))
+            elif in_repository:
+                git = self._with(git, file, len(prefix))
+        return (Rules(plain, git, in_repository) if stamps else outer), stamps
+
+    def _with(self, files: IgnoreFiles, path: Path, cut: int, above: str = "") -> IgnoreFiles:
+        text = read_text(path)
+        file = compile_ignore_file(text, self._compile.get()) if text else None
+        return files if file is None else (Placed(file, cut, above), *files)
+
+
+def stamp_of(path: str | Path) -> Stamp:
+    """Look at the time, the size and the inode of what is at a path."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,222 @@
+"""Searches for files: single ones, and sessions that follow what a user types.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+import anyio.abc
+import anyio.from_thread
+
+from app_server.host.files.errors import FileRefused
+from app_server.host.files.work import FileWork, Stop, Stopped
+from app_server.host.search.ignore_file import with_pathspec
+from app_server.host.search.late import Late
+from app_server.host.search.listing import Listing
+from app_server.host.search.listings import Listings, RootListing
+from app_server.host.search.ranking import Comparing, Match, rank, with_rapidfuzz
+
+MAX_SESSIONS = 16
+"""Of one owner."""
+
+MAX_ROOTS = 32
+"""Of one search."""
+
+Owner: TypeAlias = Hashable
+Matches: TypeAlias = Sequence[Match]
+OnMatches: TypeAlias = Callable[[str, Matches], None]
+"""Takes a query and what fits it so far."""
+
+
+class TooManyRoots(FileRefused):
+    """A search has more than MAX_ROOTS roots."""
+
+
+class SearchSession:
+    """One search that goes on while a user types."""
+
+    def __init__(
+        self,
+        roots: Sequence[RootListing],
+        comparing: "Late[Comparing]",
+        on_matches: OnMatches,
+        on_complete: Callable[[], None],
+    ) -> None:
+        """Search `roots`; `run` does the work."""
+        self._roots, self._comparing = roots, comparing
+        self._on_matches, self._on_complete = on_matches, on_complete
+        self._query = ""
+        self._changed = anyio.Event()
+        self._changed.set()
+        self._stop = Stop()
+        self._scope = anyio.CancelScope()
+
+    def update(self, query: str) -> None:
+        """Search for something else from now on; never waits."""
+        self._query = query
+        self._stop.set()
+        self._changed.set()
+
+    def end(self) -> None:
+        """Search no more; nothing is told any more."""
+        self._scope.cancel()
+
+    async def run(self, work: FileWork) -> None:
+        """Search until the session is ended."""
+        with self._scope:
+            while True:
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                self._stop = Stop()
+                await self._search(work, self._query)
+
+    async def _search(self, work: FileWork, query: str) -> None:
+        try:
+            await work.run(partial(self._work, query, self._stop))
+        except Stopped:
+            return
+        if query == self._query:
+            self._on_complete()
+
+    def _work(self, query: str, superseded: Stop, ended: Stop) -> None:
+        stop = _Either(superseded, ended)
+        listings = [root.listing for root in self._roots]
+        told: Matches | None = None
+        if query and None not in listings:
+            told = self._rank(query, listings, stop)
+            self._tell(query, told)
+        # The first list is made even if the query changes meanwhile.
+        fresh = [root.refresh(ended, partial(self._show, ended)) for root in self._roots]
+        if fresh != listings or told is None:
+            found = self._rank(query, fresh, stop)
+            if found != told:
+                self._tell(query, found)
+
+    def _show(self, stop: Stop, listing: Listing) -> None:
+        query = self._query
+        if query and (found := rank(query, [listing], self._comparing.get(), stop)):
+            self._tell(query, found)
+
+    def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:
+        present = [listing for listing in listings if listing is not None]
+        return rank(query, present, self._comparing.get(), stop) if query else ()
+
+    def _tell(self, query: str, matches: Matches) -> None:
+        anyio.from_thread.run_sync(self._told, query, matches)
+
+    def _told(self, query: str, matches: Matches) -> None:
+        if query == self._query and not self._scope.cancel_called:
+            self._on_matches(query, matches)
+
+
+class _Either(Stop):
+    """Is set when one of two is."""
+
+    def __init__(self, one: Stop, other: Stop) -> None:
+        super().__init__()
+        self._both = one, other
+
+    def check(self) -> None:
+        """Go on, or raise Stopped."""
+        for stop in self._both:
+            stop.check()
+
+
+class FileSearch:
+    """All searches of one server."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+        """`tasks` owns the sessions."""
+        self._tasks = tasks
+        self._work = FileWork()
+        self._comparing = Late(with_rapidfuzz)
+        self._listings = Listings(Late(with_pathspec))
+        self._sessions: dict[Owner, dict[str, SearchSession]] = {}
+        self._singles: dict[tuple[Owner, str], Stop] = {}
+
+    async def search(
+        self, query: str, roots: Sequence[str], owner: Owner, token: str | None
+    ) -> Matches:
+        """Search once; an earlier search of the same owner and token ends with nothing found.
+
+        Raises:
+            FileRefused: there are too many roots.
+        """
+        _check(roots)
+        superseded = Stop()
+        if token is not None:
+            if (earlier := self._singles.get((owner, token))) is not None:
+                earlier.set()
+            self._singles[owner, token] = superseded
+        try:
+            self._comparing.begin()
+            found = self._listings.of(roots)
+
+            def work(ended: Stop) -> Matches:
+                stop = _Either(superseded, ended)
+                fresh = [root.refresh(stop) for root in found]
+                return rank(query, fresh, self._comparing.get(), stop)
+
+            return await self._work.run(work) if query else ()
+        except Stopped:
+            return ()
+        finally:
+            if token is not None and self._singles.get((owner, token)) is superseded:
+                del self._singles[owner, token]
+
+    def start(
+        self,
+        owner: Owner,
+        session_id: str,
+        roots: Sequence[str],
+        on_matches: OnMatches,
+        on_complete: Callable[[], None],
+    ) -> None:
+        """Begin a session, in place of the owner's one of this id.
+
+        Raises:
+            FileRefused: there are too many roots or sessions.
+        """
+        _check(roots)
+        self._comparing.begin()
+        self.stop(owner, session_id)
+        of_owner = self._sessions.setdefault(owner, {})
+        if len(of_owner) >= MAX_SESSIONS:
+            raise FileRefused(f"a connection has at most {MAX_SESSIONS} search sessions")
+        found = self._listings.of(roots)
+        session = SearchSession(found, self._comparing, on_matches, on_complete)
+        of_owner[session_id] = session
+        self._tasks.start_soon(session.run, self._work)
+
+    def update(self, owner: Owner, session_id: str, query: str) -> bool:
+        """Search for something else in a session; False if there is none of this id."""
+        session = self._sessions.get(owner, {}).get(session_id)
+        if session is not None:
+            session.update(query)
+        return session is not None
+
+    def stop(self, owner: Owner, session_id: str) -> None:
+        """End a session; there may be none of this id."""
+        of_owner = self._sessions.get(owner, {})
+        if (session := of_owner.pop(session_id, None)) is not None:
+            session.end()
+        if not of_owner:
+            self._sessions.pop(owner, None)
+
+    def stop_all(self, owner: Owner) -> None:
+        """End all sessions of an owner."""
+        for session in self._sessions.pop(owner, {}).values():
+            session.end()
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are."""
+        return sum(map(len, self._sessions.values()))
+
+
+def _check(roots: Sequence[str]) -> None:
+    if len(roots) > MAX_ROOTS:
+        raise TooManyRoots(f"a search has at most {MAX_ROOTS} roots")

@@ -1,0 +1,198 @@
+"""The files and folders below one folder, without what is ignored; looked at anew where changed.
+
+Everything here blocks. A folder is read again when its time has changed, an ignore file when its
+time or size has: no list is older than the look at these, and no watches of the system are needed.
+Source: docs/tools.md, "Host methods".
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from app_server.host.files.work import Stop
+from app_server.host.search.ignore_file import Compile
+from app_server.host.search.late import Late
+from app_server.host.search.rules import GIT, RuleReader, Rules, Stamp, stamp_of
+
+MAX_ENTRIES = 500_000
+"""Files and folders of one tree; what is found after them is left out."""
+
+MAX_DEPTH = 128
+"""Folders inside of each other; what is deeper is left out."""
+
+RACY_NS = 1_000_000_000
+"""What changed this short before it was read may change again and keep its time."""
+
+OnProgress: TypeAlias = Callable[[], None]
+"""Is called after each folder that was read."""
+
+
+@dataclass(slots=True, eq=False)
+class _Folder:
+    """One folder, as it was read."""
+
+    prefix: str
+    """Its path below the root with a slash behind it; empty for the root."""
+    outer: Rules
+    """Of the folder that it is in."""
+    parent: "_Folder | None" = None
+    depth: int = 0
+    stamp: Stamp = None
+    """None: it must be read."""
+    real: tuple[int, int] = (0, 0)
+    """Device and inode."""
+    ignore_files: dict[str, Stamp] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    folders: dict[str, "_Folder"] = field(default_factory=dict)
+
+
+class Tree:
+    """What is below one folder. Not for several threads at once."""
+
+    def __init__(self, root: Path, compile_line: Late[Compile]) -> None:
+        """Read nothing yet."""
+        self._place = str(root)
+        self._rules = RuleReader(root, compile_line)
+        self._root: _Folder | None = None
+        self._entries = 0
+
+    def refresh(self, stop: Stop, on_progress: OnProgress = lambda: None) -> bool:
+        """Read what has changed since the last time; says whether anything has.
+
+        Raises:
+            Stopped: nobody waits any more; the next refresh goes on.
+        """
+        if not Path(self._place).is_dir():
+            changed, self._root = self._root is not None, None
+            return changed
+        changed = False
+        if self._root is None or self._rules.has_changed:
+            self._root, self._entries, changed = _Folder("", self._rules.above()), 0, True
+        waiting = [self._root]
+        while waiting:
+            stop.check()
+            folder = waiting.pop()
+            if self._is_stale(folder):
+                self._read(folder)
+                changed = True
+                on_progress()
+            waiting.extend(folder.folders.values())
+        return changed
+
+    def files(self) -> Iterator[str]:
+        """Give the paths of the files that were read, in no order."""
+        for folder in self._all():
+            prefix = folder.prefix
+            for name in folder.files:
+                yield prefix + name
+
+    def folders(self) -> Iterator[str]:
+        """Give the paths of the folders below the root that were read, in no order."""
+        for folder in self._all():
+            if folder.prefix:
+                yield folder.prefix[:-1]
+
+    def _all(self) -> Iterator[_Folder]:
+        waiting = [self._root] if self._root is not None else []
+        while waiting:
+            folder = waiting.pop()
+            yield folder
+            waiting.extend(folder.folders.values())
+
+    def _is_stale(self, folder: _Folder) -> bool:
+        if folder.stamp is None or stamp_of(f"{self._place}/{folder.prefix}") != folder.stamp:
+            return True
+        files = folder.ignore_files
+        return bool(files) and any(stamp_of(path) != stamp for path, stamp in files.items())
+
+    def _read(self, folder: _Folder) -> None:
+        entries, now = self._scan(folder)
+        names = {entry.name for entry in entries}
+        rules, ignore_files = self._rules.inside(folder.outer, folder.prefix, names)
+        # With other rules, all that is below is read anew.
+        known = folder.folders if ignore_files == folder.ignore_files else {}
+        before = len(folder.files) + len(folder.folders)
+        del entries[max(MAX_ENTRIES - self._entries + before, 0) :]
+        if GIT in names or not "".join(names).isascii():
+            entries = [entry for entry in entries if entry.name != GIT and _is_text(entry.name)]
+        if rules.may_ignore(names):
+            entries = [entry for entry in entries if not _is_ignored(entry, folder.prefix, rules)]
+        inner = [entry for entry in entries if _is_folder(entry)]
+        folder.files = [entry.name for entry in entries if _is_file(entry)]
+        folder.folders = {
+            entry.name: known.get(entry.name)
+            or _Folder(f"{folder.prefix}{entry.name}/", rules, folder, folder.depth + 1)
+            for entry in inner
+            if not _leads_back(entry, folder)
+        }
+        if any(_is_racy(stamp, now) for stamp in ignore_files.values()):
+            ignore_files = dict.fromkeys(ignore_files)
+        folder.ignore_files = ignore_files
+        self._entries += len(folder.files) + len(folder.folders) - before
+
+    def _scan(self, folder: _Folder) -> tuple[list["os.DirEntry[str]"], int]:
+        place, now = f"{self._place}/{folder.prefix}", time.time_ns()
+        try:
+            found = os.stat(place)  # noqa: PTH116
+            folder.real = found.st_dev, found.st_ino
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            folder.stamp = None if _is_racy(stamp, now) else stamp
+            with os.scandir(place) as scanned:
+                return list(scanned), now
+        except OSError:
+            folder.stamp = None
+            return [], now
+
+
+def _is_racy(stamp: Stamp, now: int) -> bool:
+    return stamp is not None and now - stamp[0] < RACY_NS
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+def _is_ignored(entry: "os.DirEntry[str]", prefix: str, rules: Rules) -> bool:
+    name = entry.name
+    if not rules.may_ignore((name,)):
+        return False
+    return rules.ignore(prefix + name, name, is_folder=_is_folder(entry))
+
+
+def _leads_back(entry: "os.DirEntry[str]", folder: _Folder) -> bool:
+    """Whether a folder is too deep, or a link to a folder that it is in."""
+    if folder.depth + 1 >= MAX_DEPTH:
+        return True
+    if not entry.is_symlink():
+        return False
+    try:
+        found = entry.stat()
+    except OSError:
+        return True
+    above: _Folder | None = folder
+    while above is not None:
+        if above.real == (found.st_dev, found.st_ino):
+            return True
+        above = above.parent
+    return False
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

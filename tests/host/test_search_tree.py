@@ -1,0 +1,329 @@
+"""host.search: which files are listed, held against git's own answer, and how lists stay fresh."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import app_server.host.search.tree as tree_module
+from app_server.host.files.work import Stop, Stopped
+from app_server.host.search.ignore_file import with_pathspec
+from app_server.host.search.late import Late
+from app_server.host.search.tree import Tree
+from tests.support.harness import claim
+
+PATTERNS = Late(with_pathspec)
+
+
+@pytest.fixture(autouse=True)
+def without_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have no exclusions of the user who runs the tests."""
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-c", "core.quotePath=false", *arguments],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def git_lists(root: Path) -> list[str]:
+    return sorted(
+        name
+        for name in git(root, "ls-files", "-co", "--exclude-standard", "-z").split("\0")
+        if name
+    )
+
+
+def listed(root: Path) -> list[str]:
+    tree = Tree(root, PATTERNS)
+    assert tree.refresh(Stop())
+    return sorted(tree.files())
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "-q")
+    return root
+
+
+FILES = [
+    "a.py",
+    "a.log",
+    "keep.log",
+    "build/out.o",
+    "src/build/x",
+    "src/a.log",
+    "src/keep.log",
+    "src/deep/er/a.py",
+    "docs/_build/page",
+    "dist",
+    "node_modules/m/index.js",
+    ".venv/bin/python",
+    ".hidden",
+    "src/sp ace.txt",
+    "ünï.txt",
+    "x[1].txt",
+    "#hash",
+    "!bang",
+]
+
+PATTERN_LINES = [
+    "*.log",
+    "!keep.log",
+    "/keep.log",
+    "build",
+    "build/",
+    "/build",
+    "build/*",
+    "!build/out.o",
+    "src/build",
+    "src/**/a.py",
+    "**/er",
+    "docs/_build/",
+    "dist",
+    "/dist/",
+    "node_modules/",
+    ".venv",
+    "*.py",
+    "!/a.py",
+    "src/*",
+    "!src/deep",
+    "*.[lo]*",
+    "x\\[1\\].txt",
+    "\\#hash",
+    "\\!bang",
+    "# a comment",
+    "",
+    "ünï.*",
+    "sp\\ ace.txt",
+    "*",
+    "!*/",
+    "!*.txt",
+    "trailing   ",
+    "er/",
+    "?.py",
+]
+
+
+@claim("search-files:ignored")
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    top=st.lists(st.sampled_from(PATTERN_LINES), max_size=6),
+    inner=st.lists(st.sampled_from(PATTERN_LINES), max_size=3),
+    exclude=st.lists(st.sampled_from(PATTERN_LINES), max_size=2),
+    user=st.lists(st.sampled_from(PATTERN_LINES), max_size=2),
+)
+def test_what_git_ignores_is_not_listed(
+    tmp_path: Path,
+    repository: Path,
+    top: list[str],
+    inner: list[str],
+    exclude: list[str],
+    user: list[str],
+) -> None:
+    write(repository, dict.fromkeys(FILES, ""))
+    write(
+        repository,
+        {
+            ".gitignore": "\n".join(top),
+            "src/.gitignore": "\n".join(inner),
+            ".git/info/exclude": "\n".join(exclude),
+        },
+    )
+    write(tmp_path / "user", {".config/git/ignore": "\n".join(user)})
+    assert listed(repository) == git_lists(repository)
+
+
+@claim("search-files:ignored")
+def test_the_user_may_have_exclusions_elsewhere(tmp_path: Path, repository: Path) -> None:
+    write(
+        tmp_path,
+        {"mine": "*.o\n", "user/.gitconfig": f"[core]\n\texcludesFile = {tmp_path}/mine\n"},
+    )
+    write(repository, {"a.o": "", "a.c": ""})
+    assert listed(repository) == ["a.c"] == git_lists(repository)
+
+
+@claim("search-files:ignored")
+def test_a_part_of_a_repository_is_searched_with_the_rules_above_it(repository: Path) -> None:
+    write(
+        repository,
+        {".gitignore": "/src/out\n*.o\n/top", "src/out/x": "", "src/a.o": "", "src/top": ""},
+    )
+    assert listed(repository / "src") == ["top"]
+
+
+@claim("search-files:ignored")
+def test_a_repository_in_another_one_has_its_own_rules(repository: Path) -> None:
+    inner = repository / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    write(repository, {".gitignore": "*.o\n", "a.o": "", "inner/.gitignore": "*.c\n"})
+    write(inner, {"a.o": "", "a.c": ""})
+    assert listed(repository) == [".gitignore", "inner/.gitignore", "inner/a.o"]
+
+
+@claim("search-files:ignored")
+def test_a_work_tree_has_the_exclusions_of_its_repository(tmp_path: Path, repository: Path) -> None:
+    write(repository, {"a": "", ".git/info/exclude": "*.o\n"})
+    git(repository, "add", "a")
+    git(repository, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t")
+    git(repository, "worktree", "add", "-q", str(tmp_path / "other"))
+    write(tmp_path / "other", {"b.o": "", "b.c": ""})
+    assert listed(tmp_path / "other") == ["a", "b.c"]
+
+
+@claim("search-files:ignored")
+def test_git_rules_hold_in_repositories_alone_and_ignore_files_everywhere(tmp_path: Path) -> None:
+    root = tmp_path / "plain"
+    write(root, {".gitignore": "*.o\n", ".ignore": "*.c\n", "a.o": "", "a.c": "", "in/b.c": ""})
+    assert listed(root) == [".gitignore", ".ignore", "a.o"]
+    git(root, "init", "-q")
+    write(root, {".ignore": "!*.o\n"})
+    assert listed(root) == [".gitignore", ".ignore", "a.c", "a.o", "in/b.c"]
+
+
+@claim("search-files:never-git")
+def test_git_folders_and_files_are_never_listed(tmp_path: Path) -> None:
+    write(
+        tmp_path / "r", {".git/HEAD": "", "in/.git": "gitdir: elsewhere", "in/a": "", ".gitx": ""}
+    )
+    assert listed(tmp_path / "r") == [".gitx", "in/a"]
+
+
+@claim("search-files:links")
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    root = tmp_path / "r"
+    write(root, {"a/file": "", "a/in/deep": ""})
+    (root / "a" / "up").symlink_to("..")
+    (root / "a" / "self").symlink_to(".")
+    (root / "b").symlink_to("a/in")
+    (root / "c").symlink_to("a/file")
+    (root / "gone").symlink_to("nowhere")
+    os.mkfifo(root / "pipe")
+    assert listed(root) == ["a/file", "a/in/deep", "b/deep", "c"]
+
+
+@claim("search-files:bounded")
+def test_what_is_above_the_bounds_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "r", {f"in/{number}": "" for number in range(20)})
+    monkeypatch.setattr(tree_module, "MAX_ENTRIES", 10)
+    assert len(listed(tmp_path / "r")) == 9
+    write(tmp_path / "d", {"1/2/3/4/deep": "", "1/high": ""})
+    monkeypatch.setattr(tree_module, "MAX_DEPTH", 4)
+    assert listed(tmp_path / "d") == ["1/high"]
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace_by_a_folder(root: Path) -> None:
+    (root / "in" / "b").unlink()
+    write(root, {"in/b/x": ""})
+
+
+CHANGES: list[tuple[str, Callable[[Path], object], list[str]]] = [
+    ("nothing", lambda root: None, ["a", "in/b", "in/deep/c"]),
+    (
+        "a new file",
+        lambda root: write(root, {"in/deep/d": ""}),
+        ["a", "in/b", "in/deep/c", "in/deep/d"],
+    ),
+    ("a new folder", lambda root: write(root, {"n/e": ""}), ["a", "in/b", "in/deep/c", "n/e"]),
+    ("a file gone", lambda root: remove(root / "in" / "b"), ["a", "in/deep/c"]),
+    (
+        "a folder renamed",
+        lambda root: (root / "in").rename(root / "on"),
+        ["a", "on/b", "on/deep/c"],
+    ),
+    ("a file ignored", lambda root: write(root, {".ignore": "b\n"}), [".ignore", "a", "in/deep/c"]),
+    (
+        "a folder ignored",
+        lambda root: write(root, {"in/.ignore": "deep\n"}),
+        ["a", "in/.ignore", "in/b"],
+    ),
+    (
+        "a file for a folder",
+        replace_by_a_folder,
+        ["a", "in/b/x", "in/deep/c"],
+    ),
+]
+
+
+@claim("search-files:fresh")
+@pytest.mark.parametrize(
+    ("change", "expected"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES]
+)
+@pytest.mark.parametrize("is_old", [True, False], ids=["old", "new"])
+def test_a_list_is_brought_up_to_date(
+    tmp_path: Path, change: Callable[[Path], object], expected: list[str], is_old: bool
+) -> None:
+    root = tmp_path / "r"
+    write(root, {"a": "", "in/b": "", "in/deep/c": ""})
+    if is_old:
+        for path in (root, root / "in", root / "in" / "deep"):
+            os.utime(path, (1, 1))
+    tree = Tree(root, PATTERNS)
+    tree.refresh(Stop())
+    change(root)
+    tree.refresh(Stop())
+    assert sorted(tree.files()) == expected
+
+
+@claim("search-files:fresh")
+def test_changed_patterns_count_at_once(tmp_path: Path) -> None:
+    root = tmp_path / "r"
+    write(root, {".ignore": "b\n", "a": "", "in/b": "", "in/c": ""})
+    tree = Tree(root, PATTERNS)
+    for text, expected in (
+        ("b\n", ["a", "in/c"]),
+        ("c\n", ["a", "in/b"]),
+        ("", ["a", "in/b", "in/c"]),
+    ):
+        write(root, {".ignore": text})
+        tree.refresh(Stop())
+        assert sorted(tree.files()) == [".ignore", *expected]
+
+
+@claim("search-files:fresh")
+def test_a_root_may_come_and_go(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "r", PATTERNS)
+    assert not tree.refresh(Stop())
+    write(tmp_path / "r", {"a": ""})
+    assert tree.refresh(Stop())
+    assert list(tree.files()) == ["a"]
+    (tmp_path / "r").rename(tmp_path / "s")
+    assert tree.refresh(Stop())
+    assert list(tree.files()) == []
+
+
+@claim("search-files:cancelled")
+def test_a_list_that_was_not_finished_is_gone_on_with(tmp_path: Path) -> None:
+    write(tmp_path / "r", {f"{number}/a": "" for number in range(10)})
+    tree, stop = Tree(tmp_path / "r", PATTERNS), Stop()
+    with pytest.raises(Stopped):
+        tree.refresh(stop, stop.set)
+    assert list(tree.files()) == []
+    tree.refresh(Stop())
+    assert len(list(tree.files())) == 10
