@@ -72,6 +72,8 @@ class ThreadCreated(RecordBase):
     ephemeral: bool = False
     selected_capability_roots: list[JsonObject] | None = absent_if_none()
     """Folders that were chosen for the thread, as `thread/start` had them."""
+    dynamic_tools: list[JsonObject] | None = absent_if_none()
+    """Tools that clients run, as `thread/start` had them."""
     forked_from_id: str | None = None
     """The thread whose records follow, up to the first one of this thread's own."""
     git_info: GitInfo | None = None

@@ -4,18 +4,20 @@ Source: docs/tools.md.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from app_server.extension.hooks import Hooks
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.connections import ServerSet
-from app_server.mcp.tools.declare import deferred_note
+from app_server.mcp.tools.declare import deferred_lines, deferred_note
 from app_server.patch.in_command import CommandPatches
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.confining import confinement_of
 from app_server.permissions.places import Places
 from app_server.tools.apply_patch import ApplyPatch
+from app_server.tools.client_tools import ClientTools
+from app_server.tools.dynamic_specs import DynamicTools
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
@@ -46,6 +48,8 @@ class ThreadTools:
     """Whether the model may ask the user something outside of plan mode too."""
     requests_permissions: bool = False
     """Whether the model may ask for more than the sandbox allows."""
+    of_clients: DynamicTools = field(default_factory=DynamicTools)
+    """What a client declared for the thread."""
 
 
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
@@ -59,8 +63,9 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
         patches,
         McpResources(turn, thread.servers),
-        ToolSearch(thread.servers),
+        ToolSearch(thread.servers, thread.of_clients),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks),
+        ClientTools(turn, thread.of_clients),
     )
     around = HookedCalls(thread.user_hooks, turn).run
     return ToolTable(tools, turn.features, lambda: _notes(thread), around)
@@ -75,6 +80,9 @@ def _notes(thread: ThreadTools) -> list[str]:
     """Say which tools could be searched, and what extensions say of their tools."""
     table = thread.servers.tools()
     notes = thread.hooks.instructions(thread.contribution(), table.raw_names)
+    lines = thread.of_clients.deferred_lines()
     if thread.servers.surface == "deferred" and table.tools:
-        notes.insert(0, deferred_note(table))
+        lines = [*deferred_lines(table), *lines]
+    if lines:
+        notes.insert(0, deferred_note(lines))
     return notes

@@ -1,15 +1,17 @@
-"""The search in tools of MCP servers, for when they are too many to declare.
+"""The search in tools that are not declared: of MCP servers, if they are too many, and of clients.
 
 Source: docs/mcp.md, "Deferred tools".
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import anyio.to_thread
 
-from app_server.mcp.connections import ServerSet
+from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.tools.declare import SEARCH_FUNCTION, declare_found
-from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, search_tools
+from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, best, text_of
+from app_server.tools.dynamic_specs import DynamicTools
 from app_server.turns.model.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from protocol.model import Json, JsonObject
@@ -18,14 +20,19 @@ from protocol.model import Json, JsonObject
 class ToolSearch:
     """Finds tools and declares them to the model."""
 
-    def __init__(self, servers: ServerSet) -> None:
+    def __init__(self, servers: ServerSet, clients: DynamicTools) -> None:
         self._servers = servers
+        self._clients = clients
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the search while there is something to search."""
-        servers = self._servers
-        is_needed = servers.servers and servers.surface == "deferred" and servers.tools().tools
+        is_needed = self._clients.deferred or self._deferred_of_servers()
         return [SEARCH_FUNCTION] if is_needed else []
+
+    def _deferred_of_servers(self) -> Sequence[Tool]:
+        servers = self._servers
+        is_deferred = servers.servers and servers.surface == "deferred"
+        return servers.tools().tools if is_deferred else ()
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is a search."""
@@ -47,6 +54,12 @@ class ToolSearch:
             return []
         wanted = limit if isinstance(limit, int | float) else DEFAULT_LIMIT
         bounded = int(max(1, min(wanted, MAX_LIMIT)))
-        table = self._servers.tools()
-        found = await anyio.to_thread.run_sync(search_tools, table, query, bounded)
-        return declare_found(table, found)
+        table, of_servers = self._servers.tools(), self._deferred_of_servers()
+        of_clients = self._clients.deferred
+        texts = chain(map(text_of, of_servers), (tool.text for tool in of_clients))
+        rows = await anyio.to_thread.run_sync(best, texts, query, bounded)
+        count = len(of_servers)
+        return [
+            *declare_found(table, [of_servers[row] for row in rows if row < count]),
+            *self._clients.declare_found([of_clients[r - count] for r in rows if r >= count]),
+        ]

@@ -77,11 +77,3 @@ async def test_a_setting_that_the_wire_has_no_place_for_is_named(tmp_path: Path)
         error = await client.refusal("config/read", {})
         assert (error.code, error.data["code"]) == (-32600, "configInvalid")
         assert "sandbox_workspace_write.writable_roots" in error.message
-
-
-async def test_tools_that_a_client_brings_are_ignored_aloud(tmp_path: Path) -> None:
-    tool = {"type": "function", "name": "x", "description": "", "inputSchema": {}}
-    async with serve(tmp_path) as served, served.client() as client:
-        await client.call("thread/start", {"dynamicTools": [tool]})
-        warning = await client.wait_for("warning")
-        assert "dynamicTools are not supported" in warning["params"]["message"]

@@ -92,6 +92,7 @@ class BranchHandlers:
                 ephemeral=params.ephemeral,
                 forked_from_id=source_id,
                 selected_capability_roots=roots,
+                dynamic_tools=source.created.dynamic_tools,
             )
             point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
             try:

@@ -31,6 +31,7 @@ from app_server.sessions.settings import Overrides, initial_settings, with_overr
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore
+from app_server.tools.dynamic_specs import BadSpec, checked_specs
 from app_server.turns.model.response_items import first_problem
 from app_server.views.first_pages import first_pages
 from app_server.views.shown_rows import ShownRows
@@ -47,6 +48,7 @@ from protocol.lifecycle import (
     ConfigWarningNotification,
     WarningNotification,
 )
+from protocol.model import JsonObject
 from protocol.rollout import ArchivedChanged, NameChanged, Record, Settings, ThreadCreated
 from protocol.thread_facts import ThreadGoalUpdatedNotification
 from protocol.threads import (
@@ -132,6 +134,7 @@ class ThreadHandlers:
                 initial_settings(config, cwd, overrides, trust), requirements
             )
             await self._check_start(params)
+            dynamic_tools = _dynamic_tools(params) or None
             selected = [
                 root.model_dump(mode="json") for root in params.selected_capability_roots or ()
             ]
@@ -149,6 +152,7 @@ class ThreadHandlers:
                     developer_instructions=params.developer_instructions,
                     ephemeral=params.ephemeral is True,
                     selected_capability_roots=selected or None,
+                    dynamic_tools=dynamic_tools,
                     git_info=await self._git.read(cwd),
                     project_id=params.project_id,
                     daybreak_enabled=params.daybreak_enabled,
@@ -201,11 +205,6 @@ class ThreadHandlers:
             self._hub.tell(context.connection_id, started)
             session.publisher.status(session.status)
             session.publisher.begin()
-        if params.dynamic_tools:
-            warning = "dynamicTools are not supported by this server and were ignored"
-            self._hub.tell(
-                context.connection_id, WarningNotification(thread_id=thread.id, message=warning)
-            )
 
     def _warn(
         self, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
@@ -553,6 +552,14 @@ def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[s
     shown = settings_response(session.thread.state.settings, thread, session.surroundings.sources)
     members = cast(dict[str, Any], shown)
     return {**members, **joining.members}
+
+
+def _dynamic_tools(params: ThreadStartParams) -> list[JsonObject]:
+    try:
+        return checked_specs(params.dynamic_tools or ())
+    except BadSpec as exc:
+        text = f"Invalid params: `{exc.field}` {exc.rule}"
+        raise invalid_params(text, field=exc.field, rule=exc.rule) from exc
 
 
 def _ignored(members: Sequence[str]) -> str:

@@ -59,10 +59,14 @@ def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
     return _namespaces(table, ordered, {"defer_loading": True})
 
 
-def deferred_note(table: ToolTable) -> str:
-    """Tell the model which namespaces there are to search in."""
+def deferred_lines(table: ToolTable) -> list[str]:
+    """Describe the namespaces of a table, a line each."""
     names = dict.fromkeys(tool.visible.namespace for tool in table.tools)
-    lines = (f"- {name}: {_describe(table, name).splitlines()[0]}" for name in names)
+    return [f"- {name}: {_describe(table, name).splitlines()[0]}" for name in names]
+
+
+def deferred_note(lines: Sequence[str]) -> str:
+    """Tell the model which namespaces there are to search in; `lines` describe one each."""
     return "\n".join([NOTE, "<tools>", *lines, "</tools>"])
 
 

@@ -6,7 +6,7 @@ Source: https://www.sqlite.org/fts5.html; docs/mcp.md, "Deferred tools".
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from app_server.mcp.connections import Tool, ToolTable
@@ -21,9 +21,14 @@ _WORDS = re.compile(r"\w+")
 
 
 def search_tools(table: ToolTable, query: str, limit: int) -> Sequence[Tool]:
-    """Find the tools that fit best, best first; blocks for some ms with thousands of tools.
+    """Find the tools that fit best, best first; blocks for some ms with thousands of tools."""
+    return [table.tools[row] for row in best(map(text_of, table.tools), query, limit)]
 
-    Any word of the query counts; word endings do not. At most `limit` tools come back.
+
+def best(texts: Iterable[str], query: str, limit: int) -> list[int]:
+    """Rank texts: the places of those that fit, best first, at most `limit`.
+
+    Any word of the query counts; word endings do not.
     """
     words = _WORDS.findall(_spaced(query))[:MAX_QUERY_WORDS]
     if not words:
@@ -33,21 +38,26 @@ def search_tools(table: ToolTable, query: str, limit: int) -> Sequence[Tool]:
         database.execute("CREATE VIRTUAL TABLE tools USING fts5(text, tokenize = 'porter')")
         database.executemany(
             "INSERT INTO tools (rowid, text) VALUES (?, ?)",
-            ((row, _text_of(tool)) for row, tool in enumerate(table.tools)),
+            enumerate(texts),
         )
         found = database.execute(
             "SELECT rowid FROM tools WHERE tools MATCH ? ORDER BY bm25(tools), rowid LIMIT ?",
             (terms, limit),
         )
-        return [table.tools[row] for (row,) in found]
+        return [row for (row,) in found]
 
 
-def _text_of(tool: Tool) -> str:
+def text_of(tool: Tool) -> str:
+    """Return what a search looks through: names and descriptions."""
     names = tool.raw.server, tool.raw.tool, *tool.metadata.search_aliases
     described = tool.definition.get("title"), tool.definition.get("description")
-    return " ".join(_spaced(text) for text in (*names, *described) if isinstance(text, str))
+    return spaced(*(text for text in (*names, *described) if isinstance(text, str)))
+
+
+def spaced(*texts: str) -> str:
+    """Join texts, and take names in them apart: `createIssue` and `create_issue` are two words."""
+    return " ".join(_spaced(text) for text in texts)
 
 
 def _spaced(text: str) -> str:
-    """Take names apart: `createIssue` and `create_issue` are two words each."""
     return _HUMPS.sub(" ", text).replace("_", " ")

@@ -7,6 +7,7 @@ from app_server.sessions.ports import SessionPorts
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
+from app_server.tools.dynamic_specs import DynamicTools
 from app_server.tools.registry import ThreadTools, tool_table
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
@@ -45,6 +46,7 @@ class TurnFactory:
         self._model = model
         self._settings = settings
         self._ports = ports
+        self._of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
 
     def make(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
         """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
@@ -71,6 +73,7 @@ class TurnFactory:
             places=ports.places,
             patches=ports.patches,
             requests_permissions=self._settings.requests_permissions,
+            of_clients=self._of_clients,
         )
         table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
         return TurnRun(
