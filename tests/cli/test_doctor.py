@@ -7,7 +7,8 @@ import pytest
 from app_server.cli.doctor import check_sandbox
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox import proof
-from app_server.host.sandbox.launcher import Found, SandboxLauncher, SandboxUnavailable, Wrapped
+from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
+from app_server.host.sandbox.linux import Bubblewrap
 from app_server.permissions.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.sandboxes import working_launcher
@@ -27,7 +28,7 @@ class Leaky(SandboxLauncher):
 @pytest.mark.process
 @claim("doctor:sandbox")
 def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
-    found = working_launcher().found()
+    found = working_launcher().sandbox()
     check = check_sandbox(SandboxLauncher())
     assert found.limit is not None
     assert (check.status, check.details, check.todo) == ("ok", [], None)
@@ -40,9 +41,7 @@ def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
 @pytest.mark.process
 @claim("doctor:sandbox")
 def test_it_names_what_gets_out() -> None:
-    leaky = Leaky()
-    leaky.use(Found("/leaky", None))
-    check = check_sandbox(leaky)
+    check = check_sandbox(Leaky(Bubblewrap("/leaky")))
     assert check.status == "error"
     named = [detail.removeprefix("a confined command can ") for detail in check.details]
     assert named[:6] == [

@@ -30,7 +30,7 @@ LAUNCHER = SandboxLauncher()
 def working_launcher() -> SandboxLauncher:
     """Return the launcher of this machine; without a sandbox here the test fails."""
     try:
-        LAUNCHER.found()
+        LAUNCHER.sandbox()
     except SandboxUnavailable:
         if os.environ.get(KNOWN) == "1":
             pytest.skip("the kernel of this machine allows no user namespaces, as is known")

@@ -3,41 +3,25 @@
 Source: docs/tools.md, "Sandbox".
 """
 
-import os
-import platform
-import shutil
-import stat
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
-from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
-from app_server.host.sandbox.process_limits import Prefix, ProcessLimit, find_limit
+from app_server.host.sandbox.linux import Bubblewrap
+from app_server.host.sandbox.macos import PROGRAM, SandboxExec
+from app_server.host.sandbox.process_limits import find_limit
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
-from app_server.host.sandbox.seccomp import seccomp_filter
-from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
 
-__all__ = ["SandboxLauncher", "SandboxUnavailable", "Wrapped"]
+__all__ = ["Sandbox", "SandboxLauncher", "SandboxUnavailable", "Wrapped"]
+
+Sandbox: TypeAlias = Bubblewrap | SandboxExec
 
 PROBE = Confinement(writable=(), network=False)
 """What a program has to be able to enforce to be chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What works on this machine."""
-
-    program: str
-    """The path of bubblewrap."""
-    limit: ProcessLimit | None
-    """How the processes of a command are limited; None: they are not."""
 
 
 class SandboxLauncher:
@@ -47,8 +31,9 @@ class SandboxLauncher:
     as nothing does.
     """
 
-    def __init__(self) -> None:
-        self._found: Found | None = None
+    def __init__(self, sandbox: Sandbox | None = None) -> None:
+        """`sandbox` is one that is known to work."""
+        self._sandbox = sandbox
         self._choosing = threading.Lock()
 
     def wrap(
@@ -66,121 +51,37 @@ class SandboxLauncher:
         """
         if not confinement.is_confined:
             return Wrapped(tuple(command))
-        found = self.found()
-        with ExitStack() as held:
-            wrapped = _wrap(found, command, cwd, confinement, tty, held)
-            held.pop_all()
-            return wrapped
+        return self.sandbox().wrap(command, cwd, confinement, tty=tty)
 
-    def use(self, found: Found) -> None:
-        """Take what is known to work."""
-        self._found = found
-
-    def found(self) -> Found:
+    def sandbox(self) -> Sandbox:
         """Return what works here; blocks.
 
         Raises:
             SandboxUnavailable: nothing does.
         """
         with self._choosing:
-            if self._found is None:
-                self._found = _find()
-            return self._found
+            if self._sandbox is None:
+                self._sandbox = _find()
+            return self._sandbox
 
 
-def _find() -> Found:
-    if sys.platform != "linux":
-        raise unavailable(())
+def _find() -> Sandbox:
     failures = []
-    for program in bubblewraps():
-        found = Found(program, None)
-        with ExitStack() as held:
-            probe = _wrap(found, ("/bin/sh", "-c", ":"), "/", PROBE, False, held)
+    for sandbox in _candidates():
+        probe = sandbox.wrap(("/bin/sh", "-c", ":"), "/", PROBE, tty=False)
+        try:
             failure = failure_of(probe.argv, probe.pass_fds)
+        finally:
+            probe.close()
         if failure is None:
-            return replace(found, limit=find_limit())
-        failures.append(f"{program}: {failure}")
+            if isinstance(sandbox, Bubblewrap):
+                sandbox.limit = find_limit()
+            return sandbox
+        failures.append(f"{sandbox.program}: {failure}")
     raise unavailable(failures)
 
 
-def _wrap(
-    found: Found,
-    command: Sequence[str],
-    cwd: str,
-    confinement: Confinement,
-    tty: bool,
-    held: ExitStack,
-) -> Wrapped:
-    """Put what is opened and made into `held`, for as long as it does not belong to the result."""
-    try:
-        made = mounts(confinement, cwd, _kind_of)
-        placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
-        before: Prefix = ((), lambda: None) if found.limit is None else found.limit.prefix()
-    except (TooManyPlaces, OSError) as exc:
-        raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
-    limit, end = before
-    held.callback(end)
-    terminal = [_setsid(), "--ctty"] if tty else []
-    filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
-    line = arguments(
-        found.program,
-        shown_everywhere(confinement),
-        made,
-        cwd,
-        confinement,
-        seccomp_fd=filter_fd,
-        has_terminal=tty,
-    )
-    return Wrapped(
-        (*limit, *line, *terminal, *command),
-        (filter_fd,),
-        is_confined=True,
-        takes_terminal=tty,
-        ends=[end, *(placeholder.release for placeholder in placeholders)],
-    )
-
-
-def _placeholder(mount: Mount, held: ExitStack) -> Placeholder:
-    placeholder = Placeholder(mount.path)
-    held.callback(placeholder.release)
-    return placeholder
-
-
-def _readable(content: bytes, held: ExitStack) -> int:
-    """Return a descriptor that the content is read from; it fits into a pipe."""
-    reads, writes = os.pipe()
-    held.callback(os.close, reads)
-    try:
-        os.write(writes, content)
-    finally:
-        os.close(writes)
-    return reads
-
-
-def _architecture() -> Architecture:
-    machine = platform.machine()
-    if machine not in ARCHITECTURES:
-        raise SandboxUnavailable(
-            f"there is no sandbox for processors of the kind {machine}: choose the sandbox mode "
-            "`danger-full-access` if this machine is a sandbox already"
-        )
-    return ARCHITECTURES[machine]
-
-
-def _setsid() -> str:
-    found = shutil.which("setsid")
-    if found is None:
-        raise SandboxUnavailable(
-            "a confined command with a terminal needs the program `setsid`: install `util-linux`"
-        )
-    return found
-
-
-def _kind_of(path: str) -> Kind:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return "missing"
-    if is_placeholder(found):
-        return "missing"
-    return "folder" if stat.S_ISDIR(found.st_mode) else "other"
+def _candidates() -> Sequence[Sandbox]:
+    if sys.platform == "linux":
+        return [Bubblewrap(program) for program in bubblewraps()]
+    return [SandboxExec(PROGRAM)] if sys.platform == "darwin" else []

@@ -65,7 +65,7 @@ def prove(launcher: SandboxLauncher) -> Proof:
         SandboxUnavailable: there is none, or not even what is allowed worked in it.
         OSError: there is no room for the attempt on this machine.
     """
-    found = launcher.found()
+    found = launcher.sandbox()
     with ExitStack() as stack:
         root = Path(os.path.realpath(stack.enter_context(tempfile.TemporaryDirectory())))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

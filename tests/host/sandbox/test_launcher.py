@@ -15,7 +15,8 @@ from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox import process_limits
-from app_server.host.sandbox.launcher import Found, SandboxLauncher, SandboxUnavailable
+from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
+from app_server.host.sandbox.linux import Bubblewrap
 from app_server.host.sandbox.mounts import MAX_PLACES
 from app_server.host.sandbox.process_limits import ResourceLimit, find_limit
 from app_server.permissions.confinement import UNCONFINED, Confinement
@@ -72,7 +73,7 @@ def test_a_command_is_never_run_bare(
 
 @claim("sandbox:none")
 def test_only_what_worked_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    working = working_launcher().found()
+    working = working_launcher().sandbox()
     looks: list[str] = []
 
     def look() -> list[str]:
@@ -82,9 +83,9 @@ def test_only_what_worked_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "bubblewraps", look)
     launcher = SandboxLauncher()
     with pytest.raises(SandboxUnavailable):
-        launcher.found()
-    assert launcher.found().program == working.program
-    assert launcher.found() is launcher.found()
+        launcher.sandbox()
+    assert launcher.sandbox().program == working.program
+    assert launcher.sandbox() is launcher.sandbox()
     assert len(looks) == 2
 
 
@@ -93,16 +94,16 @@ def test_the_program_of_the_package_works_where_the_system_has_none(
 ) -> None:
     working_launcher()
     monkeypatch.setattr("shutil.which", lambda name: None)
-    found = SandboxLauncher().found()
+    found = SandboxLauncher().sandbox()
     assert Path(found.program).parent.name == "_bin"
 
 
 def test_other_systems_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    working = working_launcher().found()
+    working = working_launcher().sandbox()
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     monkeypatch.setattr(module, "bubblewraps", lambda: [working.program])
     with pytest.raises(SandboxUnavailable, match="no sandbox for processors of the kind riscv64"):
-        SandboxLauncher().found()
+        SandboxLauncher().sandbox()
 
 
 def test_bounds_of_a_confinement() -> None:
@@ -185,8 +186,7 @@ async def test_a_fork_bomb_meets_a_bound_and_leaves_nothing(
     monkeypatch.setattr(process_limits, "MAX_PROCESSES", 60)
     limit = find_limit()
     assert limit is not None, "neither a cgroup nor a limit of resources works here"
-    launcher = SandboxLauncher()
-    launcher.use(Found(working_launcher().found().program, limit))
+    launcher = SandboxLauncher(Bubblewrap(working_launcher().sandbox().program, limit))
     ended = await run_confined(
         (*PYTHON, BOMB), victim.work, victim.confinement(), launcher=launcher
     )
@@ -210,10 +210,10 @@ async def test_somebody_without_rights_is_confined_and_bounded_too(
         if not folder.stat().st_mode & 0o001:
             folder.chmod(0o755)
     os.chown(victim.work, 65534, 65534)
-    launcher = SandboxLauncher()
-    launcher.use(
-        Found(
-            working_launcher().found().program, ResourceLimit(shutil.which("prlimit") or "prlimit")
+    launcher = SandboxLauncher(
+        Bubblewrap(
+            working_launcher().sandbox().program,
+            ResourceLimit(shutil.which("prlimit") or "prlimit"),
         )
     )
     script = (
@@ -296,10 +296,9 @@ async def test_a_shell_at_a_terminal_has_its_jobs(victim: Victim) -> None:
         victim,
         shell,
         [
-            ("$ ", b"sh -c 'echo be$((1))gun; sleep 60'\n"),
+            ("$ ", b"sh -c 'echo be$((1))gun; exec sleep 60'\n"),
             ("be1gun", b"\x1a"),
-            ("Stopped", b"echo $((6*7)); kill %1; exit 7\n"),
-            ("42", b"exit 7\n"),
+            ("Stopped", b"exec sh -c 'exit 7'\n"),
         ],
     )
     assert code == 7, said

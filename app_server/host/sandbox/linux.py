@@ -1,0 +1,126 @@
+"""Commands in bubblewrap: mounts, namespaces, a filter of system calls, a bound of processes.
+
+Source: docs/tools.md, "Sandbox".
+"""
+
+import os
+import platform
+import shutil
+import stat
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from app_server.host.sandbox.bubblewrap import arguments
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
+from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
+from app_server.host.sandbox.process_limits import Prefix, ProcessLimit
+from app_server.host.sandbox.seccomp import seccomp_filter
+from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
+from app_server.host.sandbox.wrapped import Wrapped
+from app_server.permissions.confinement import Confinement
+
+
+class Bubblewrap:
+    """The sandbox of Linux."""
+
+    def __init__(self, program: str, limit: ProcessLimit | None = None) -> None:
+        """`limit` is how the processes of a command are bounded; None: they are not."""
+        self.program = program
+        self.limit = limit
+
+    def wrap(
+        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
+    ) -> Wrapped:
+        """Say what to start; see SandboxLauncher.wrap.
+
+        Raises:
+            SandboxUnavailable: it cannot be confined here.
+        """
+        with ExitStack() as held:
+            wrapped = _wrap(self, command, cwd, confinement, tty, held)
+            held.pop_all()
+            return wrapped
+
+
+def _wrap(
+    sandbox: Bubblewrap,
+    command: Sequence[str],
+    cwd: str,
+    confinement: Confinement,
+    tty: bool,
+    held: ExitStack,
+) -> Wrapped:
+    """Put what is opened and made into `held`, for as long as it does not belong to the result."""
+    try:
+        made = mounts(confinement, cwd, _kind_of)
+        placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
+        before: Prefix = ((), lambda: None) if sandbox.limit is None else sandbox.limit.prefix()
+    except (TooManyPlaces, OSError) as exc:
+        raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
+    limit, end = before
+    held.callback(end)
+    terminal = [_setsid(), "--ctty"] if tty else []
+    filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
+    line = arguments(
+        sandbox.program,
+        shown_everywhere(confinement),
+        made,
+        cwd,
+        confinement,
+        seccomp_fd=filter_fd,
+        has_terminal=tty,
+    )
+    return Wrapped(
+        (*limit, *line, *terminal, *command),
+        (filter_fd,),
+        is_confined=True,
+        takes_terminal=tty,
+        ends=[end, *(placeholder.release for placeholder in placeholders)],
+    )
+
+
+def _placeholder(mount: Mount, held: ExitStack) -> Placeholder:
+    placeholder = Placeholder(mount.path)
+    held.callback(placeholder.release)
+    return placeholder
+
+
+def _readable(content: bytes, held: ExitStack) -> int:
+    """Return a descriptor that the content is read from; it fits into a pipe."""
+    reads, writes = os.pipe()
+    held.callback(os.close, reads)
+    try:
+        os.write(writes, content)
+    finally:
+        os.close(writes)
+    return reads
+
+
+def _architecture() -> Architecture:
+    machine = platform.machine()
+    if machine not in ARCHITECTURES:
+        raise SandboxUnavailable(
+            f"there is no sandbox for processors of the kind {machine}: choose the sandbox mode "
+            "`danger-full-access` if this machine is a sandbox already"
+        )
+    return ARCHITECTURES[machine]
+
+
+def _setsid() -> str:
+    found = shutil.which("setsid")
+    if found is None:
+        raise SandboxUnavailable(
+            "a confined command with a terminal needs the program `setsid`: install `util-linux`"
+        )
+    return found
+
+
+def _kind_of(path: str) -> Kind:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return "missing"
+    if is_placeholder(found):
+        return "missing"
+    return "folder" if stat.S_ISDIR(found.st_mode) else "other"

@@ -1,0 +1,110 @@
+"""Commands under sandbox-exec of macOS, with a profile made for each confinement.
+
+Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
+/System/Library/Sandbox/Profiles.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from app_server.host.sandbox.process_limits import ProcessLimit
+from app_server.host.sandbox.wrapped import Wrapped
+from app_server.permissions.confinement import Access, Confinement, depth_of
+
+PROGRAM = "/usr/bin/sandbox-exec"
+
+BASE = """\
+(version 1)
+(deny default)
+(allow process-exec*)
+(allow process-fork)
+(allow process-info* (target same-sandbox))
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(allow user-preference-read)
+(allow ipc-posix-sem)
+(allow pseudo-tty)
+(allow mach-lookup
+  (global-name "com.apple.system.opendirectoryd.libinfo")
+  (global-name "com.apple.system.notification_center")
+  (global-name "com.apple.PowerManagement.control"))
+(allow file-ioctl (literal "/dev/ptmx") (regex #"^/dev/ttys[0-9]+$"))"""
+"""What every program needs to run at all; no service among them acts for the user."""
+
+DEVICES = """\
+(allow file-read* file-write*
+  (literal "/dev/null")
+  (literal "/dev/zero")
+  (literal "/dev/tty")
+  (literal "/dev/ptmx")
+  (regex #"^/dev/ttys[0-9]+$")
+  (regex #"^/dev/fd/[0-9]+$"))
+(allow file-read* (literal "/") (literal "/dev/random") (literal "/dev/urandom"))"""
+
+NETWORK = """\
+(allow network*)
+(allow system-socket)
+(allow mach-lookup
+  (global-name "com.apple.SystemConfiguration.configd")
+  (global-name "com.apple.dnssd.service")
+  (global-name "com.apple.networkd")
+  (global-name "com.apple.trustd.agent"))"""
+
+
+class SandboxExec:
+    """The sandbox of macOS."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.limit: ProcessLimit | None = None
+
+    def wrap(
+        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
+    ) -> Wrapped:
+        """Say what to start; see SandboxLauncher.wrap.
+
+        There is no session of its own around it, so a terminal is as good as without.
+        """
+        return Wrapped((self.program, "-p", profile(confinement), *command), is_confined=True)
+
+
+def profile(confinement: Confinement) -> str:
+    """Return the profile of a resolved confinement; of its rules the last that fits decides.
+
+    Folders that Linux gives a process to itself are as their surroundings here.
+    """
+    rules = [BASE, *_places(confinement), DEVICES]
+    if confinement.network:
+        rules.append(NETWORK)
+    return "\n".join(rules) + "\n"
+
+
+def _places(confinement: Confinement) -> Iterator[str]:
+    root: Access = "none"
+    if confinement.writable is None:
+        root = "write"
+    elif confinement.readable is None:
+        root = "read"
+    chosen: dict[str, Access] = {"/": root}
+    ranks: Sequence[tuple[Sequence[str], Access]] = (
+        (confinement.readable or (), "read"),
+        (confinement.writable or (), "write"),
+        (confinement.protected, "read"),
+        (confinement.denied, "none"),
+    )
+    for places, access in ranks:
+        chosen |= dict.fromkeys(places, access)
+    for place in sorted(chosen, key=lambda path: (depth_of(path), path)):
+        quoted = _quoted(place)
+        match chosen[place]:
+            case "write":
+                yield f"(allow file-read* file-write* (subpath {quoted}))"
+            case "read":
+                yield f"(allow file-read* (subpath {quoted}))"
+                yield f"(deny file-write* (subpath {quoted}))"
+            case "none":
+                yield f"(deny file-read* file-write* (subpath {quoted}))"
+
+
+def _quoted(path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,92 @@
+"""The profile for sandbox-exec, as text: what it says, and what it means for a path."""
+
+import re
+
+import pytest
+
+from app_server.host.sandbox.macos import BASE, DEVICES, NETWORK, SandboxExec, profile
+from app_server.permissions.confinement import UNCONFINED, Access, Confinement
+from tests.support.harness import claim
+
+NESTED = Confinement(
+    writable=("/work", "/private/tmp", "/work/.git/worktrees/w"),
+    protected=("/work/.git", "/work/.codex", "/Users/u/.server"),
+    denied=("/Users/u/.ssh", "/work/key"),
+    scratch=("/private/var/t",),
+    network=False,
+)
+RESTRICTED = Confinement(readable=("/usr", "/work/lib"), writable=("/work",), denied=("/usr/x",))
+
+
+def middle(confinement: Confinement) -> list[str]:
+    """Return the rules that are about places."""
+    text = profile(confinement)
+    assert text.startswith(BASE + "\n")
+    rest, _, network = text.removeprefix(BASE + "\n").partition(DEVICES + "\n")
+    assert network == (f"{NETWORK}\n" if confinement.network else "")
+    return rest.splitlines()
+
+
+@claim("sandbox:macos")
+def test_the_rules_of_a_workspace() -> None:
+    assert middle(NESTED) == [
+        '(allow file-read* (subpath "/"))',
+        '(deny file-write* (subpath "/"))',
+        '(allow file-read* file-write* (subpath "/work"))',
+        '(allow file-read* file-write* (subpath "/private/tmp"))',
+        '(allow file-read* (subpath "/work/.codex"))',
+        '(deny file-write* (subpath "/work/.codex"))',
+        '(allow file-read* (subpath "/work/.git"))',
+        '(deny file-write* (subpath "/work/.git"))',
+        '(deny file-read* file-write* (subpath "/work/key"))',
+        '(allow file-read* (subpath "/Users/u/.server"))',
+        '(deny file-write* (subpath "/Users/u/.server"))',
+        '(deny file-read* file-write* (subpath "/Users/u/.ssh"))',
+        '(allow file-read* file-write* (subpath "/work/.git/worktrees/w"))',
+    ]
+
+
+RULE = re.compile(r'\((allow|deny) (file-read\*)? ?(file-write\*)? ?\(subpath "(.*)"\)\)')
+
+
+def meaning(rules: list[str], path: str) -> Access:
+    """Say what rules let be done: of those that fit the last decides."""
+    read = write = False
+    for rule in rules:
+        found = RULE.fullmatch(rule)
+        assert found is not None
+        verb, reads, writes, place = found.groups()
+        if path == place or path.startswith(place.rstrip("/") + "/"):
+            read = verb == "allow" if reads else read
+            write = verb == "allow" if writes else write
+    return "write" if write else "read" if read else "none"
+
+
+@pytest.mark.parametrize("confinement", [NESTED, RESTRICTED, UNCONFINED, Confinement(writable=())])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/usr/lib", "/usr/x/y", "/work", "/work/a", "/work/lib/b", "/work/.git/config"),
+        *("/work/.git/worktrees/w/x", "/work/key", "/work/.codex/new", "/Users/u/.server/rules"),
+        *("/Users/u/.ssh/id", "/private/tmp/x", "/private/var/t/x", "/workers"),
+    ],
+)
+@claim("sandbox:macos")
+def test_it_means_what_the_confinement_says(confinement: Confinement, path: str) -> None:
+    assert meaning(middle(confinement), path) == confinement.access(path)
+
+
+def test_names_cannot_end_a_rule() -> None:
+    name = '/work")) (allow file-write* (subpath "\\'
+    [*_, rule] = middle(Confinement(writable=(name,)))
+    quoted = '/work\\")) (allow file-write* (subpath \\"\\\\'
+    assert rule == f'(allow file-read* file-write* (subpath "{quoted}"))'
+
+
+@claim("sandbox:macos")
+def test_the_command_line() -> None:
+    wrapped = SandboxExec("/usr/bin/sandbox-exec").wrap(("ls", "-l"), "/work", NESTED, tty=True)
+    assert wrapped.argv == ("/usr/bin/sandbox-exec", "-p", profile(NESTED), "ls", "-l")
+    assert (wrapped.pass_fds, wrapped.is_confined, wrapped.takes_terminal) == ((), True, False)
+    for text in (BASE, DEVICES, NETWORK, profile(NESTED)):
+        assert text.count("(") == text.count(")")
