@@ -24,6 +24,7 @@ LATE_COMMANDS = {
     "bench": "app_server.cli.bench",
     "doctor": "app_server.cli.doctor",
     "exec-server": "app_server.cli.exec_server",
+    "mcp": "app_server.cli.mcp",
     "signal": "app_server.cli.signal",
 }
 """Commands of their own, imported late: a server has no use for them."""
@@ -43,6 +44,7 @@ examples:
                                                     any free port, and a socket in the home folder
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
+  app-server mcp --help                             list, add, remove and sign in to MCP servers
   app-server bench ws://127.0.0.1:4500              measure running servers side by side
   app-server doctor                                 check stored threads, locks and the index
   app-server signal --help                          put messages into threads of a running server

@@ -180,12 +180,33 @@ class CredentialStore:
                 document[credential.key] = {**kept, **credential.render()}
                 write_private(self._file, to_json(document, indent=2))
 
-    def _forget(self, key: str) -> None:
-        """Take out of the file what the keyring has now."""
+    def remove(self, name: str, url: str) -> bool:
+        """Delete the credential of a server, wherever it is; False if there was none.
+
+        Raises:
+            OAuthFailed: a store cannot be read or written; the credential may be there still.
+        """
+        key = credential_key(name, url)
+        was_there = False
+        with store_failures():
+            if self._kind != "file":
+                with keyring_failures(quiet=self._kind == "auto"):
+                    ring = load_keyring()
+                    if ring is not None and ring.get_password(KEYRING_SERVICE, key) is not None:
+                        ring.delete_password(KEYRING_SERVICE, key)
+                        was_there = True
+            if self._kind != "keyring":
+                was_there = self._forget(key) or was_there
+        return was_there
+
+    def _forget(self, key: str) -> bool:
+        """Take a credential out of the file; False if it was not there."""
         with lock_held(self._lock, LOCK_WAIT_S):
             document = self._read()
-            if document.pop(key, None) is not None:
-                write_private(self._file, to_json(document, indent=2))
+            if document.pop(key, None) is None:
+                return False
+            write_private(self._file, to_json(document, indent=2))
+            return True
 
     def _read(self) -> JsonObject:
         content = read_private(self._file, MAX_FILE_BYTES)

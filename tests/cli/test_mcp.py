@@ -1,0 +1,141 @@
+"""app-server mcp: servers of config.toml, and sign-ins, from the command line."""
+
+import asyncio
+import json
+import tomllib
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from app_server.cli.mcp import main
+from tests.support.harness import WAIT_S, claim, environment_without
+from tests.support.mcp_sign_in import stored, table, visit
+from tests.support.oauth_peer import OAuthPeer, query_of
+from tests.support.processes import EXECUTABLE
+
+SECRETS = """\
+# mine
+[mcp_servers.local] # kept
+command = "tool"
+args = ["--fast"]
+env = { NAME = "secret-1" }
+
+[mcp_servers.remote]
+url = "https://mcp.example.com/mcp"
+http_headers = { X-Key = "secret-2" }
+enabled = false
+"""
+
+
+def run(home: Path, *words: str) -> int:
+    end = list(words).index("--") if "--" in words else len(words)
+    return main([*words[:end], "--home", str(home), *words[end:]])
+
+
+@claim("cli:mcp-list")
+def test_servers_are_shown_without_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(SECRETS)
+    assert run(tmp_path, "list") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME    STATE     WHERE",
+        "local   enabled   tool --fast",
+        "remote  disabled  https://mcp.example.com/mcp",
+    ]
+    assert run(tmp_path, "list", "--json") == 0
+    listed = capsys.readouterr().out
+    assert [server["name"] for server in json.loads(listed)] == ["local", "remote"]
+    assert run(tmp_path, "get", "local") == 0
+    shown = capsys.readouterr().out
+    assert "env: NAME" in shown
+    assert run(tmp_path, "get", "remote", "--json") == 0
+    of_remote = capsys.readouterr().out
+    assert json.loads(of_remote)["transport"] == {
+        "type": "streamable_http",
+        "url": "https://mcp.example.com/mcp",
+        "bearer_token_env_var": None,
+        "http_headers": ["X-Key"],
+        "env_http_headers": {},
+    }
+    assert "secret" not in listed + shown + of_remote
+    assert run(tmp_path, "get", "none") == 1
+    error = "app-server mcp: no MCP server named `none`; there are: local, remote\n"
+    assert capsys.readouterr().err == error
+
+
+@claim("cli:mcp-add")
+def test_servers_are_added_and_removed_and_the_rest_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(SECRETS)
+    assert run(tmp_path, "add", "new", "--env", "A=b=c", "--", "npx", "-y", "x", "--", "y") == 0
+    assert run(tmp_path, "add", "web", "--url", "https://a.example/mcp") == 0
+    servers = tomllib.loads(file.read_text())["mcp_servers"]
+    assert servers["new"] == {"command": "npx", "args": ["-y", "x", "--", "y"], "env": {"A": "b=c"}}
+    assert servers["web"] == {"url": "https://a.example/mcp"}
+    for name in ("new", "web"):
+        assert run(tmp_path, "remove", name) == 0
+    assert tomllib.loads(file.read_text()) == tomllib.loads(SECRETS)
+    assert "# mine" in file.read_text()
+    assert "# kept" in file.read_text()
+    capsys.readouterr()
+    before = file.read_bytes()
+    for words, problem in (
+        (("remove", "new"), f"{file} has no MCP server named `new`"),
+        (
+            ("add", "a b", "--", "x"),
+            "`a b` is no name of a server: use letters, digits and _ : @ / . -",
+        ),
+        (
+            ("add", "a", "--url", "nonsense"),
+            "`nonsense` is no URL of a server: it begins with https:// or http://",
+        ),
+        (("add", "a", "--env", "=x", "--", "x"), "cannot read --env : use KEY=VALUE"),
+        (
+            ("add", "a", "--url", "https://a", "--env", "A=b"),
+            "--env is for servers that are started, not for those behind a URL",
+        ),
+        (("login", "local"), "MCP server `local` does not sign in with OAuth"),
+    ):
+        assert run(tmp_path, *words) == 1
+        assert capsys.readouterr().err == f"app-server mcp: {problem}\n"
+    for wrong in (("add", "a"), ("add", "a", "--url", "https://a", "--", "x"), ("list", "--", "x")):
+        with pytest.raises(SystemExit) as caught:
+            run(tmp_path, *wrong)
+        assert caught.value.code == 2
+    assert file.read_bytes() == before
+
+
+@claim("cli:mcp-login")
+async def test_a_sign_in_stores_a_token_and_a_sign_out_deletes_it(tmp_path: Path) -> None:
+    async with OAuthPeer().serve() as peer:
+        store = 'mcp_oauth_credentials_store = "file"\n'
+        (tmp_path / "config.toml").write_text(store + table(peer))
+        process = await asyncio.create_subprocess_exec(
+            *(str(EXECUTABLE), "mcp", "login", "web", "--no-browser", "--home", str(tmp_path)),
+            env=environment_without("OPENAI_API_KEY"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            with anyio.fail_after(WAIT_S):
+                while not (line := (await process.stdout.readline()).decode()).startswith("http"):
+                    assert line, "it ended without an address"
+                query = query_of(line.strip())
+                code = peer.agree(query)
+                await visit(query["redirect_uri"], code=code, state=query["state"])
+                rest = await process.stdout.read()
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert rest.decode().strip() == "Signed in to MCP server `web`."
+        assert len(stored(tmp_path)) == 1
+        for _ in range(2):
+            assert await anyio.to_thread.run_sync(run, tmp_path, "logout", "web") == 0
+        assert stored(tmp_path) == {}
