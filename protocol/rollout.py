@@ -197,12 +197,12 @@ class ApprovalDecided(RecordBase):
     type: Literal["approvalDecided"] = "approvalDecided"
     turn_id: str
     item_id: str
-    action: Literal["command", "fileChange", "permissions"]
+    action: Literal["command", "fileChange", "permissions", "mcpToolCall"]
     subject: str
-    """The command line, the files, or the permissions, as the question had them; cut if long."""
+    """The command line, the files, the permissions, or the tool and its server; cut if long."""
     decision: str
     """`accept`, `acceptForSession`, `acceptWithExecpolicyAmendment`, `decline`, `cancel`; `failed`
-    if the answer made no sense, `expired` if nobody answered in time.
+    if the answer made no sense, `expired` if nobody answered in time; of a tool `acceptAlways` too.
     """
     by: Literal["user", "reviewer", "server", "hook"]
     """`server` if the question was withdrawn: the turn was interrupted, or the thread unloaded."""

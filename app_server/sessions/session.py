@@ -34,6 +34,7 @@ from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Asker
 from app_server.turns.approval.commands import CommandGate
+from app_server.turns.approval.decisions import Decisions
 from app_server.turns.approval.elicitations import ElicitationGate
 from app_server.turns.approval.files import FileGate
 from app_server.turns.approval.gates import ThreadApprovals
@@ -119,8 +120,10 @@ class ThreadSession:
             clock=clock,
             go_on=self._go_on,
         )
+        decisions = Decisions(thread, clock)
         asker = Asker(
             thread=thread,
+            decisions=decisions,
             clients=clients,
             reviewer=reviewer,
             clock=clock,
@@ -129,7 +132,7 @@ class ThreadSession:
             hooks=user_hooks,
         )
         approvals = ThreadApprovals(
-            tools=ApprovalGate(clients, ports.approvals, reviewer),
+            tools=ApprovalGate(clients, ports.approvals, reviewer, decisions),
             commands=CommandGate(asker, ports.scripts, ports.rules),
             files=FileGate(asker),
             permissions=PermissionGate(asker),

@@ -1,5 +1,6 @@
 """mcp: calls that need an approval."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,37 @@ async def test_an_interrupt_withdraws_a_question(tmp_path: Path) -> None:
         assert resolved == [{"threadId": thread_id, "requestId": question["id"]}]
         await client.send({"id": question["id"], "result": {"action": "accept"}})
         assert (await client.turn(thread_id, "next"))["status"] == "completed"
+
+
+@claim("approval:log")
+async def test_each_decision_is_in_the_log_with_who_and_what(tmp_path: Path) -> None:
+    async with with_peer(tmp_path) as (served, client, thread_id):
+        for answer in (
+            {"result": {"action": "decline"}},
+            {"result": {"action": "cancel"}},
+            {"error": {"code": -1, "message": "no"}},
+            {"result": {"action": "accept"}},
+            {"result": {"action": "accept", "_meta": {"persist": "always"}}},
+        ):
+            served.model.scripts.append(calls(raw_call("wipe")))
+            params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+            turn_id = (await client.call("turn/start", params))["turn"]["id"]
+            await answer_question(client, answer)
+            await client.wait_for("turn/completed")
+        (path,) = served.home.rglob(f"{thread_id}.jsonl")
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        found = [record for record in records if record["type"] == "approvalDecided"]
+        words = ["decline", "cancel", "failed", "accept", "acceptAlways"]
+        assert [record["decision"] for record in found] == words
+        assert found[-1].pop("atMs") > 0
+        assert found[-1] == {
+            "v": 1,
+            "type": "approvalDecided",
+            "turnId": turn_id,
+            "itemId": "call_1",
+            "action": "mcpToolCall",
+            "subject": "raw/wipe",
+            "decision": "acceptAlways",
+            "by": "user",
+            "client": "test",
+        }

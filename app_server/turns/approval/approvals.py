@@ -4,10 +4,12 @@ Source: docs/mcp.md, "Approval".
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from app_server.config.errors import NotRecorded
 from app_server.mcp.connections import Tool
+from app_server.turns.approval.decisions import Action, Decisions
 from app_server.turns.approval.question import (
     ApprovalRequest,
     approval_key,
@@ -50,8 +52,15 @@ class ApprovalCancelled(Denied):
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
-    def __init__(self, clients: ClientPort, records: ApprovalRecords, reviewer: Reviewer) -> None:
+    def __init__(
+        self,
+        clients: ClientPort,
+        records: ApprovalRecords,
+        reviewer: Reviewer,
+        decisions: Decisions,
+    ) -> None:
         self._clients = clients
+        self._decisions = decisions
         self._records = records
         self._reviewer = reviewer
         self._remembered: set[Hashable] = set()
@@ -77,13 +86,25 @@ class ApprovalGate:
         Raises:
             Denied: the user said no, or what the client sent was no answer.
         """
-        question = approval_question(request)
-        answer = await self._clients.ask(request.thread_id, ELICITATION, question)
+        question, asked = approval_question(request), _AskedCall(request)
+        try:
+            answer, client = await self._clients.ask_by_name(
+                request.thread_id, ELICITATION, question
+            )
+        except BaseException:
+            await self._decisions.write_withdrawn(asked)
+            raise
         if not isinstance(answer, McpServerElicitationRequestResponse):
+            await self._decisions.write(asked, "failed", "user", client)
             raise Denied(REJECTED)
+        persist = _persistence(request, answer.meta) if answer.action == "accept" else None
+        words = {"session": "acceptForSession", "always": "acceptAlways"}
+        decision = answer.action if persist is None else words[persist]
+        await self._decisions.write(asked, decision, "user", client)
         match answer.action:
             case "accept":
-                await self._remember(request, answer.meta)
+                if persist is not None:
+                    await self._remember(request, persist)
             case "cancel":
                 raise Denied(CANCELLED)
             case "decline":
@@ -98,12 +119,14 @@ class ApprovalGate:
         try:
             await self._reviewer.review(planned_action(request))
         except ApprovalRefused as exc:
+            await self._decisions.write(_AskedCall(request), "decline", "reviewer")
             raise Denied(str(exc)) from exc
+        except BaseException:
+            await self._decisions.write_withdrawn(_AskedCall(request))
+            raise
+        await self._decisions.write(_AskedCall(request), "accept", "reviewer")
 
-    async def _remember(self, request: ApprovalRequest, meta: Json) -> None:
-        persist = meta.get("persist") if isinstance(meta, dict) else None
-        if persist not in ("session", "always") or not may_persist(request.tool):
-            return
+    async def _remember(self, request: ApprovalRequest, persist: str) -> None:
         raw = request.tool.raw
         self._remembered.add(approval_key(request.tool))
         if persist == "always":
@@ -116,6 +139,35 @@ class ApprovalGate:
                 )
                 warning = WarningNotification(thread_id=request.thread_id, message=message)
                 self._clients.emit(request.thread_id, warning)
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedCall:
+    request: ApprovalRequest
+
+    @property
+    def action(self) -> Action:
+        return "mcpToolCall"
+
+    @property
+    def turn_id(self) -> str:
+        return self.request.turn_id
+
+    @property
+    def item_id(self) -> str:
+        return self.request.item_id
+
+    @property
+    def subject(self) -> str:
+        raw = self.request.tool.raw
+        return f"{raw.server}/{raw.tool}"
+
+
+def _persistence(request: ApprovalRequest, meta: Json) -> str | None:
+    """Return how long an approval is to last beyond the call; None if it is not."""
+    persist = meta.get("persist") if isinstance(meta, dict) else None
+    is_known = persist in ("session", "always") and may_persist(request.tool)
+    return str(persist) if is_known else None
 
 
 def _needs_approval(mode: str, annotations: Json) -> bool:

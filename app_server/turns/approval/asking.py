@@ -4,26 +4,22 @@ Source: docs/tools.md, "Approvals and rules".
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import anyio
 
-from app_server.mcp.tools.calls import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import Denied
+from app_server.turns.approval.decisions import Action, Decisions
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
 from protocol.approvals import AcceptWithExecpolicyAmendmentDecision
 from protocol.items import GuardianApprovalReviewAction
 from protocol.model import JsonObject, WireModel
-from protocol.rollout import ApprovalDecided
-
-MAX_SUBJECT_BYTES = 4_096
-"""Of what is written down of a question."""
 
 NO_ANSWER = "approval request failed"
 
@@ -36,7 +32,7 @@ Answer = TypeVar("Answer", bound=WireModel)
 class Question:
     """An action that somebody has to allow."""
 
-    action: Literal["command", "fileChange", "permissions"]
+    action: Action
     turn_id: str
     item_id: str
     subject: str
@@ -61,6 +57,7 @@ class Asker:
     clients: ClientPort
     reviewer: Reviewer
     clock: Clock
+    decisions: Decisions
     waiting: Waiting
     """Shows in the thread's status that the user is asked."""
     timeout_s: float | None = None
@@ -92,11 +89,11 @@ class Asker:
             tool_input=question.tool_input,
         )
         if outcome.blocked is not None:
-            await self._write(question, "decline", "hook")
+            await self.decisions.write(question, "decline", "hook")
             await on_denied()
             raise Denied(outcome.blocked)
         if outcome.allows:
-            await self._write(question, "accept", "hook")
+            await self.decisions.write(question, "accept", "hook")
         return outcome.allows
 
     async def review(self, question: Question, on_denied: OnDenied) -> None:
@@ -116,13 +113,13 @@ class Asker:
         try:
             await self.reviewer.review(planned)
         except ApprovalRefused as exc:
-            await self._write(question, "decline", "reviewer")
+            await self.decisions.write(question, "decline", "reviewer")
             await on_denied()
             raise Denied(str(exc)) from exc
         except BaseException:
-            await self._write_withdrawn(question)
+            await self.decisions.write_withdrawn(question)
             raise
-        await self._write(question, "accept", "reviewer")
+        await self.decisions.write(question, "accept", "reviewer")
 
     async def ask(
         self,
@@ -156,43 +153,16 @@ class Asker:
                     self.thread.id, question.method, question.params
                 )
         except TimeoutError as exc:
-            await self._write(question, "expired", "server")
+            await self.decisions.write(question, "expired", "server")
             raise Denied(f"nobody answered within {self.timeout_s:g} s") from exc
         except BaseException:
-            await self._write_withdrawn(question)
+            await self.decisions.write_withdrawn(question)
             raise
         if not isinstance(answer, kind):
-            await self._write(question, "failed", "user", client)
+            await self.decisions.write(question, "failed", "user", client)
             raise Denied(NO_ANSWER)
-        await self._write(question, _word(answer), "user", client, _rule(answer))
+        await self.decisions.write(question, _word(answer), "user", client, _rule(answer))
         return answer
-
-    async def _write_withdrawn(self, question: Question) -> None:
-        # Whatever stopped the turn is what comes through.
-        with anyio.CancelScope(shield=True), suppress(OSError):
-            await self._write(question, "cancel", "server")
-
-    async def _write(
-        self,
-        question: Question,
-        decision: str,
-        by: Literal["user", "reviewer", "server", "hook"],
-        client: str | None = None,
-        rule: list[str] | None = None,
-    ) -> None:
-        record = ApprovalDecided(
-            at_ms=self.clock.now_ms(),
-            turn_id=question.turn_id,
-            item_id=question.item_id,
-            action=question.action,
-            subject=cut_middle(question.subject, MAX_SUBJECT_BYTES),
-            decision=decision,
-            by=by,
-            client=client,
-            rule=rule,
-        )
-        # The end of the turn syncs it, as it does its items.
-        await self.thread.append(record, sync=False)
 
 
 def _word(answer: WireModel) -> str:
