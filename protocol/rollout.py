@@ -11,7 +11,12 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
-from protocol.items import ThreadItem, UserInput, UserMessageThreadItem
+from protocol.items import (
+    CommandExecutionThreadItem,
+    ThreadItem,
+    UserInput,
+    UserMessageThreadItem,
+)
 from protocol.metadata_records import MetadataRecord
 from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
@@ -212,6 +217,25 @@ class ApprovalDecided(RecordBase):
     """The words of the rule that the user accepted with it."""
 
 
+class ItemLeftRunning(RecordBase):
+    """An item of the running turn goes on after it, such as a command; `ItemEnded` completes it.
+
+    When the process that ran it has died, the next load of the thread completes it.
+    """
+
+    type: Literal["itemLeftRunning"] = "itemLeftRunning"
+    turn_id: str
+    item: CommandExecutionThreadItem
+
+
+class ItemEnded(RecordBase):
+    """An item that was left running is complete; it takes the place that it had in its turn."""
+
+    type: Literal["itemEnded"] = "itemEnded"
+    turn_id: str
+    item: CommandExecutionThreadItem
+
+
 class TokensUsed(RecordBase):
     """The thread's account after a model call."""
 
@@ -332,6 +356,8 @@ Record: TypeAlias = Annotated[
     | ItemCompleted
     | ApprovalDecided
     | FilesChanging
+    | ItemLeftRunning
+    | ItemEnded
     | TokensUsed
     | TurnCompleted
     | TurnsReverted
@@ -353,6 +379,7 @@ TURN_RECORDS = frozenset(
         "inputQueued",
         "inputTaken",
         "itemCompleted",
+        "itemLeftRunning",
         "tokensUsed",
         "turnCompleted",
         "turnStarted",

@@ -185,7 +185,11 @@ def _turns_goals() -> HandlerClass:
     return GoalHandlers
 
 
-@_serves("thread/backgroundTerminals/list")
+@_serves(
+    "thread/backgroundTerminals/clean",
+    "thread/backgroundTerminals/list",
+    "thread/backgroundTerminals/terminate",
+)
 def _turns_background_terminals() -> HandlerClass:
     from app_server.handlers.turns.background_terminals import BackgroundTerminalHandlers
 
@@ -422,8 +426,6 @@ NOT_BUILT = frozenset(
         "process/spawn",
         "process/writeStdin",
         "review/start",
-        "thread/backgroundTerminals/clean",
-        "thread/backgroundTerminals/terminate",
         "thread/decrement_elicitation",
         "thread/increment_elicitation",
         "thread/shellCommand",

@@ -11,6 +11,7 @@ import anyio.abc
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.apps.lazy import LazyApps
+from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
 from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
@@ -139,6 +140,7 @@ async def build_services(
             commands=commands,
             hook_runner=HookRunner(commands, _hook_environment),
             places=places,
+            credentials=frozenset({DEBUG_TOKEN_VARIABLE}),
             skills=skills,
             rules=RuleBook(home, partial(_warn_of_rules, hub)),
             extensions=extensions,

@@ -5,6 +5,7 @@ Source: docs/wire.md, "Threads".
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from enum import Enum
 
 import anyio
@@ -14,6 +15,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.permissions.environment import read_command_settings
+from app_server.permissions.places import configured_places
 from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded import LoadedThreads
@@ -26,8 +28,10 @@ from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.model.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.model.settings import read_model_settings
 from app_server.turns.run import SessionSettings
+from protocol.items import CommandExecutionThreadItem
 from protocol.rollout import (
     HistoryAppended,
+    ItemEnded,
     Record,
     Settings,
     SettingsChanged,
@@ -37,6 +41,8 @@ from protocol.rollout import (
 
 REQUESTS_PERMISSIONS = "request_permissions_tool"
 ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
+NOT_KNOWN = -1
+"""The exit code of a command whose end nobody saw."""
 
 
 class Start(Enum):
@@ -81,7 +87,7 @@ class ThreadLoading:
         """
         self._loaded.require_open()
         base = self._loaded.base
-        mcp, settings = read_mcp_settings(config), await _session_settings(config)
+        mcp, settings = read_mcp_settings(config), await self._settings_of(config)
         async with self._loaded.lock(created.thread_id):
             if self._loaded.find(created.thread_id) is not None:
                 return await self._start_again(created, config), Start.FOUND
@@ -121,7 +127,7 @@ class ThreadLoading:
         """
         self._loaded.require_open()
         base = self._loaded.base
-        mcp, settings = read_mcp_settings(config), await _session_settings(config)
+        mcp, settings = read_mcp_settings(config), await self._settings_of(config)
         async with self._loaded.lock(created.thread_id):
             thread = await self._ports.store.fork(source_id, point, created)
             try:
@@ -178,16 +184,24 @@ class ThreadLoading:
         try:
             config, settings = await configure(thread.state)
             await thread.append(*self._repairs(thread.state, settings))
-            mcp, session_settings = read_mcp_settings(config), await _session_settings(config)
+            mcp, session_settings = read_mcp_settings(config), await self._settings_of(config)
         except BaseException:
             await self._ports.store.unload(thread)
             raise
         session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
         return await self._open(session, base)
 
+    async def _settings_of(self, config: Config) -> SessionSettings:
+        settings = await _session_settings(config)
+        return replace(settings, places=configured_places(config, self._ports.places.home))
+
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
         at_ms = self._ports.clock.now_ms()
-        records: list[Record] = []
+        # What ran when the server ended was ended with it.
+        records: list[Record] = [
+            ItemEnded(at_ms=at_ms, turn_id=left.turn_id, item=_given_up(left.item, at_ms))
+            for left in state.unfinished.values()
+        ]
         if (turn := state.open_turn) is not None:
             items = [*outputs_for_open_calls(state.history), message("developer", INTERRUPTED)]
             records.append(HistoryAppended(at_ms=at_ms, items=items))
@@ -208,6 +222,12 @@ class ThreadLoading:
             await self._loaded.put_away(session)
             raise
         return session
+
+
+def _given_up(item: CommandExecutionThreadItem, at_ms: int) -> CommandExecutionThreadItem:
+    return item.model_copy(
+        update={"status": "failed", "exit_code": NOT_KNOWN, "completed_at_ms": at_ms}
+    )
 
 
 async def _session_settings(config: Config) -> SessionSettings:

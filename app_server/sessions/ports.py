@@ -49,6 +49,8 @@ class SessionPorts:
     processes: Processes
     commands: MachineCommands = field(default_factory=MachineCommands)
     hook_runner: HookRunner = field(default_factory=_no_hooks)
+    credentials: frozenset[str] = frozenset()
+    """Names of variables with what the server signs in with, besides those of models."""
     places: Places = field(default_factory=partial(places_of_machine, "/"))
     model_lists: ModelLists = field(default_factory=ModelLists)
     """What providers say of their models."""

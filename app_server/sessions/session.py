@@ -5,6 +5,7 @@ every turn that began ends with one `turn/completed`, and that end is in the log
 Source: docs/wire.md, "Turns".
 """
 
+import os
 from collections.abc import Callable
 
 import anyio.abc
@@ -31,6 +32,7 @@ from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
+from app_server.tools.commands.terminals import CommandPlace, Terminals
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Asker
 from app_server.turns.approval.commands import CommandGate
@@ -40,6 +42,7 @@ from app_server.turns.approval.files import FileGate
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.hooks import ThreadHooks
+from app_server.turns.model.providers import credential_variables
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import SessionSettings
@@ -137,6 +140,17 @@ class ThreadSession:
             files=FileGate(asker),
             permissions=PermissionGate(asker),
         )
+        self.terminals = Terminals(
+            CommandPlace(
+                machine=ports.commands,
+                settings=settings.commands,
+                places=settings.places or ports.places,
+                credentials=ports.credentials
+                | credential_variables(settings.model.providers.values()),
+                environ=os.environ,
+            ),
+            tasks,
+        )
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
         factory = TurnFactory(
             thread=thread,
@@ -145,6 +159,7 @@ class ThreadSession:
             servers=self.mcp,
             approvals=approvals,
             user_hooks=user_hooks,
+            terminals=self.terminals,
             goals=goals,
             model=model,
             settings=settings,
@@ -253,5 +268,6 @@ class ThreadSession:
             self.slot.closed = True
         self.slot.cancel()
         await self.slot.idle.wait()
+        await self.terminals.aclose()
         self.servers.stop()
         return was_open

@@ -18,12 +18,15 @@ from app_server.permissions.places import Places
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.client_tools import ClientTools
 from app_server.tools.dynamic_specs import DynamicTools
+from app_server.tools.commands.terminals import Terminals
+from app_server.tools.exec_command import ExecCommand
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
 from app_server.tools.request_permissions import RequestPermissions
 from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
+from app_server.tools.write_stdin import WriteStdin
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.tools.table import ToolTable, TurnTool
@@ -38,6 +41,7 @@ class ThreadTools:
     approvals: ThreadApprovals
     user_hooks: ThreadHooks
     """Commands of the user's that run before and after calls."""
+    terminals: Terminals
     hooks: Hooks
     contribution: Callable[[], ContributionContext]
     """What extensions are told of the thread."""
@@ -58,6 +62,8 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     tools: Sequence[TurnTool] = (
+        ExecCommand(turn, thread.terminals, thread.approvals.commands),
+        WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),

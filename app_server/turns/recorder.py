@@ -5,9 +5,20 @@ from collections.abc import Sequence
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
-from protocol.items import ItemCompletedNotification, ItemStartedNotification, KnownThreadItem
+from protocol.items import (
+    CommandExecutionThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    KnownThreadItem,
+)
 from protocol.model import JsonObject, WireModel
-from protocol.rollout import HistoryAppended, ItemCompleted, Record
+from protocol.rollout import (
+    HistoryAppended,
+    ItemCompleted,
+    ItemEnded,
+    ItemLeftRunning,
+    Record,
+)
 
 
 class TurnRecorder:
@@ -78,6 +89,29 @@ class TurnRecorder:
             records.append(HistoryAppended(at_ms=item.completed_at_ms, items=list(history)))
         # The end of the turn syncs what its items leave to the system's write-back.
         await self.thread.append(*records, sync=False)
+        self.announce_completed(item)
+
+    async def left_running(self, item: CommandExecutionThreadItem) -> None:
+        """Write an item that goes on when its turn ends; clients know of it already.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        record = ItemLeftRunning(at_ms=self.now_ms(), turn_id=self.turn_id, item=item)
+        await self.thread.append(record, sync=False)
+        # Who joins now finds it in the log.
+        self.thread.open_items.end(item.id)
+
+    async def completed_late(self, item: CommandExecutionThreadItem) -> None:
+        """Write and announce the end of an item that was left running, in whichever turn that is.
+
+        Raises:
+            OSError: the disk refused; nothing was announced.
+        """
+        item.completed_at_ms = self.now_ms()
+        await self.thread.append(
+            ItemEnded(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item), sync=False
+        )
         self.announce_completed(item)
 
     def announce_completed(self, item: KnownThreadItem) -> None:

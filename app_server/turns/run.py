@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from app_server.permissions.environment import CommandSettings
+from app_server.permissions.places import Places
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
 from app_server.turns.model.context import tokens_in_context
@@ -58,6 +59,8 @@ class SessionSettings:
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
     commands: CommandSettings = field(default_factory=CommandSettings)
+    places: Places | None = None
+    """What a confinement knows of this machine; None: what the whole server knows."""
     approval_timeout_s: float | None = None
     """For the user to answer a question about an action; None means without limit."""
 

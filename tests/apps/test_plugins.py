@@ -13,7 +13,7 @@ from app_server.plugins.store import PluginStore
 from protocol.apps import AppInfo
 from tests.support.apps_threads import STARTED, Desk, open_desk
 from tests.support.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
-from tests.support.harness import claim, methods_of, serve
+from tests.support.harness import claim, methods_of, serve, tools_of_thread
 from tests.support.plugin_folders import write_marketplace, write_plugin
 
 SHOP = '[plugins."desk@shop"]\n[plugins."second@shop"]\nenabled = true\n'
@@ -86,7 +86,7 @@ async def installed_with(tmp_path: Path, apps: FakeApps) -> tuple[Any, Any, Any]
         shown = await client.call("plugin/read", params)
         thread_id = await client.start_thread()
         await client.turn(thread_id, "hi")
-        assert served.model.requests[-1].get("tools", []) == []
+        assert tools_of_thread(served.model.requests[-1]) == []
         return installed, shown, await client.call("app/list", {})
 
 

@@ -16,7 +16,15 @@ from app_server.apps.service import AppsService
 from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
 from app_server.extension.registry import ExtensionRegistry
 from tests.support.apps_service import BOTH, LIST, Who, open_apps, runs, served
-from tests.support.harness import WAIT_S, Gate, calls, claim, says, serve
+from tests.support.harness import (
+    WAIT_S,
+    Gate,
+    calls,
+    claim,
+    says,
+    serve,
+    tools_of_thread,
+)
 from tests.support.hosted import connector, serve_hosted
 
 
@@ -240,7 +248,7 @@ async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
             gate.opened.set()
             messages = await client.until("turn/completed")
             assert len(served.model.requests) == 3
-            assert served.model.requests[0].get("tools", []) == []
+            assert tools_of_thread(served.model.requests[0]) == []
             told = [role_text for role_text in served.model.inputs(0) if "apps" in role_text[1]]
             assert told == []
             assert ("developer", INSTRUCTIONS) in served.model.inputs(1)

@@ -176,10 +176,25 @@ async def test_a_process_that_forks_without_end_is_ended(tmp_path: Path) -> None
         await holders.ended()
 
 
+async def test_a_supervisor_that_is_killed_before_it_has_started_anything_is_no_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with commands() as local:
+        # Nobody takes the order, as if who took it had died.
+        async def order(*_: object) -> None:
+            pass
+
+        monkeypatch.setattr(local.spawner, "order", order)
+        with pytest.raises(OSError, match="supervisor is gone"), anyio.fail_after(WAIT_S / 4):
+            await local.start(sh("true"), Printed().take)
+
+
 async def test_the_supervisor_may_be_killed_and_the_command_ends(tmp_path: Path) -> None:
     async with commands() as local, Holders(tmp_path).watch() as holders:
-        line = HOLD + "kill -9 $PPID; sleep 1000"
-        command = await local.start(sh(line, {"HELD": str(holders.path)}), Printed().take)
+        line = HOLD + "read go; kill -9 $PPID; sleep 1000"
+        launch = sh(line, {"HELD": str(holders.path)}, has_stdin=True)
+        command = await local.start(launch, Printed().take)
+        await command.write(b"go\n")
         assert await finished(command) == -signal.SIGKILL
         await holders.held(1)
         await holders.ended()

@@ -21,7 +21,7 @@ PARENT = {
     "my_secret": "s",
     "AWS_ACCESS_KEY_ID": "k",
     "OPENAI_API_KEY": "o",
-    "CODEX_CONNECTORS_TOKEN": "c",
+    "CODEX_API_KEY": "c",
     "PROVIDER": "p",
 }
 GIVEN = {"CODEX_CI": "1"}

@@ -348,6 +348,15 @@ class Refusal:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+OF_EVERY_TURN = frozenset({"apply_patch", "exec_command", "request_user_input", "write_stdin"})
+"""Names of the tools that every turn has, whatever its thread."""
+
+
+def tools_of_thread(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a request offers the model beside the tools of every turn."""
+    return [tool for tool in request["tools"] if tool.get("name") not in OF_EVERY_TURN]
+
+
 class ScriptedModel:
     """A Responses API on loopback that plays scripts and records requests."""
 

@@ -1,6 +1,6 @@
-"""thread/backgroundTerminals/list: commands that go on running behind a thread's turns.
+"""thread/backgroundTerminals/*: commands that go on running behind a thread's turns.
 
-No command is run here yet, so no thread has one.
+Source: docs/tools.md, "Commands".
 """
 
 from collections.abc import Mapping
@@ -8,16 +8,24 @@ from collections.abc import Mapping
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.views.offset_pages import invalid_cursor
+from app_server.tools.commands.run import CommandRun
+from app_server.tools.commands.terminals import Terminals
+from app_server.views.offset_pages import MAX_DIGITS, invalid_cursor
 from protocol.cursors import is_offset
+from protocol.errors import invalid_request
 from protocol.host import (
+    ThreadBackgroundTerminal,
+    ThreadBackgroundTerminalsCleanParams,
+    ThreadBackgroundTerminalsCleanResponse,
     ThreadBackgroundTerminalsListParams,
     ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
 )
 
 
 class BackgroundTerminalHandlers:
-    """The method thread/backgroundTerminals/list."""
+    """The methods about background terminals."""
 
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
@@ -25,14 +33,64 @@ class BackgroundTerminalHandlers:
     @property
     def routes(self) -> Mapping[str, Handler]:
         """Method to handler."""
-        return {"thread/backgroundTerminals/list": self.list_terminals}
+        return {
+            "thread/backgroundTerminals/clean": self.clean,
+            "thread/backgroundTerminals/list": self.list_terminals,
+            "thread/backgroundTerminals/terminate": self.terminate,
+        }
 
     async def list_terminals(
         self, context: RequestContext, params: ThreadBackgroundTerminalsListParams
     ) -> ThreadBackgroundTerminalsListResponse:
-        """List the terminals of a loaded thread: none."""
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            self._sessions.get(params.thread_id)
-        if params.cursor is not None and not is_offset(params.cursor):
-            raise invalid_cursor(params.cursor)
-        return ThreadBackgroundTerminalsListResponse(data=[])
+        """List what runs behind the turns of a loaded thread, the oldest first."""
+        terminals = self._terminals(params.thread_id)
+        after = 0
+        if params.cursor is not None:
+            if not is_offset(params.cursor):
+                raise invalid_cursor(params.cursor)
+            after = int(params.cursor[:MAX_DIGITS])
+        rows = [run for run in terminals.background() if run.number > after]
+        limit = len(rows) if params.limit is None else max(params.limit, 1)
+        more = len(rows) > limit
+        return ThreadBackgroundTerminalsListResponse(
+            data=[_shown(run) for run in rows[:limit]],
+            next_cursor=str(rows[limit - 1].number) if more else None,
+        )
+
+    async def terminate(
+        self, context: RequestContext, params: ThreadBackgroundTerminalsTerminateParams
+    ) -> ThreadBackgroundTerminalsTerminateResponse:
+        """End one command; answered once it has ended and its item is complete."""
+        terminals = self._terminals(params.thread_id)
+        if not is_offset(params.process_id):
+            raise invalid_request(
+                f"invalid background terminal process id: {params.process_id}",
+                "invalidProcessId",
+                processId=params.process_id,
+            )
+        run = terminals.find(params.process_id)
+        if run is None or run.completed.is_set():
+            return ThreadBackgroundTerminalsTerminateResponse(terminated=False)
+        await run.stop()
+        return ThreadBackgroundTerminalsTerminateResponse(terminated=True)
+
+    async def clean(
+        self, context: RequestContext, params: ThreadBackgroundTerminalsCleanParams
+    ) -> ThreadBackgroundTerminalsCleanResponse:
+        """End all commands behind the turns; answered once their items are complete."""
+        await self._terminals(params.thread_id).end_background()
+        return ThreadBackgroundTerminalsCleanResponse()
+
+    def _terminals(self, thread_id: str) -> Terminals:
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            return self._sessions.get(thread_id).terminals
+
+
+def _shown(run: CommandRun) -> ThreadBackgroundTerminal:
+    return ThreadBackgroundTerminal(
+        item_id=run.item.id,
+        process_id=run.session_id,
+        command=run.line,
+        cwd=run.item.cwd,
+        os_pid=None if run.process is None else run.process.pid,
+    )

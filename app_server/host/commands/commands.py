@@ -61,6 +61,8 @@ class Commands:
                 }
                 fds = [theirs.fileno(), *ends.fds, *launch.inherited_fds]
                 await self.spawner.order(order, fds)
+                # Only then the end of a supervisor that is killed at once is seen here.
+                theirs.close()
                 with anyio.fail_after(START_S):
                     await command.started
         except BaseException as exc:

@@ -58,7 +58,7 @@ class KeptOutput:
             return self.all().decode(errors="replace")
         head, tail = bytes(self._head), self._last()
         # A character that the cut went through is not shown by halves.
-        head, tail = _without_split_end(head), _without_split_begin(tail)
+        head, tail = without_split_end(head), without_split_begin(tail)
         lost = self.total - len(head) - len(tail)
         return f"{head.decode(errors='replace')}\n[... {lost} bytes left out ...]\n" + tail.decode(
             errors="replace"
@@ -68,7 +68,7 @@ class KeptOutput:
         return b"".join(self._tail)[-self._tail_limit :] if self._tail else b""
 
 
-def _without_split_end(data: bytes) -> bytes:
+def without_split_end(data: bytes) -> bytes:
     """Leave out the begin of a character of UTF-8 that does not end here."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
@@ -80,7 +80,7 @@ def _without_split_end(data: bytes) -> bytes:
     return data
 
 
-def _without_split_begin(data: bytes) -> bytes:
+def without_split_begin(data: bytes) -> bytes:
     """Leave out the end of a character of UTF-8 that does not begin here."""
     count = 0
     while count < min(3, len(data)) and 0x80 <= data[count] < 0xC0:

@@ -8,6 +8,7 @@ from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.tools.dynamic_specs import DynamicTools
+from app_server.tools.commands.terminals import Terminals
 from app_server.tools.registry import ThreadTools, tool_table
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
@@ -31,6 +32,7 @@ class TurnFactory:
         servers: ThreadServers,
         approvals: ThreadApprovals,
         user_hooks: ThreadHooks,
+        terminals: Terminals,
         goals: Goals,
         model: ThreadModel,
         settings: SessionSettings,
@@ -42,6 +44,7 @@ class TurnFactory:
         self._servers = servers
         self._approvals = approvals
         self._user_hooks = user_hooks
+        self._terminals = terminals
         self._goals = goals
         self._model = model
         self._settings = settings
@@ -67,10 +70,11 @@ class TurnFactory:
             servers=self._servers.set,
             approvals=self._approvals,
             user_hooks=self._user_hooks,
+            terminals=self._terminals,
             hooks=ports.extensions.hooks,
             contribution=self._servers.context,
             asks_in_every_mode=self._settings.asks_in_every_mode,
-            places=ports.places,
+            places=self._terminals.place.places,
             patches=ports.patches,
             requests_permissions=self._settings.requests_permissions,
             of_clients=self._of_clients,

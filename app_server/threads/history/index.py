@@ -22,11 +22,17 @@ from pydantic_core import from_json, to_json
 
 from app_server.runtime.sqlite import open_rebuildable, version_of
 from app_server.threads.history.full_text import TEXT_SCHEMA, TextPages
-from app_server.threads.history.messages import spoken_text
+from app_server.threads.history.messages import item_in, spoken_text
 from app_server.threads.index.failures import index_failures
 from app_server.threads.log.lines import LogLine, scan_lines
 from app_server.threads.log.locks import short_lock
-from app_server.threads.log.outline import ItemKind, ItemPlace, Outliner, TurnOutline
+from app_server.threads.log.outline import (
+    ItemKind,
+    ItemPlace,
+    LateEnd,
+    Outliner,
+    TurnOutline,
+)
 from app_server.threads.log.reverts import Dropped, dropped_in
 from protocol.turns import TurnError
 
@@ -179,11 +185,7 @@ class HistoryIndex:
     def turn(self, key: int, turn_id: str) -> TurnOutline | None:
         """Return a turn by its id."""
         with self.reading() as database:
-            found = database.execute(
-                f"SELECT {_COLUMNS} FROM turns WHERE key = ? AND id = ? ORDER BY number DESC",
-                (key, turn_id),
-            ).fetchone()
-        return None if found is None else _turn(found)
+            return _find(database, key, turn_id)
 
 
 def _catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> _Progress:
@@ -258,11 +260,37 @@ def _scan(
                 if place.kind is not ItemKind.OTHER:
                     texts.add(spoken_text(_content(file.fileno(), place, line)))
             outliner.added.clear()
+            for late in outliner.ended:
+                _end_late(database, progress, late, file.fileno())
+            outliner.ended.clear()
             progress.seen, progress.at_ms = line.end, max(progress.at_ms, line.at_ms)
     texts.flush()
     _write_turns(database, progress.key, outliner.changed)
     outliner.changed.clear()
     return True
+
+
+def _end_late(database: sqlite3.Connection, progress: _Progress, late: LateEnd, file: int) -> None:
+    """Let the item of a turn be in the line that completed it; a turn that was dropped has none."""
+    turn = progress.outliner.find(late.turn_id) or _find(database, progress.key, late.turn_id)
+    if turn is None:
+        return
+    for index in range(len(turn) - 1, -1, -1):
+        place = turn.place(index)
+        if place.kind is ItemKind.OTHER:
+            item = item_in(os.pread(file, place.length, place.offset))
+            if getattr(item, "id", None) == late.item_id:
+                turn.replace(index, late.place)
+                progress.outliner.changed.append(turn)
+                return
+
+
+def _find(database: sqlite3.Connection, key: int, turn_id: str) -> TurnOutline | None:
+    found = database.execute(
+        f"SELECT {_COLUMNS} FROM turns WHERE key = ? AND id = ? ORDER BY number DESC",
+        (key, turn_id),
+    ).fetchone()
+    return None if found is None else _turn(found)
 
 
 def _content(file: int, place: ItemPlace, line: LogLine) -> bytes:

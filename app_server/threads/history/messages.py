@@ -6,13 +6,19 @@ from protocol.items import (
     ThreadItem,
     UserMessageThreadItem,
 )
-from protocol.rollout import InputQueued, ItemCompleted, parse_record
+from protocol.rollout import (
+    InputQueued,
+    ItemCompleted,
+    ItemEnded,
+    ItemLeftRunning,
+    parse_record,
+)
 
 
 def item_in(line: bytes) -> ThreadItem | None:
     """Return the item that a line holds, as its own or as queued input."""
     match parse_record(line):
-        case ItemCompleted(item=item):
+        case ItemCompleted(item=item) | ItemLeftRunning(item=item) | ItemEnded(item=item):
             return item
         case InputQueued(message=message):
             return message

@@ -23,8 +23,8 @@ from protocol.rollout import (
 )
 
 _CHUNK = 1 << 20
-_COPIED = TURN_RECORDS | {"signalRecalled"}
-"""Not taking a signal back would bring it back to the copy."""
+_COPIED = TURN_RECORDS | {"itemEnded", "signalRecalled"}
+"""Not taking a signal back would bring it back to the copy; what has ended would go on."""
 
 
 class TurnNotFound(Exception):

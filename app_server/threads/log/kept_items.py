@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 
-from protocol.items import ThreadItem
+from protocol.items import KnownThreadItem, ThreadItem
 from protocol.rollout import ItemCompleted, parse_record
 
 
@@ -23,6 +23,18 @@ class KeptItems:
         """Append an item, or the `itemCompleted` line that holds it."""
         self._entries.append((item, size))
         self.size += size
+
+    def replace(self, item: KnownThreadItem, size: int) -> int:
+        """Put an item in the place of the one with its id; gives by how much the size grew.
+
+        Does nothing if that left memory, or is there as a line.
+        """
+        for index, (kept, before) in enumerate(self._entries):
+            if getattr(kept, "id", None) == item.id:
+                self._entries[index] = item, size
+                self.size += size - before
+                return size - before
+        return 0
 
     def drop_oldest(self) -> int:
         """Let the first item go and return its size."""

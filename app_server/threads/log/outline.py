@@ -15,6 +15,8 @@ from app_server.threads.log.lines import LogLine
 from protocol.rollout import (
     InputQueued,
     ItemCompleted,
+    ItemEnded,
+    ItemLeftRunning,
     TurnCompleted,
     TurnStarted,
     parse_record,
@@ -62,6 +64,11 @@ class TurnOutline:
         """Note one more item."""
         self.packed.extend((place.offset, place.length << 2 | place.kind))
 
+    def replace(self, index: int, place: ItemPlace) -> None:
+        """Say that an item is in another line now."""
+        self.packed[2 * index] = place.offset
+        self.packed[2 * index + 1] = place.length << 2 | place.kind
+
     def __len__(self) -> int:
         return len(self.packed) // 2
 
@@ -73,6 +80,14 @@ class TurnOutline:
     def places(self) -> Iterator[ItemPlace]:
         """Walk all items, oldest first."""
         return map(self.place, range(len(self)))
+
+
+class LateEnd(NamedTuple):
+    """An item of a turn that need not be the last one is complete, in another line."""
+
+    turn_id: str
+    item_id: str
+    place: ItemPlace
 
 
 @dataclass(slots=True)
@@ -88,13 +103,15 @@ class Outliner:
     """Turns that are new or different since the caller last took them away."""
     added: list[ItemPlace] = field(default_factory=list)
     """Items since the caller last took them away."""
+    ended: list[LateEnd] = field(default_factory=list)
+    """For the caller to find the items, as they may be in turns that are not at hand here."""
 
     def feed(self, line: LogLine) -> None:
         """Take one more line into account."""
         match line.type:
-            case "itemCompleted":
+            case "itemCompleted" | "itemLeftRunning":
                 self._complete(ItemPlace(line.offset, len(line.content), item_kind(line.content)))
-            case "turnStarted" | "turnCompleted" | "inputQueued":
+            case "turnStarted" | "turnCompleted" | "inputQueued" | "itemEnded":
                 self._apply(line)
             case "inputTaken":
                 self._take_input()
@@ -116,6 +133,9 @@ class Outliner:
             case TurnCompleted() as record:
                 self._take_input()
                 self._close(record)
+            case ItemEnded() as record:
+                place = ItemPlace(line.offset, len(line.content), ItemKind.OTHER)
+                self.ended.append(LateEnd(record.turn_id, record.item.id, place))
             case InputQueued() as record if record.message is not None:
                 place = ItemPlace(line.offset, len(line.content), ItemKind.QUEUED_USER)
                 self.waiting.append(place)
@@ -139,17 +159,24 @@ class Outliner:
             self.added.append(place)
             self._note(self.last)
 
+    def find(self, turn_id: str) -> TurnOutline | None:
+        """Return a turn that is at hand."""
+        at_hand = [*self.changed, *([] if self.last is None else [self.last])]
+        return next((turn for turn in reversed(at_hand) if turn.id == turn_id), None)
+
     def _note(self, turn: TurnOutline) -> None:
         if not self.changed or self.changed[-1] is not turn:
             self.changed.append(turn)
 
 
 def item_kind(line: bytes) -> ItemKind:
-    """Tell the kind of the item in an `itemCompleted` line, by its head if that is ours."""
+    """Tell the kind of the item in a line that adds one, by its head if that is ours."""
     head = _ITEM.search(line, 0, _HEAD_BYTES)
     if head is not None:
         name = head[1].decode()
     else:
         record = parse_record(line)
-        name = getattr(record.item, "type", "") if isinstance(record, ItemCompleted) else ""
+        name = ""
+        if isinstance(record, ItemCompleted | ItemLeftRunning):
+            name = getattr(record.item, "type", "")
     return {"userMessage": ItemKind.USER, "agentMessage": ItemKind.AGENT}.get(name, ItemKind.OTHER)

@@ -25,6 +25,8 @@ from protocol.rollout import (
     InputQueued,
     InputTaken,
     ItemCompleted,
+    ItemEnded,
+    ItemLeftRunning,
     NameChanged,
     QueuePaused,
     QueueReordered,
@@ -106,6 +108,8 @@ class ThreadState:
     queue: QueueState = field(default_factory=QueueState)
     accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
+    unfinished: dict[str, ItemLeftRunning] = field(default_factory=dict)
+    """Items that go on, or went on when their process died, by id."""
     turn_settings: Settings | None = field(default=None, compare=False)
     """Of the running turn; in no record, as a turn does not outlive its process."""
 
@@ -175,6 +179,11 @@ class ThreadState:
                 self._recall(record)
             case ItemCompleted():
                 self._complete(record.item, size)
+            case ItemLeftRunning():
+                self._complete(record.item, size)
+                self.unfinished[record.item.id] = record
+            case ItemEnded():
+                self._end(record, size)
             case TokensUsed():
                 self.usage = record.usage
                 self.measured = len(self.history)
@@ -229,6 +238,13 @@ class ThreadState:
         if isinstance(item, UserMessageThreadItem) and not self.preview:
             self.preview = preview_of(item)
         self.keep(item, size)
+
+    def _end(self, record: ItemEnded, size: int) -> None:
+        self.unfinished.pop(record.item.id, None)
+        for turn in self.turns:
+            if turn.id == record.turn_id:
+                self._bytes += turn.items.replace(record.item, size)
+                self._forget_old()
 
     def keep(self, item: ThreadItem | bytes, size: int) -> None:
         """Add an item, or the line that holds it, to the last turn."""

@@ -4,7 +4,7 @@ Source: docs/config.md, "Models".
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -55,6 +55,15 @@ class Provider:
     """Where requests of ChatGPT accounts go; None: where all go."""
     spare_env_key: str | None = None
     """Environment variable with the bearer token for when nobody is signed in."""
+
+
+def credential_variables(providers: Iterable[Provider]) -> frozenset[str]:
+    """Return the names of variables that hold what requests to models are authorised with."""
+    names: set[str] = set()
+    for provider in providers:
+        names.update(filter(None, (provider.env_key, provider.spare_env_key)))
+        names.update(provider.env_http_headers.values())
+    return frozenset(names)
 
 
 def read_providers(config: Config) -> dict[str, Provider]:

@@ -1,0 +1,182 @@
+"""One command as clients and the model see it: an item that begins, prints and ends.
+
+Source: docs/tools.md, "Commands".
+"""
+
+import logging
+import time
+
+import anyio
+
+from app_server.host.commands.command import RunningCommand, Stream
+from app_server.host.commands.output import KeptOutput
+from app_server.tools.commands.deltas import OutputDeltas
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem
+
+logger = logging.getLogger(__name__)
+
+NOT_STARTED = -1
+"""The exit code of what could not be started."""
+
+
+class CommandRun:
+    """A command of a thread, from when its item is announced to when that is complete."""
+
+    def __init__(
+        self, item: CommandExecutionThreadItem, line: str, recorder: TurnRecorder, number: int
+    ) -> None:
+        """Take its place among the commands of the thread: `number` grows from each to the next."""
+        self.item = item
+        self.line = line
+        """What the shell runs."""
+        self.number = number
+        self.completed = anyio.Event()
+        """The item is complete: in the log, and told to clients."""
+        self.is_background = False
+        """The model was told its session id."""
+        self.unread = KeptOutput()
+        """What it printed since the model was last told."""
+        self.output_s = time.monotonic()
+        """When it printed last, or began."""
+        self.process: RunningCommand | None = None
+        self._recorder = recorder
+        self._output = KeptOutput()
+        self._deltas = OutputDeltas(self._emit)
+        self._began_s = time.perf_counter()
+        self._writing = anyio.Lock()
+
+    def take(self, stream: Stream, data: bytes) -> None:
+        """Take output; never waits."""
+        self._output.add(data)
+        self.unread.add(data)
+        self.output_s = time.monotonic()
+        self._deltas.add(data)
+
+    def read(self) -> KeptOutput:
+        """Give what the model was not told yet; from now on it was."""
+        unread, self.unread = self.unread, KeptOutput()
+        return unread
+
+    def again(self) -> None:
+        """Forget what was printed, as it is started once more."""
+        self.process = None
+        self._output, self.unread = KeptOutput(), KeptOutput()
+
+    @property
+    def session_id(self) -> str:
+        """What the model and clients call it."""
+        return self.item.process_id or ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit status, or 128 and the number of a signal; None while it runs."""
+        if self.item.exit_code is not None or self.process is None:
+            return self.item.exit_code
+        if not self.process.finished.is_set():
+            return None
+        status = self.process.returncode
+        assert status is not None
+        return 128 - status if status < 0 else status
+
+    def so_far(self) -> CommandExecutionThreadItem:
+        """Return the item as it is now, with what was printed so far."""
+        text = self._output.text() if self._output.total else None
+        return self.item.model_copy(update={"aggregated_output": text})
+
+    async def leave_running(self) -> bool:
+        """Let it go on behind the turns; False if its process has ended meanwhile.
+
+        Raises:
+            OSError: the disk refused; it does not go on then.
+        """
+        async with self._writing:
+            if self.exit_code is not None:
+                return False
+            await self._recorder.left_running(self.so_far())
+            self.is_background = True
+            return True
+
+    async def complete(self, exit_code: int, output: str | None = None) -> None:
+        """Complete the item, once; `output` takes the place of what was printed.
+
+        Raises:
+            OSError: the disk refused; the item stays in progress, and the next load completes it.
+        """
+        async with self._writing:
+            if self.completed.is_set():
+                return
+            self._deltas.finish()
+            item = self.so_far()
+            if output is not None:
+                item.aggregated_output = output
+            item.status = "completed" if exit_code == 0 else "failed"
+            await self._complete(item, exit_code)
+
+    async def decline(self) -> None:
+        """Complete the item of a command that must not run, or was not to run any more.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        async with self._writing:
+            if self.completed.is_set():
+                return
+            item = self.so_far()
+            item.status = "declined"
+            await self._complete(item, None)
+
+    async def _complete(self, item: CommandExecutionThreadItem, exit_code: int | None) -> None:
+        item.exit_code = exit_code
+        if exit_code is not None:
+            item.duration_ms = round((time.perf_counter() - self._began_s) * 1000)
+        self.item = item
+        try:
+            if self.is_background:
+                await self._recorder.completed_late(item)
+            else:
+                await self._recorder.completed(item)
+        finally:
+            self.completed.set()
+
+    async def follow(self) -> None:
+        """Wait for the end of a command that goes on behind the turns, and complete its item."""
+        assert self.process is not None
+        await self.process.finished.wait()
+        assert self.exit_code is not None
+        try:
+            await self.complete(self.exit_code)
+        except OSError as exc:
+            logger.warning("the end of command %s cannot be written: %s", self.item.id, exc)
+
+    async def stop(self) -> None:
+        """End the process, if it was started, and wait until its item is complete.
+
+        Raises:
+            OSError: the disk refused the item.
+        """
+        if self.completed.is_set():
+            return
+        with anyio.CancelScope(shield=True):
+            if self.process is None:
+                await self.decline()
+                return
+            await self.process.stop()
+            if self.is_background:
+                await self.completed.wait()
+            else:
+                await self.complete(KILLED if self.exit_code is None else self.exit_code)
+
+    def _emit(self, delta: str) -> None:
+        self._recorder.emit(
+            CommandExecutionOutputDeltaNotification(
+                thread_id=self._recorder.thread.id,
+                turn_id=self._recorder.turn_id,
+                item_id=self.item.id,
+                delta=delta,
+            )
+        )
+
+
+KILLED = 137
+"""The exit code of what was killed and yet did not end in time."""

@@ -1,0 +1,153 @@
+"""The commands of one loaded thread that run, or have ended and not been read to their end.
+
+Source: docs/tools.md, "Commands".
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.abc
+
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.machine import MachineCommands
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
+from app_server.permissions.places import Places
+from app_server.tools.commands.run import CommandRun
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import CommandExecutionThreadItem
+
+MAX_COMMANDS = 64
+"""Of one thread, at a time."""
+
+MIN_SESSION, MAX_SESSION = 1_000, 99_999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPlace:
+    """Where the commands of a thread run, and with what."""
+
+    machine: MachineCommands
+    settings: CommandSettings
+    places: Places
+    credentials: frozenset[str] = frozenset()
+    """Names of variables that hold what the server itself signs in with."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The variables of this process."""
+
+
+class Terminals:
+    """The commands of one loaded thread, by session id."""
+
+    def __init__(self, place: CommandPlace, tasks: anyio.abc.TaskGroup) -> None:
+        """`tasks` owns what goes on behind the turns."""
+        self.place = place
+        self._tasks = tasks
+        self._runs: dict[str, CommandRun] = {}
+        self._opened = 0
+        self._closed = False
+
+    def open(
+        self, item: CommandExecutionThreadItem, line: str, recorder: TurnRecorder
+    ) -> CommandRun:
+        """Give a command its session id, which is in its item from now on."""
+        while (session_id := _new_session_id()) in self._runs:
+            pass
+        item.process_id = session_id
+        self._opened += 1
+        run = CommandRun(item, line, recorder, self._opened)
+        self._runs[session_id] = run
+        return run
+
+    async def start(self, run: CommandRun, launch: CommandLaunch, confinement: Confinement) -> None:
+        """Start the process of a command.
+
+        Raises:
+            SandboxUnavailable, OSError: see MachineCommands.start; or the thread is being closed.
+        """
+        if self._closed:
+            raise OSError(0, "the thread is being closed")
+        run.process = await self.place.machine.start(launch, confinement, run.take)
+
+    def environment(self, thread_id: str, call_id: str) -> dict[str, str]:
+        """Assemble the variables of a command."""
+        ids = {"CODEX_THREAD_ID": thread_id, "CODEX_TOOL_CALL_ID": call_id}
+        place = self.place
+        return command_environment(
+            place.settings.environment,
+            place.environ,
+            place.credentials,
+            {**PLAIN_OUTPUT, "CODEX_SESSION_ID": thread_id, **ids},
+        )
+
+    async def make_room(self, recorder: TurnRecorder) -> str | None:
+        """End the command that has been silent longest, if there are too many; says which.
+
+        Raises:
+            OSError: the disk refused its item.
+        """
+        if len(self._runs) < MAX_COMMANDS:
+            return None
+        ended = [run for run in self._runs.values() if run.completed.is_set()]
+        if ended:
+            self.forget(min(ended, key=_silent_since))
+            return None
+        running = [run for run in self._runs.values() if run.is_background]
+        if not running:
+            return None
+        silent = min(running, key=_silent_since)
+        await silent.stop()
+        self.forget(silent)
+        return (
+            f"Session {silent.session_id} was ended to make room: a thread has at most "
+            f"{MAX_COMMANDS} commands, and it had been silent longest"
+        )
+
+    def find(self, session_id: str) -> CommandRun | None:
+        """Return a command that was left running, and was not read to its end."""
+        run = self._runs.get(session_id)
+        return run if run is not None and run.is_background else None
+
+    def forget(self, run: CommandRun) -> None:
+        """Let go of a command that has ended, and of which the model knows all."""
+        self._runs.pop(run.session_id, None)
+
+    async def leave(self, run: CommandRun) -> bool:
+        """Let a command go on behind the turns; False if it has ended meanwhile.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if not await run.leave_running():
+            return False
+        self._tasks.start_soon(run.follow)
+        return True
+
+    def background(self) -> Iterator[CommandRun]:
+        """Walk the commands that run behind the turns, the oldest first."""
+        for run in list(self._runs.values()):
+            if run.is_background and not run.completed.is_set():
+                yield run
+
+    async def end_background(self) -> None:
+        """End all that runs behind the turns, at once, and wait for it."""
+        async with anyio.create_task_group() as tasks:
+            for run in self.background():
+                tasks.start_soon(run.stop)
+
+    async def aclose(self) -> None:
+        """Start nothing more, and end everything."""
+        self._closed = True
+        async with anyio.create_task_group() as tasks:
+            for run in list(self._runs.values()):
+                tasks.start_soon(run.stop)
+
+
+def _new_session_id() -> str:
+    return str(MIN_SESSION + secrets.randbelow(MAX_SESSION + 1 - MIN_SESSION))
+
+
+def _silent_since(run: CommandRun) -> float:
+    return run.output_s

@@ -1,0 +1,55 @@
+"""What the model reads of a command. No I/O.
+
+Source: docs/tools.md, "Commands".
+"""
+
+from collections.abc import Sequence
+from secrets import token_hex
+
+from app_server.host.commands.output import (
+    KeptOutput,
+    without_split_begin,
+    without_split_end,
+)
+
+BYTES_PER_TOKEN = 4
+
+
+def tokens_in(size_bytes: int) -> int:
+    """Estimate the tokens of this many bytes."""
+    return -(-size_bytes // BYTES_PER_TOKEN)
+
+
+def state_line(exit_code: int | None, session_id: str) -> str:
+    """Say whether a command has ended."""
+    if exit_code is None:
+        return f"Process running with session ID {session_id}"
+    return f"Process exited with code {exit_code}"
+
+
+def model_text(
+    output: KeptOutput, limit_bytes: int, wall_s: float, state: str, notes: Sequence[str] = ()
+) -> str:
+    """Tell the model of a command: how long it waited, how the command is, and what it printed."""
+    lines = [
+        f"Chunk ID: {token_hex(3)}",
+        f"Wall time: {wall_s:.4f} seconds",
+        state,
+        *notes,
+        f"Original token count: {tokens_in(output.total)}",
+        "Output:",
+    ]
+    return "\n".join(lines) + "\n" + cut_to(output, limit_bytes)
+
+
+def cut_to(output: KeptOutput, limit_bytes: int) -> str:
+    """Return output as text, cut in the middle; a line says how much is missing."""
+    if output.total <= limit_bytes and not output.lost_bytes:
+        return output.all().decode(errors="replace")
+    whole = output.all()
+    head = without_split_end((output.head() or whole)[: limit_bytes - limit_bytes // 2])
+    half = limit_bytes // 2
+    tail = without_split_begin((output.tail() or whole)[-half:]) if half else b""
+    missing = tokens_in(output.total - len(head) - len(tail))
+    begin, end = head.decode(errors="replace"), tail.decode(errors="replace")
+    return f"{begin}\n[... {missing} tokens left out ...]\n{end}"

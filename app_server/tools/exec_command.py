@@ -1,0 +1,212 @@
+"""The tool `exec_command`: a command line in a shell, within what confines the turn.
+
+Source: docs/tools.md, "Commands", "Approvals and rules".
+"""
+
+import os.path
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import anyio
+import anyio.to_thread
+
+from app_server.host.commands.launch import CommandLaunch, TerminalSize
+from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confining import confinement_of
+from app_server.permissions.decision import Ask, CommandFacts, Refuse
+from app_server.permissions.shell.actions import command_actions
+from app_server.tools.commands.arguments import EXEC_COMMAND, EXEC_DECLARATION, ExecArguments
+from app_server.tools.commands.denials import looks_denied
+from app_server.tools.commands.run import NOT_STARTED, CommandRun
+from app_server.tools.commands.terminals import Terminals
+from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.turns.approval.approvals import ApprovalCancelled, Denied
+from app_server.turns.approval.commands import CommandGate, CommandRequest
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import BadCall, RequestedCall
+from app_server.turns.tools.turn import TurnContext
+from protocol.items import CommandExecutionThreadItem
+from protocol.model import Json, JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A call, once it is known what it runs and who decides about it."""
+
+    arguments: ExecArguments
+    request: CommandRequest
+    launch: CommandLaunch
+
+
+class ExecCommand:
+    """Runs command lines; what still runs when a call is answered goes on behind the turns."""
+
+    def __init__(self, turn: TurnContext, terminals: Terminals, gate: CommandGate) -> None:
+        self._turn = turn
+        self._terminals = terminals
+        self._gate = gate
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the function."""
+        return [EXEC_DECLARATION]
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether it is this function."""
+        return call.is_function(EXEC_COMMAND)
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return True: commands of one answer run beside each other."""
+        return True
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Ask if need be, run the line, and tell what it printed until it ended or went on."""
+        planned = await self._plan(call)
+        decision = await self._gate.decide(planned.request)
+        if isinstance(decision, Refuse):
+            return _failed(decision.text)
+        item = CommandExecutionThreadItem(
+            id=call.call_id,
+            command=planned.request.command,
+            cwd=planned.request.cwd,
+            source="unifiedExecStartup",
+            status="inProgress",
+            command_actions=list(planned.request.actions),
+        )
+        recorder = self._turn.recorder
+        asks = isinstance(decision, Ask)
+        if asks:
+            item.source = "agent"
+            recorder.started(item)
+        made_room = await self._terminals.make_room(recorder)
+        run = self._terminals.open(item, planned.arguments.cmd, recorder)
+        try:
+            if isinstance(decision, Ask):
+                await self._ask(run, planned, decision)
+                item.source = "unifiedExecStartup"
+            else:
+                recorder.started(item)
+            confinement = planned.request.confinement if decision.sandboxed else UNCONFINED
+            return await self._run(run, planned, confinement, made_room)
+        except Denied as exc:
+            return _failed(str(exc))
+        finally:
+            if not run.is_background:
+                # Interrupted, or refused by the disk: nothing of it goes on.
+                await run.stop()
+                self._terminals.forget(run)
+
+    async def _plan(self, call: RequestedCall) -> _Planned:
+        arguments = call.read(ExecArguments)
+        settings, place = self._turn.settings, self._terminals.place
+        try:
+            shell = await anyio.to_thread.run_sync(find_shell, arguments.shell)
+        except UnknownShell as exc:
+            raise BadCall(_failed(str(exc))) from exc
+        login = arguments.login and place.settings.allow_login_shell
+        cwd = _folder(settings.cwd, arguments.workdir)
+        script = await self._gate.read(arguments.cmd)
+        facts = CommandFacts(
+            script=script,
+            sandbox_permissions=arguments.sandbox_permissions,
+            justification=arguments.justification,
+            prefix_rule=arguments.prefix_rule,
+        )
+        request = CommandRequest(
+            turn_id=self._turn.turn_id,
+            item_id=call.call_id,
+            facts=facts,
+            command=shown_line(shell, arguments.cmd, login=login),
+            cwd=cwd,
+            actions=command_actions(script, cwd),
+            confinement=confinement_of(settings, place.places),
+        )
+        launch = CommandLaunch(
+            shell_command(shell, arguments.cmd, login=login),
+            self._terminals.environment(self._turn.thread_id, call.call_id),
+            cwd,
+            TerminalSize() if arguments.tty else None,
+        )
+        return _Planned(arguments=arguments, request=request, launch=launch)
+
+    async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> None:
+        try:
+            await self._gate.ask(planned.request, ask, run.decline)
+        except ApprovalCancelled:
+            self._turn.interrupt()
+            await anyio.lowlevel.checkpoint()
+            raise
+
+    async def _run(
+        self, run: CommandRun, planned: _Planned, confinement: Confinement, made_room: str | None
+    ) -> str:
+        began_s = time.perf_counter()
+        try:
+            await self._terminals.start(run, planned.launch, confinement)
+        except SandboxUnavailable as exc:
+            await run.decline()
+            return _failed(str(exc))
+        except OSError as exc:
+            return await self._not_started(run, exc)
+        has_ended = await self._wait(run, planned.arguments.yield_s)
+        if has_ended and await self._may_run_outside(run, planned, confinement):
+            run.again()
+            return await self._run(run, planned, UNCONFINED, made_room)
+        if has_ended:
+            assert run.exit_code is not None
+            await run.complete(run.exit_code)
+        limit = min(
+            int(planned.arguments.max_output_tokens) * BYTES_PER_TOKEN,
+            self._turn.output_limit_bytes,
+        )
+        return model_text(
+            run.read(),
+            limit,
+            time.perf_counter() - began_s,
+            state_line(run.exit_code, run.session_id),
+            [] if made_room is None else [made_room],
+        )
+
+    async def _wait(self, run: CommandRun, yield_s: float) -> bool:
+        """Wait until the command has ended, or goes on behind the turns."""
+        assert run.process is not None
+        with anyio.move_on_after(yield_s):
+            await run.process.finished.wait()
+        return run.exit_code is not None or not await self._terminals.leave(run)
+
+    async def _may_run_outside(
+        self, run: CommandRun, planned: _Planned, confinement: Confinement
+    ) -> bool:
+        """Ask whether what the sandbox seems to have denied may run again without it."""
+        assert run.exit_code is not None
+        if not confinement.is_confined or not looks_denied(run.exit_code, run.unread):
+            return False
+        exit_code = run.exit_code
+
+        async def on_denied() -> None:
+            await run.complete(exit_code)
+
+        try:
+            return await self._gate.may_run_outside(planned.request, on_denied)
+        except ApprovalCancelled:
+            self._turn.interrupt()
+            await anyio.lowlevel.checkpoint()
+            raise
+
+    async def _not_started(self, run: CommandRun, error: OSError) -> str:
+        reason = error.strerror or "unknown error"
+        text = reason if error.filename is None else f"{error.filename}: {reason}"
+        await run.complete(NOT_STARTED, text)
+        return _failed(text)
+
+
+def _folder(cwd: str, workdir: str | None) -> str:
+    """Return the folder of a command; looks at no disk."""
+    return os.path.normpath(PurePath(cwd, workdir or ""))
+
+
+def _failed(reason: str) -> str:
+    return f"{EXEC_COMMAND} failed: {reason}"

@@ -1,0 +1,103 @@
+"""The tool `write_stdin`: input for a command that goes on behind the turns, and what it printed.
+
+Source: docs/tools.md, "Commands".
+"""
+
+import time
+from collections.abc import Sequence
+
+import anyio
+
+from app_server.host.commands.command import InputClosed
+from app_server.tools.commands.arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
+from app_server.tools.commands.run import CommandRun
+from app_server.tools.commands.terminals import Terminals
+from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.turn import TurnContext
+from protocol.items import TerminalInteractionNotification
+from protocol.model import Json, JsonObject
+
+WRITE_S = 30.0
+"""For a command to read what is written to it."""
+
+NO_INPUT = (
+    "stdin is closed for this session; run the command again with tty=true to be able to write"
+)
+
+
+class WriteStdin:
+    """Writes to commands, and reads what they printed since."""
+
+    def __init__(self, turn: TurnContext, terminals: Terminals) -> None:
+        self._turn = turn
+        self._terminals = terminals
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the function."""
+        return [STDIN_DECLARATION]
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether it is this function."""
+        return call.is_function(WRITE_STDIN)
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return False: what is written to one command comes in the order of the calls."""
+        return False
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Write, wait, and tell what the command printed since the model was last told."""
+        arguments = call.read(StdinArguments)
+        session_id = str(int(arguments.session_id))
+        run = self._terminals.find(session_id)
+        if run is None:
+            return _failed(f"Unknown process id {session_id}")
+        began_s = time.perf_counter()
+        if arguments.chars and (failure := await self._write(run, arguments.chars)) is not None:
+            return _failed(failure)
+        self._tell(run, arguments.chars)
+        with anyio.move_on_after(arguments.yield_s):
+            await run.completed.wait()
+        if run.completed.is_set():
+            self._terminals.forget(run)
+        limit = min(
+            int(arguments.max_output_tokens) * BYTES_PER_TOKEN, self._turn.output_limit_bytes
+        )
+        return model_text(
+            run.read(),
+            limit,
+            time.perf_counter() - began_s,
+            state_line(run.item.exit_code, run.session_id),
+        )
+
+    async def _write(self, run: CommandRun, chars: str) -> str | None:
+        """Write to a command; gives why that did not work."""
+        process = run.process
+        assert process is not None
+        if not process.takes_input:
+            # What has ended is told as such, with what it printed last.
+            return None if process.finished.is_set() else NO_INPUT
+        try:
+            with anyio.fail_after(WRITE_S):
+                await process.write(chars.encode())
+        except InputClosed:
+            return None if process.returncode is not None else NO_INPUT
+        except TimeoutError:
+            return f"the command did not read its input within {WRITE_S:.0f} s"
+        return None
+
+    def _tell(self, run: CommandRun, chars: str) -> None:
+        self._turn.recorder.emit(
+            TerminalInteractionNotification(
+                thread_id=self._turn.thread_id,
+                turn_id=self._turn.turn_id,
+                item_id=run.item.id,
+                process_id=run.session_id,
+                stdin=chars,
+            )
+        )
+
+
+def _failed(reason: str) -> str:
+    return f"{WRITE_STDIN} failed: {reason}"

@@ -1,0 +1,134 @@
+"""Turns whose model runs commands, and what the model and the clients learn of them."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.harness import Served, WireClient, calls, says, serve
+
+TEXT = re.compile(
+    r"Chunk ID: [0-9a-f]{6}\nWall time: (\d+\.\d{4}) seconds\n"
+    r"Process (exited with code (\d+)|running with session ID (\d+))\n((?:.+\n)*?)"
+    r"Original token count: (\d+)\nOutput:\n(.*)",
+    re.DOTALL,
+)
+
+
+class Told:
+    """What the model was told of one command."""
+
+    def __init__(self, text: str) -> None:
+        found = TEXT.fullmatch(text)
+        assert found is not None, text
+        self.wall_s = float(found[1])
+        self.exit_code = None if found[3] is None else int(found[3])
+        self.session = None if found[4] is None else int(found[4])
+        self.note = found[5]
+        self.tokens = int(found[6])
+        self.output = found[7]
+
+
+def command(cmd: str, **arguments: Any) -> dict[str, Any]:
+    """Script a call of `exec_command`."""
+    return {"name": "exec_command", "arguments": {"cmd": cmd, "login": False, **arguments}}
+
+
+def stdin(session: int | None, chars: str = "", **arguments: Any) -> dict[str, Any]:
+    """Script a call of `write_stdin`."""
+    return {
+        "name": "write_stdin",
+        "arguments": {"session_id": session, "chars": chars, **arguments},
+    }
+
+
+class Desk:
+    """A server, a client, and a thread of it."""
+
+    def __init__(self, served: Served, client: WireClient, thread_id: str, folder: Path) -> None:
+        self.served = served
+        self.client = client
+        self.thread_id = thread_id
+        self.folder = folder
+        self.messages: list[dict[str, Any]] = []
+        """What the client was told in the last turn."""
+
+    async def start(self, *functions: dict[str, Any]) -> str:
+        """Begin a turn whose model makes these calls; gives its id."""
+        numbered = [
+            {"call_id": f"call_{len(self.served.model.requests)}_{number}", **function}
+            for number, function in enumerate(functions)
+        ]
+        self.served.model.scripts[:] = [calls(*numbered), says("done")]
+        params = {"threadId": self.thread_id, "input": [{"type": "text", "text": "go"}]}
+        result = await self.client.call("turn/start", params)
+        turn_id: str = result["turn"]["id"]
+        return turn_id
+
+    async def turn(self, *functions: dict[str, Any]) -> list[str]:
+        """Run a turn whose model makes these calls; gives what it read."""
+        await self.start(*functions)
+        self.messages = await self.client.until("turn/completed")
+        return self.outputs(len(functions))
+
+    def outputs(self, count: int) -> list[str]:
+        """Give the newest outputs of calls that the model was sent."""
+        found = [
+            item["output"]
+            for item in self.served.model.requests[-1]["input"]
+            if item["type"] == "function_call_output"
+        ]
+        return found[-count:]
+
+    async def told(self, *functions: dict[str, Any]) -> list[Told]:
+        """Run a turn of commands; gives what the model was told of each."""
+        return [Told(text) for text in await self.turn(*functions)]
+
+    async def run(self, cmd: str, **arguments: Any) -> Told:
+        """Run a turn with one command."""
+        [told] = await self.told(command(cmd, **arguments))
+        return told
+
+    def items(self, method: str) -> list[dict[str, Any]]:
+        """Give the command items of the last turn's messages."""
+        return [
+            message["params"]["item"]
+            for message in self.messages
+            if message.get("method") == method
+            and message["params"]["item"]["type"] == "commandExecution"
+        ]
+
+    def deltas(self) -> list[str]:
+        """Give the pieces of output of the last turn's messages."""
+        return [
+            message["params"]["delta"]
+            for message in self.messages
+            if message.get("method") == "item/commandExecution/outputDelta"
+        ]
+
+    async def stored(self) -> list[dict[str, Any]]:
+        """Give the command items of the thread's history."""
+        read = await self.client.call(
+            "thread/read", {"threadId": self.thread_id, "includeTurns": True}
+        )
+        return [
+            item
+            for turn in read["thread"]["turns"]
+            for item in turn["items"]
+            if item["type"] == "commandExecution"
+        ]
+
+
+@asynccontextmanager
+async def desk(
+    home: Path, sandbox: str = "danger-full-access", policy: str = "never", config: str = ""
+) -> AsyncIterator[Desk]:
+    """Serve, connect, and start a thread in a folder of its own."""
+    folder = home / "work"
+    folder.mkdir(parents=True)
+    async with serve(home / "home", config=config) as served, served.client() as client:
+        thread_id = await client.start_thread(
+            cwd=str(folder), sandbox=sandbox, approvalPolicy=policy
+        )
+        yield Desk(served, client, thread_id, folder.resolve())
