@@ -5,7 +5,7 @@ Source: docs/tools.md, "Commands", "Approvals and rules".
 
 import os.path
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -16,7 +16,6 @@ from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement import UNCONFINED, Confinement
-from app_server.permissions.confining import confinement_of
 from app_server.permissions.decision import Ask, CommandFacts, Refuse
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.commands.arguments import EXEC_COMMAND, EXEC_DECLARATION, ExecArguments
@@ -45,8 +44,16 @@ class _Planned:
 class ExecCommand:
     """Runs command lines; what still runs when a call is answered goes on behind the turns."""
 
-    def __init__(self, turn: TurnContext, terminals: Terminals, gate: CommandGate) -> None:
+    def __init__(
+        self,
+        turn: TurnContext,
+        terminals: Terminals,
+        gate: CommandGate,
+        confinement: Callable[[], Confinement],
+    ) -> None:
+        """`confinement` is the one in force."""
         self._turn = turn
+        self._confinement = confinement
         self._terminals = terminals
         self._gate = gate
 
@@ -122,7 +129,7 @@ class ExecCommand:
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
             actions=command_actions(script, cwd),
-            confinement=confinement_of(settings, place.places),
+            confinement=self._confinement(),
         )
         launch = CommandLaunch(
             shell_command(shell, arguments.cmd, login=login),

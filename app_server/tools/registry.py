@@ -17,8 +17,8 @@ from app_server.permissions.confining import confinement_of
 from app_server.permissions.places import Places
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.client_tools import ClientTools
-from app_server.tools.dynamic_specs import DynamicTools
 from app_server.tools.commands.terminals import Terminals
+from app_server.tools.dynamic_specs import DynamicTools
 from app_server.tools.exec_command import ExecCommand
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
@@ -62,7 +62,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals.commands),
+        ExecCommand(turn, thread.terminals, thread.approvals.commands, confinement),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.requests_permissions else []),

@@ -348,7 +348,9 @@ class Refusal:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-OF_EVERY_TURN = frozenset({"apply_patch", "exec_command", "request_user_input", "write_stdin"})
+OF_EVERY_TURN = frozenset(
+    {"apply_patch", "request_permissions", "exec_command", "request_user_input", "write_stdin"}
+)
 """Names of the tools that every turn has, whatever its thread."""
 
 

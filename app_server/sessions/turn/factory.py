@@ -7,8 +7,8 @@ from app_server.sessions.ports import SessionPorts
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
-from app_server.tools.dynamic_specs import DynamicTools
 from app_server.tools.commands.terminals import Terminals
+from app_server.tools.dynamic_specs import DynamicTools
 from app_server.tools.registry import ThreadTools, tool_table
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
