@@ -66,8 +66,9 @@ def test_an_override_without_a_key_is_refused() -> None:
         ("", {"model": 5}, "invalid type: integer `5`, expected a string\nin `model`\n"),
         (
             "",
-            {"model_providers": {"m": {"wire_api": "chat"}}},
-            "unknown variant `chat`, expected `responses`\nin `model_providers.m.wire_api`\n",
+            {"model_providers": {"m": {"wire_api": "grpc"}}},
+            "unknown variant `grpc`, expected `responses` or `chat`\n"
+            "in `model_providers.m.wire_api`\n",
         ),
         (
             "",

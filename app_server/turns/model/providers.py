@@ -4,7 +4,7 @@ Source: docs/config.md, "Models".
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -22,6 +22,9 @@ MAX_RETRIES = 100
 
 WireApi: TypeAlias = Literal["responses", "chat"]
 """The Responses API, or Chat Completions."""
+
+
+WIRE_APIS: Sequence[WireApi] = ("responses", "chat")
 
 
 class ProviderNotFound(Exception):
@@ -102,13 +105,13 @@ def default_model(config: Config, provider_id: str) -> str:
 
 
 def _read_provider(provider_id: str, view: ConfigView, chatgpt_url: str) -> Provider:
-    view.choice("wire_api", ["responses"])
     idle_ms = view.integer("stream_idle_timeout_ms")
     base_url = view.string("base_url")
     return Provider(
         id=provider_id,
         name=view.string("name") or provider_id,
         base_url=base_url or OPENAI_BASE_URL,
+        wire_api="chat" if view.choice("wire_api", WIRE_APIS) == "chat" else "responses",
         env_key=view.string("env_key"),
         bearer_token=view.string("experimental_bearer_token"),
         http_headers=view.string_map("http_headers") or {},

@@ -72,10 +72,12 @@ class ResponseBounds:
                 self._check_part(event.index)
                 self._add(BEGUN_BYTES)
             case ItemDone():
-                if _text_bytes(event.item) > MAX_ITEM_BYTES:
+                shown = _text_bytes(event.item)
+                if shown > MAX_ITEM_BYTES:
                     raise _item_too_long()
                 self._texts.pop(_id_of(event.item), None)
-                self._add(size)
+                # An item may be made of more events than the one that ends it.
+                self._add(max(size, shown))
         return (event,)
 
     def _add_text(self, event: TextDelta | SummaryDelta | ReasoningDelta) -> None:
@@ -131,7 +133,7 @@ def _text_bytes(item: JsonObject) -> int:
         parts = item.get(member)
         for part in parts if isinstance(parts, list) else ():
             size += _json_bytes(part.get("text") if isinstance(part, dict) else None)
-    return size + _json_bytes(item.get("arguments"))
+    return size + _json_bytes(item.get("arguments")) + _json_bytes(item.get("input"))
 
 
 def _json_bytes(value: Json) -> int:

@@ -1,0 +1,371 @@
+"""One table for both APIs of models: whatever a model says, clients are told the same."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.harness import BREAK, Gate, Refusal, Served, WireClient, claim, serve
+
+WIRES = ("responses", "chat")
+BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}
+
+
+@dataclass(frozen=True)
+class Says:
+    """An answer of a model, whatever its API."""
+
+    reasoning: Sequence[str] = ()
+    text: Sequence[str] = ()
+    calls: Sequence[tuple[str, str]] = ()
+    """Names and arguments of functions."""
+    tokens: tuple[int, int] = (10, 5)
+    ends: bool = True
+    """Whether the stream is whole."""
+    error: dict[str, Any] | None = None
+    cut: str | None = None
+    """Why the model stopped in the middle."""
+
+
+def script(wire: str, says: Says) -> list[Any]:
+    return _responses(says) if wire == "responses" else _chat(says)
+
+
+def _responses(says: Says) -> list[Any]:
+    events: list[Any] = []
+
+    def item(kind: str, number: str, **members: Any) -> dict[str, Any]:
+        return {"type": kind, "id": number, **members}
+
+    if says.reasoning:
+        text = "".join(says.reasoning)
+        events.append(added(item("reasoning", "rs", summary=[])))
+        place = {"item_id": "rs", "content_index": 0}
+        events += [
+            {"type": "response.reasoning_text.delta", **place, "delta": piece}
+            for piece in says.reasoning
+        ]
+        content = [{"type": "reasoning_text", "text": text}]
+        events.append(done(item("reasoning", "rs", summary=[], content=content)))
+    if says.text:
+        begun = item("message", "msg", role="assistant", content=[])
+        events.append(added(begun))
+        events += [
+            {"type": "response.output_text.delta", "item_id": "msg", "delta": d} for d in says.text
+        ]
+        if says.ends:
+            content = [{"type": "output_text", "text": "".join(says.text)}]
+            events.append(done({**begun, "content": content}))
+    for number, (name, arguments) in enumerate(says.calls):
+        call = {"name": name, "call_id": f"call_{number}", "arguments": arguments}
+        events.append(done(item("function_call", f"fc_{number}", **call)))
+    if says.error is not None:
+        return [*events, {"type": "response.failed", "response": {"error": says.error}}]
+    if says.cut is not None:
+        details = {"incomplete_details": {"reason": says.cut}}
+        return [*events, {"type": "response.incomplete", "response": details}]
+    if not says.ends:
+        return [*events, BREAK]
+    prompt, output = says.tokens
+    usage = {"input_tokens": prompt, "output_tokens": output, "total_tokens": prompt + output}
+    return [*events, {"type": "response.completed", "response": {"id": "r", "usage": usage}}]
+
+
+def added(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "item": item}
+
+
+def done(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "item": item}
+
+
+def _chat(says: Says) -> list[Any]:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
+    deltas += [{"reasoning_content": piece} for piece in says.reasoning]
+    deltas += [{"content": piece} for piece in says.text]
+    for number, (name, arguments) in enumerate(says.calls):
+        half = len(arguments) // 2
+        function = {"name": name, "arguments": arguments[:half]}
+        begun = {"index": number, "id": f"call_{number}", "function": function}
+        rest = {"index": number, "function": {"arguments": arguments[half:]}}
+        deltas += [{"tool_calls": [begun]}, {"tool_calls": [rest]}]
+    chunks = [_chunk({"choices": [{"index": 0, "delta": delta}]}) for delta in deltas]
+    if says.error is not None:
+        return [*chunks, _chunk({"error": says.error}), b"data: [DONE]\n\n"]
+    if not says.ends and says.cut is None:
+        return [*chunks, BREAK]
+    reason = says.cut or ("tool_calls" if says.calls else "stop")
+    prompt, output = says.tokens
+    usage = {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+    }
+    return [
+        *chunks,
+        _chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}),
+        _chunk({"choices": [], "usage": usage}),
+        b"data: [DONE]\n\n",
+    ]
+
+
+def _chunk(document: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()
+
+
+async def thread_of(client: WireClient, wire: str, **provider: Any) -> str:
+    settings = {"wire_api": wire, **provider}
+    overrides = {f"model_providers.scripted.{key}": value for key, value in settings.items()}
+    return await client.start_thread(config={**overrides, "model_context_window": 100_000})
+
+
+async def told(client: WireClient, thread_id: str, *parts: dict[str, Any]) -> list[Any]:
+    """Run a turn and return what clients are told, without what differs from run to run."""
+    user_input = [*parts] or [{"type": "text", "text": "go"}]
+    await client.call("turn/start", {"threadId": thread_id, "input": user_input})
+    seen: list[Any] = []
+    for message in await client.until("turn/completed"):
+        params = message.get("params", {})
+        item = params.get("item", {})
+        match message.get("method"):
+            case "item/started" | "item/completed" if item["type"] != "userMessage":
+                begun = message["method"] == "item/started"
+                kept = {key: item[key] for key in ("type", "text", "content") if key in item}
+                seen.append(("begun" if begun else "done", kept))
+            case "item/agentMessage/delta" | "item/reasoning/textDelta":
+                seen.append(params["delta"])
+            case "thread/tokenUsage/updated":
+                last = params["tokenUsage"]["last"]
+                seen.append((last["inputTokens"], last["outputTokens"], last["totalTokens"]))
+            case "error":
+                error = params["error"]
+                seen.append((error["message"], error["codexErrorInfo"], params["willRetry"]))
+            case "turn/completed":
+                seen.append(params["turn"]["status"])
+    return seen
+
+
+MESSAGE = {"type": "agentMessage"}
+
+TABLE: dict[str, tuple[Says, list[Any]]] = {
+    "text": (
+        Says(text=["Hel", "lo"]),
+        [
+            ("begun", {**MESSAGE, "text": ""}),
+            "Hel",
+            "lo",
+            ("done", {**MESSAGE, "text": "Hello"}),
+            (10, 5, 15),
+            "completed",
+        ],
+    ),
+    "reasoning": (
+        Says(reasoning=["Well", "."], text=["Yes"], tokens=(1, 2)),
+        [
+            ("begun", {"type": "reasoning", "content": []}),
+            "Well",
+            ".",
+            ("done", {"type": "reasoning", "content": ["Well."]}),
+            ("begun", {**MESSAGE, "text": ""}),
+            "Yes",
+            ("done", {**MESSAGE, "text": "Yes"}),
+            (1, 2, 3),
+            "completed",
+        ],
+    ),
+    "error in the stream": (
+        Says(text=["Hel"], ends=False, error={"code": "insufficient_quota", "message": "no money"}),
+        [
+            ("begun", {**MESSAGE, "text": ""}),
+            "Hel",
+            ("no money", "usageLimitExceeded", False),
+            "failed",
+        ],
+    ),
+    "cut short": (
+        Says(text=["Hel"], ends=False, cut="content_filter"),
+        [
+            ("begun", {**MESSAGE, "text": ""}),
+            "Hel",
+            ("Incomplete response returned, reason: content_filter", "other", False),
+            "failed",
+        ],
+    ),
+}
+
+
+@claim("chat:same")
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", TABLE)
+async def test_clients_are_told_the_same(tmp_path: Path, name: str, wire: str) -> None:
+    says, expected = TABLE[name]
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts = [script(wire, says)]
+        assert await told(client, await thread_of(client, wire)) == expected
+        assert served.model.paths == [
+            {"responses": "/v1/responses", "chat": "/v1/chat/completions"}[wire]
+        ]
+
+
+@claim("chat:same")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_calls_are_made_and_answered(tmp_path: Path, wire: str) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        calls = [("nothing", '{"a": 1}'), ("nowhere", "{}")]
+        answers = [Says(text=["Wait."], calls=calls), Says(text=["Done."])]
+        served.model.scripts = [script(wire, says) for says in answers]
+        seen = await told(client, await thread_of(client, wire))
+        assert seen[-1] == "completed"
+        assert outputs(served, wire) == [
+            ("call_0", "unsupported call: nothing"),
+            ("call_1", "unsupported call: nowhere"),
+        ]
+
+
+def outputs(served: Served, wire: str) -> list[tuple[str, str]]:
+    request = served.model.requests[-1]
+    if wire == "responses":
+        found = [item for item in request["input"] if item["type"] == "function_call_output"]
+        return [(item["call_id"], item["output"]) for item in found]
+    found = [message for message in request["messages"] if message["role"] == "tool"]
+    return [(message["tool_call_id"], message["content"]) for message in found]
+
+
+TOO_LONG = "This model's maximum context length is 5 tokens"
+
+REFUSALS: list[tuple[Refusal, str, Any]] = [
+    (
+        Refusal(400, {"error": {"type": "exceed_context_size_error", "message": "too long"}}),
+        "too long",
+        "contextWindowExceeded",
+    ),
+    (
+        Refusal(400, {"error": {"message": TOO_LONG, "code": 400}}),
+        TOO_LONG,
+        "contextWindowExceeded",
+    ),
+    (
+        Refusal(400, {"object": "error", "message": TOO_LONG}),
+        TOO_LONG,
+        "contextWindowExceeded",
+    ),
+    (Refusal(500, {"error": {"message": "why"}}), "unexpected status 500", "internalServerError"),
+]
+
+
+@claim("chat:same")
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("refusal", "text", "info"), REFUSALS)
+async def test_refusals_are_told_apart(
+    tmp_path: Path, refusal: Refusal, text: str, info: Any, wire: str
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts = [refusal]
+        (message, told_info, will_retry), end = await told(client, await thread_of(client, wire))
+        assert (text in message, told_info, will_retry, end) == (True, info, False, "failed")
+
+
+@claim("chat:same")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_what_breaks_is_tried_again(tmp_path: Path, wire: str) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts = [
+            Refusal(503, {}, {"retry-after": "0"}),
+            script(wire, Says(text=["Hel"], ends=False)),
+            script(wire, Says(text=["Hello"])),
+        ]
+        thread_id = await thread_of(client, wire, request_max_retries=1, stream_max_retries=1)
+        seen = await told(client, thread_id)
+        assert seen == [
+            ("begun", {**MESSAGE, "text": ""}),
+            "Hel",
+            ("Reconnecting... 1/1", BROKEN, True),
+            ("begun", {**MESSAGE, "text": ""}),
+            "Hello",
+            ("done", {**MESSAGE, "text": "Hello"}),
+            (10, 5, 15),
+            "completed",
+        ]
+        assert len(served.model.requests) == 3
+
+
+@claim("chat:same")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        # A comment keeps the connection alive, but is no answer.
+        gate = Gate()
+        served.model.scripts = [[b": ping\n\n", gate]]
+        thread_id = await thread_of(client, wire, stream_idle_timeout_ms=50)
+        (message, info, _), end = await told(client, thread_id)
+        gate.opened.set()
+        assert message == (
+            "stream disconnected before completion: idle timeout waiting for the model"
+        )
+        assert (info, end) == (BROKEN, "failed")
+
+
+@claim("chat:same")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_answer_above_the_bound_is_cut_off(tmp_path: Path, wire: str) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts = [script(wire, Says(text=["x" * 600_000] * 2))]
+        seen = await told(client, await thread_of(client, wire))
+        assert seen[-2:] == [
+            (
+                "the response of the model is too long: an item has more than 900000 bytes of text",
+                BROKEN,
+                False,
+            ),
+            "failed",
+        ]
+        assert sum(len(each) for each in seen if isinstance(each, str)) >= 600_000
+
+
+async def test_a_conversation_goes_on_when_the_api_changes(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        config = {
+            "model_providers.other": {
+                "name": "o",
+                "base_url": served.model.url,
+                "wire_api": "responses",
+            },
+            "model_providers.scripted.wire_api": "chat",
+        }
+        thread_id = await client.start_thread(config=config)
+        first = Says(reasoning=["Well."], text=["Wait."], calls=[("nothing", "{}")])
+        served.model.scripts = [
+            script("chat", first),
+            script("chat", Says(text=["Done."])),
+            script("responses", Says(text=["Again."])),
+        ]
+        await client.turn(thread_id, "one")
+        copy = {"threadId": thread_id, "modelProvider": "other", "config": config}
+        forked = (await client.call("thread/fork", copy))["thread"]["id"]
+        await client.turn(forked, "two")
+        items = served.model.requests[-1]["input"]
+        assert [item["type"] for item in items if item["type"] != "message"] == [
+            "function_call",
+            "function_call_output",
+        ]
+        assert ("assistant", "Done.") in served.model.inputs()
+
+
+@claim("chat:request")
+async def test_a_chat_request_has_the_thread_s_tools_and_input(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts = [script("chat", Says(text=["ok"]))]
+        thread_id = await thread_of(client, "chat")
+        image = {"type": "image", "url": "data:image/png;base64,AA=="}
+        await told(client, thread_id, {"type": "text", "text": "look"}, image)
+        request = served.model.requests[-1]
+        assert request["messages"][0]["role"] == "system"
+        assert request["messages"][-1]["content"][-2:] == [
+            {"type": "text", "text": "look"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+        ]
+        assert (request["stream"], request["stream_options"]) == (True, {"include_usage": True})
+        assert {tool["type"] for tool in request.get("tools", ())} <= {"function"}
