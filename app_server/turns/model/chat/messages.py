@@ -59,25 +59,27 @@ class _Conversation:
             self._settle()
 
     def _say(self, parts: list[JsonObject]) -> None:
-        last = self._messages[-1] if self._messages else None
-        if last is not None and last["role"] == "assistant":
+        if self._follows_assistant():
             # Also behind the calls of the same answer, whose outputs are still to come.
+            last = self._messages[-1]
             last["content"] = _joined(last["content"], _text_of(parts))
         else:
             self._waiting.append(("assistant", parts))
             self._settle()
 
+    def _follows_assistant(self) -> bool:
+        return bool(self._messages) and self._messages[-1]["role"] == "assistant"
+
     def call(self, item: JsonObject, names: ToolNames) -> None:
         call_id = item.get("call_id")
         if not isinstance(call_id, str) or call_id in self._open:
             return
-        last = self._messages[-1] if self._messages else None
-        # All calls of one answer belong to one message, together with what was said before them.
-        if last is None or last["role"] != "assistant":
+        if not self._follows_assistant():
             self._close_calls()
-            last = {"role": "assistant", "content": ""}
-            self._messages.append(last)
-        last.setdefault("tool_calls", []).append(
+        # All calls of one answer belong to one message, together with what was said before them.
+        if not self._follows_assistant():
+            self._messages.append({"role": "assistant", "content": ""})
+        self._messages[-1].setdefault("tool_calls", []).append(
             {
                 "id": call_id,
                 "type": "function",
