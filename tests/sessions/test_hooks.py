@@ -166,6 +166,45 @@ async def test_hooks_refuse_and_change_calls_and_replace_outputs(tmp_path: Path)
                 assert outputs[0] == "look again"
 
 
+@claim("hooks:permission")
+@pytest.mark.parametrize("behavior", ["allow", "deny"])
+async def test_a_hook_decides_what_the_user_would_be_asked(tmp_path: Path, behavior: str) -> None:
+    told, made = tmp_path / "told", tmp_path / "made"
+    answer = {
+        "hookSpecificOutput": {
+            "hookEventName": "PermissionRequest",
+            "decision": {"behavior": behavior, "message": "not on my machine"},
+        }
+    }
+    declare(tmp_path, PermissionRequest=f"cat > {told}; printf %s '{json.dumps(answer)}'")
+    call = {
+        "name": "exec_command",
+        "arguments": {
+            "cmd": f"touch {made}",
+            "sandbox_permissions": "require_escalated",
+            "justification": "May I?",
+        },
+    }
+    async with serve(tmp_path) as served, served.client() as client:
+        await trusted(client)
+        thread_id = await client.start_thread()
+        served.model.scripts += [calls(call), says("done")]
+        runs = await a_turn(client, thread_id)
+        output = served.model.requests[-1]["input"][-1]["output"]
+    status = "completed" if behavior == "allow" else "blocked"
+    assert [run[:2] for run in runs] == [("permissionRequest", status)]
+    assert made.exists() == (behavior == "allow")
+    assert json.loads(told.read_text())["tool_input"] == {
+        "command": f"touch {made}",
+        "description": "May I?",
+    }
+    assert ("not on my machine" in output) == (behavior == "deny")
+    log = next((tmp_path / "threads").rglob("*.jsonl")).read_text().splitlines()
+    decided = [line for line in map(json.loads, log) if line["type"] == "approvalDecided"]
+    decision = "accept" if behavior == "allow" else "decline"
+    assert [(line["decision"], line["by"]) for line in decided] == [(decision, "hook")]
+
+
 @claim("hooks:stop")
 async def test_a_hook_has_a_turn_go_on_a_bounded_number_of_times(tmp_path: Path) -> None:
     declare(tmp_path, Stop=prints({"decision": "block", "reason": "go on <now>"}))
