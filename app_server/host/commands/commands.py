@@ -11,10 +11,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import anyio
+import anyio.to_thread
 
 from app_server.host.commands.command import OnOutput, RunningCommand, set_size
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.spawning import Spawner
+from app_server.host.sandbox.process_limits import ServerGroup
 
 START_S = 30.0
 """For a command to be started; a disk that sleeps may take long."""
@@ -27,7 +29,8 @@ class Commands:
     """The commands of one server."""
 
     def __init__(self) -> None:
-        self.spawner = Spawner()
+        self._group = ServerGroup()
+        self.spawner = Spawner(self._group)
         self._running: set[RunningCommand] = set()
 
     async def warm_up(self) -> None:
@@ -79,6 +82,7 @@ class Commands:
             for command in list(self._running):
                 tasks.start_soon(command.stop)
         await self.spawner.aclose()
+        await anyio.to_thread.run_sync(self._group.remove)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,9 @@ class Order(TypedDict):
 
 
 def main() -> None:
-    """Take orders until the server is gone."""
+    """Take orders until the server is gone; an argument is the entrance of the cgroup for all."""
+    for entrance in sys.argv[1:]:
+        enter(entrance)
     # Whoever stops everything at once must not stop this before the server.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -82,10 +84,20 @@ def main() -> None:
         pass
 
 
+def enter(entrance: str) -> None:
+    """Move into a cgroup, if it is still there; all that is started from here is in it then."""
+    with contextlib.suppress(OSError):
+        fd = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+
+
 def stand_by(server: socket.socket) -> bool:
     """Have a supervisor wait for the next order, as forking takes time; False: no more come."""
     heard, tell_parent = os.pipe()
-    if os.fork() == 0:
+    if fork_when_possible() == 0:
         os.close(heard)
         fds = receive(server)
         os.write(tell_parent, b"o" if fds else b"x")
@@ -99,6 +111,15 @@ def stand_by(server: socket.socket) -> bool:
     word = os.read(heard, 1)
     os.close(heard)
     return word != b"x"
+
+
+def fork_when_possible() -> int:
+    """Fork, if need be once what other commands have started leaves room for it."""
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            time.sleep(LOOK_S)
 
 
 def receive(server: socket.socket) -> list[int]:

@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
+
+from app_server.host.sandbox.process_limits import ServerGroup
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 
@@ -32,7 +35,9 @@ class SpawnerGone(OSError):
 class Spawner:
     """Hands orders to the spawner (app_server/host/commands/spawner.py)."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: ServerGroup) -> None:
+        """`group` is what all commands are in."""
+        self._group = group
         self._process: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
         self._lock = anyio.Lock()
@@ -82,6 +87,7 @@ class Spawner:
             raise SpawnerGone(0, "the server is stopping")
         if self.pid is None or self._socket is None:
             await self._drop()
+            entrance = await anyio.to_thread.run_sync(self._group.entrance)
             ours, theirs = socket.socketpair()
             with theirs:
                 ours.setblocking(False)
@@ -89,6 +95,7 @@ class Spawner:
                     self._process = await asyncio.create_subprocess_exec(
                         sys.executable,
                         *("-I", "-S", str(SPAWNER)),
+                        *(() if entrance is None else (entrance,)),
                         stdin=theirs.fileno(),
                         stdout=asyncio.subprocess.DEVNULL,
                         stderr=asyncio.subprocess.DEVNULL,

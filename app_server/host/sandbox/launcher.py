@@ -11,7 +11,6 @@ from typing import TypeAlias
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
-from app_server.host.sandbox.process_limits import find_limit
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
@@ -74,8 +73,6 @@ def _find() -> Sandbox:
         finally:
             probe.close()
         if failure is None:
-            if isinstance(sandbox, Bubblewrap):
-                sandbox.limit = find_limit()
             return sandbox
         failures.append(f"{sandbox.program}: {failure}")
     raise unavailable(failures)

@@ -14,7 +14,7 @@ from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
 from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
-from app_server.host.sandbox.process_limits import Prefix, ProcessLimit
+from app_server.host.sandbox.process_limits import limiting_program
 from app_server.host.sandbox.seccomp import seccomp_filter
 from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
@@ -24,10 +24,10 @@ from app_server.permissions.confinement import Confinement
 class Bubblewrap:
     """The sandbox of Linux."""
 
-    def __init__(self, program: str, limit: ProcessLimit | None = None) -> None:
-        """`limit` is how the processes of a command are bounded; None: they are not."""
+    def __init__(self, program: str) -> None:
         self.program = program
-        self.limit = limit
+        self._limit = limiting_program()
+        """Comes before it, and bounds the processes of a command."""
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
@@ -38,13 +38,14 @@ class Bubblewrap:
             SandboxUnavailable: it cannot be confined here.
         """
         with ExitStack() as held:
-            wrapped = _wrap(self, command, cwd, confinement, tty, held)
+            wrapped = _wrap(self.program, self._limit, command, cwd, confinement, tty, held)
             held.pop_all()
             return wrapped
 
 
 def _wrap(
-    sandbox: Bubblewrap,
+    program: str,
+    limit: Sequence[str],
     command: Sequence[str],
     cwd: str,
     confinement: Confinement,
@@ -55,15 +56,12 @@ def _wrap(
     try:
         made = mounts(confinement, cwd, _kind_of)
         placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
-        before: Prefix = ((), lambda: None) if sandbox.limit is None else sandbox.limit.prefix()
     except (TooManyPlaces, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
-    limit, end = before
-    held.callback(end)
     terminal = [_setsid(), "--ctty"] if tty else []
     filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
     line = arguments(
-        sandbox.program,
+        program,
         shown_everywhere(confinement),
         made,
         cwd,
@@ -76,7 +74,7 @@ def _wrap(
         (filter_fd,),
         is_confined=True,
         takes_terminal=tty,
-        ends=[end, *(placeholder.release for placeholder in placeholders)],
+        ends=[placeholder.release for placeholder in placeholders],
     )
 
 

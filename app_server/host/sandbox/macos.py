@@ -6,7 +6,6 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 
 from collections.abc import Iterator, Sequence
 
-from app_server.host.sandbox.process_limits import ProcessLimit
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Access, Confinement, depth_of
 
@@ -55,7 +54,6 @@ class SandboxExec:
 
     def __init__(self, program: str) -> None:
         self.program = program
-        self.limit: ProcessLimit | None = None
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool

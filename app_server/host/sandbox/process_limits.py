@@ -1,9 +1,10 @@
-"""How many processes a confined command may have: by a cgroup, or else by a limit of resources.
+"""How many processes confined commands may have.
 
-`RLIMIT_NPROC` does not hold for the root of a machine, also not in a user namespace, and before
-Linux 5.14 it counted all processes of a user. So a cgroup is preferred; root without one has none.
-Everything here blocks.
-Source: docs/tools.md, "Sandbox"; https://docs.kernel.org/admin-guide/cgroup-v2.html.
+`RLIMIT_NPROC` bounds each sandbox by itself: since Linux 5.14 every user namespace is counted for
+itself. It does not hold for the root of a machine, in any namespace. For root all commands of a
+server are in one cgroup: one for each command would cost 10 ms, in which no process of the machine
+can fork, as Linux stops them all to move one.
+Source: docs/tools.md, "Sandbox"; setrlimit(2); https://docs.kernel.org/admin-guide/cgroup-v2.html.
 """
 
 import itertools
@@ -12,104 +13,95 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeAlias
 
 from app_server.host.sandbox.programs import failure_of
 
 MAX_PROCESSES = 2048
-"""Of one command; threads count as well."""
+"""Of one command, where a limit of resources holds; threads count as well."""
+
+MAX_PROCESSES_OF_SERVER = 8192
+"""Of all commands of a server together, where they are in a cgroup."""
 
 REMOVE_TRIES = 20
 REMOVE_S = 0.01
 """Between tries: what was killed is counted until the system has taken leave of it."""
 
-Prefix: TypeAlias = tuple[Sequence[str], Callable[[], None]]
-"""What comes before a command line, and what is to be done when the command has ended."""
+
+_numbers = itertools.count()
 
 
-class ProcessLimit(Protocol):
-    """A way to limit the processes of a command."""
-
-    name: str
-    """For people."""
-
-    def prefix(self) -> Prefix:
-        """Make what one command needs.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+def limiting_program() -> Sequence[str]:
+    """Return what comes before a command line to limit its processes; nothing where none can."""
+    program = shutil.which("prlimit")
+    if program is None or os.getuid() == 0 or _kernel() < (5, 14):
+        return ()
+    return (program, f"--nproc={MAX_PROCESSES}:{MAX_PROCESSES}", "--")
 
 
-class CgroupLimit:
-    """A cgroup for each command, in one where the server may make some."""
+def limit_in_words() -> str | None:
+    """Say how processes are limited on this machine; None: they are not. Blocks."""
+    if limiting_program():
+        return "RLIMIT_NPROC"
+    group = ServerGroup()
+    entrance = group.entrance()
+    group.remove()
+    return None if entrance is None else f"the cgroup {Path(entrance).parent.parent}"
 
-    _numbers = itertools.count()
 
-    def __init__(self, parent: Path) -> None:
-        self.name = f"cgroup {parent}"
-        self._parent = parent
-        self._left: set[Path] = set()
+class ServerGroup:
+    """The cgroup of all commands of one server, where a limit of resources does not hold.
 
-    def prefix(self) -> Prefix:
-        """Make a cgroup that the command moves into by itself, before it is anything else."""
-        group = self._parent / f"app-server.{os.getpid()}.{next(self._numbers)}"
-        group.mkdir()
-        try:
-            (group / "pids.max").write_text(str(MAX_PROCESSES))
-        except OSError:
-            group.rmdir()
-            raise
-        enter = 'echo 0 >"$0" && exec "$@"'
-        return ("/bin/sh", "-c", enter, str(group / "cgroup.procs")), lambda: self._remove(group)
+    Everything here blocks: call it in a worker thread.
+    """
 
-    def remove_old(self) -> None:
-        """Remove what servers left behind that were killed."""
-        for group in self._parent.glob("app-server.*.*"):
-            server = group.name.split(".")[1]
-            if not Path("/proc", server).exists():
-                with suppress(OSError):
-                    group.rmdir()
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._is_made = False
 
-    def _remove(self, group: Path) -> None:
-        self._left.add(group)
-        for _ in range(REMOVE_TRIES):
-            self._left = {left for left in self._left if not _is_removed(left)}
-            if group not in self._left:
+    def entrance(self) -> str | None:
+        """Make it; returns the file that a process writes `0` into to enter it, or None."""
+        if not self._is_made:
+            self._is_made = True
+            if not limiting_program():
+                self._path = next(filter(None, map(_made_in, _parents())), None)
+        return None if self._path is None else str(self._path / "cgroup.procs")
+
+    def remove(self) -> None:
+        """Remove it, once the commands have ended."""
+        path, self._path = self._path, None
+        self._is_made = False
+        for _ in range(REMOVE_TRIES if path is not None else 0):
+            assert path is not None
+            if _is_removed(path):
                 return
             time.sleep(REMOVE_S)
 
 
-class ResourceLimit:
-    """`RLIMIT_NPROC`, which counts each user namespace for itself since Linux 5.14."""
+def _made_in(parent: Path) -> Path | None:
+    """Make a cgroup in another one; None if that cannot be done, or nobody can enter it."""
+    _remove_old(parent)
+    path = parent / f"app-server.{os.getpid()}.{next(_numbers)}"
+    try:
+        path.mkdir()
+        (path / "pids.max").write_text(str(MAX_PROCESSES_OF_SERVER))
+    except OSError:
+        _is_removed(path)
+        return None
+    enter = ("/bin/sh", "-c", 'echo 0 >"$0"', str(path / "cgroup.procs"))
+    if failure_of(enter) is not None:
+        _is_removed(path)
+        return None
+    return path
 
-    def __init__(self, program: str) -> None:
-        self.name = "RLIMIT_NPROC"
-        self._program = program
 
-    def prefix(self) -> Prefix:
-        """Give the program that sets the limit."""
-        return (self._program, f"--nproc={MAX_PROCESSES}:{MAX_PROCESSES}", "--"), lambda: None
-
-
-def find_limit() -> ProcessLimit | None:
-    """Return the first way that works here; None if none does."""
-    for parent in _parents():
-        limit = CgroupLimit(parent)
-        with suppress(OSError):
-            limit.remove_old()
-            before, end = limit.prefix()
-            failure = failure_of((*before, "/bin/sh", "-c", ":"))
-            end()
-            if failure is None:
-                return limit
-    program = shutil.which("prlimit")
-    if program is not None and os.getuid() != 0 and _kernel() >= (5, 14):
-        return ResourceLimit(program)
-    return None
+def _remove_old(parent: Path) -> None:
+    """Remove what servers left behind that were killed."""
+    for group in parent.glob("app-server.*"):
+        if not Path("/proc", group.name.split(".")[1]).exists():
+            _is_removed(group)
 
 
 def _is_removed(group: Path) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox.process_limits import limit_in_words
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.resolving import resolved
 
@@ -92,7 +93,7 @@ def prove(launcher: SandboxLauncher) -> Proof:
         raise SandboxUnavailable(f"{found.program}: {done.stderr.strip()[-300:]}")
     return Proof(
         found.program,
-        None if found.limit is None else found.limit.name,
+        limit_in_words(),
         [name for word, name in lines if word == "refused"],
         [name for word, name in lines if word != "refused"],
     )

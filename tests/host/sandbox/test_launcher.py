@@ -13,12 +13,13 @@ import pytest
 
 from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
+from app_server.host.commands.machine import MachineCommands
 from app_server.host.sandbox import launcher as module
-from app_server.host.sandbox import process_limits
+from app_server.host.sandbox import linux, process_limits
 from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
 from app_server.host.sandbox.linux import Bubblewrap
 from app_server.host.sandbox.mounts import MAX_PLACES
-from app_server.host.sandbox.process_limits import ResourceLimit, find_limit
+from app_server.host.sandbox.process_limits import limit_in_words
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from tests.support.harness import WAIT_S, claim
 from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
@@ -183,19 +184,38 @@ os.kill(-1, 9)
 async def test_a_fork_bomb_meets_a_bound_and_leaves_nothing(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    working_launcher()
     monkeypatch.setattr(process_limits, "MAX_PROCESSES", 60)
-    limit = find_limit()
-    assert limit is not None, "neither a cgroup nor a limit of resources works here"
-    launcher = SandboxLauncher(Bubblewrap(working_launcher().sandbox().program, limit))
-    ended = await run_confined(
-        (*PYTHON, BOMB), victim.work, victim.confinement(), launcher=launcher
-    )
-    number, made = map(int, ended.out.split())
-    assert number == 11
-    assert 40 < made < 60
-    if isinstance(limit, process_limits.CgroupLimit):
-        left = Path(limit.name.removeprefix("cgroup ")).glob(f"app-server.{os.getpid()}.*")
-        assert list(left) == []
+    monkeypatch.setattr(process_limits, "MAX_PROCESSES_OF_SERVER", 60)
+    assert limit_in_words() is not None, "neither a cgroup nor a limit of resources works here"
+    before = groups()
+    machine = MachineCommands()
+    try:
+        number, made = map(int, (await ran(machine, victim, (*PYTHON, BOMB))).split())
+        assert number == 11
+        assert 30 < made < 60
+        # What it left is gone, and the next one has room.
+        assert await ran(machine, victim, ("/bin/sh", "-c", "echo next | cat")) == "next\n"
+    finally:
+        await machine.aclose()
+    assert groups() == before
+
+
+def groups() -> set[str]:
+    """Return the cgroups that this process made."""
+    hierarchies = Path("/sys/fs/cgroup")
+    return {str(path) for path in hierarchies.glob(f"**/app-server.{os.getpid()}.*")}
+
+
+async def ran(machine: MachineCommands, victim: Victim, command: tuple[str, ...]) -> str:
+    said = bytearray()
+    launch = CommandLaunch(argv=command, env={"PATH": os.environ["PATH"]}, cwd=str(victim.work))
+    with anyio.fail_after(WAIT_S):
+        running = await machine.start(
+            launch, victim.confinement(), lambda stream, data: said.extend(data)
+        )
+        await running.gone.wait()
+    return said.decode()
 
 
 @pytest.mark.process
@@ -204,18 +224,14 @@ async def test_a_fork_bomb_meets_a_bound_and_leaves_nothing(
 async def test_somebody_without_rights_is_confined_and_bounded_too(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_limits, "MAX_PROCESSES", 60)
+    program = shutil.which("prlimit") or "prlimit"
+    monkeypatch.setattr(linux, "limiting_program", lambda: (program, "--nproc=60:60", "--"))
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     for folder in (victim.root, *victim.root.parents):
         if not folder.stat().st_mode & 0o001:
             folder.chmod(0o755)
     os.chown(victim.work, 65534, 65534)
-    launcher = SandboxLauncher(
-        Bubblewrap(
-            working_launcher().sandbox().program,
-            ResourceLimit(shutil.which("prlimit") or "prlimit"),
-        )
-    )
+    launcher = SandboxLauncher(Bubblewrap(working_launcher().sandbox().program))
     script = (
         "echo x >new && ! echo x >../outside/new && ! cat ../home/auth.json && ! mkdir .codex &&"
         ' ! unshare -U true && for i in $(seq 80); do sleep 60 & done; echo "$(id -u) escaped"'
