@@ -7,6 +7,7 @@ import os.path
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 
 import anyio
@@ -84,16 +85,11 @@ class ExecCommand:
             command_actions=list(planned.request.actions),
         )
         recorder = self._turn.recorder
-        asks = isinstance(decision, Ask)
-        if asks:
-            item.source = "agent"
-            recorder.started(item)
         made_room = await self._terminals.make_room(recorder)
         run = self._terminals.open(item, planned.arguments.cmd, recorder)
         try:
             if isinstance(decision, Ask):
                 await self._ask(run, planned, decision)
-                item.source = "unifiedExecStartup"
             else:
                 recorder.started(item)
             confinement = planned.request.confinement if decision.sandboxed else UNCONFINED
@@ -140,8 +136,13 @@ class ExecCommand:
         return _Planned(arguments=arguments, request=request, launch=launch)
 
     async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> None:
+        """Announce the item as one that nothing runs for yet, and ask."""
+        item = run.item
+        item.source, item.process_id = "agent", None
+        announce = partial(self._turn.recorder.started, item)
         try:
-            await self._gate.ask(planned.request, ask, run.decline)
+            await self._gate.ask(planned.request, ask, announce, run.decline)
+            item.source, item.process_id = "unifiedExecStartup", run.session_id
         except ApprovalCancelled:
             self._turn.interrupt()
             await anyio.lowlevel.checkpoint()

@@ -28,6 +28,8 @@ class CommandRun:
     ) -> None:
         """Take its place among the commands of the thread: `number` grows from each to the next."""
         self.item = item
+        self.session_id = item.process_id or ""
+        """What the model and clients call it."""
         self.line = line
         """What the shell runs."""
         self.number = number
@@ -59,14 +61,10 @@ class CommandRun:
         return unread
 
     def again(self) -> None:
-        """Forget what was printed, as it is started once more."""
+        """Forget what was printed, as it is started once more; clients have been told of it."""
         self.process = None
+        self._deltas.finish()
         self._output, self.unread = KeptOutput(), KeptOutput()
-
-    @property
-    def session_id(self) -> str:
-        """What the model and clients call it."""
-        return self.item.process_id or ""
 
     @property
     def exit_code(self) -> int | None:
@@ -128,6 +126,9 @@ class CommandRun:
 
     async def _complete(self, item: CommandExecutionThreadItem, exit_code: int | None) -> None:
         item.exit_code = exit_code
+        if self.process is None:
+            # Nothing ran that could be named.
+            item.process_id = None
         if exit_code is not None:
             item.duration_ms = round((time.perf_counter() - self._began_s) * 1000)
         self.item = item

@@ -66,6 +66,11 @@ class Asker:
     """Are asked before anybody else."""
 
     @property
+    def asks_hooks(self) -> bool:
+        """Whether there are hooks that decide before anybody else."""
+        return self.hooks is not None and self.hooks.listens("PermissionRequest")
+
+    @property
     def is_reviewed(self) -> bool:
         """Whether the reviewer decides instead of the user."""
         return self.thread.state.in_force.approvals_reviewer != "user"
@@ -78,7 +83,7 @@ class Asker:
         Raises:
             Denied: a hook refused; the text is its reason.
         """
-        if self.hooks is None or not self.hooks.listens("PermissionRequest"):
+        if self.hooks is None or not self.asks_hooks:
             return False
         outcome = await self.hooks.fire(
             "PermissionRequest",
@@ -127,17 +132,21 @@ class Asker:
         kind: type[Answer],
         check: Callable[[Answer], None],
         on_denied: OnDenied,
+        announce: Callable[[], None] | None = None,
     ) -> Answer:
         """Ask the user, and return the answer, which `check` did not refuse.
 
-        `check` raises Denied for an answer that does not allow the action. `on_denied` is called
-        before that comes out, while the thread's status still shows that the user is asked.
-        Cancelling withdraws the question: clients hear that it is settled.
+        `announce` is called once the thread's status shows that the user is asked. `check` raises
+        Denied for an answer that does not allow the action. `on_denied` is called before that comes
+        out, while the status is still that. Cancelling withdraws the question: clients hear that it
+        is settled.
 
         Raises:
             Denied: the user refused, nobody answered in time, or the answer made no sense.
         """
         with self.waiting():
+            if announce is not None:
+                announce()
             try:
                 answer = await self._answer(question, kind)
                 check(answer)

@@ -3,7 +3,7 @@
 Source: docs/tools.md, "Approvals and rules".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -37,6 +37,8 @@ from protocol.lifecycle import WarningNotification
 
 METHOD = "item/commandExecution/requestApproval"
 REJECTED = "rejected by user"
+LOCAL = "local"
+"""The environment that commands run in."""
 RETRY = "command failed; retry without sandbox?"
 
 MAX_REMEMBERED = 1_024
@@ -94,18 +96,29 @@ class CommandGate:
             return Run(decision.sandboxed)
         return decision
 
-    async def ask(self, request: CommandRequest, ask: Ask, on_denied: OnDenied) -> None:
+    async def ask(
+        self,
+        request: CommandRequest,
+        ask: Ask,
+        announce: Callable[[], None],
+        on_denied: OnDenied,
+    ) -> None:
         """Ask the user or the reviewer; returns when the command may run as `ask` says.
 
-        The item must have been announced; `on_denied` completes it as declined, and is called
-        before a refusal is raised. Waits as long as the settings say, without limit by default;
-        cancelling withdraws the question.
+        `announce` tells clients of the item, and is called before the question is put; `on_denied`
+        completes the item as declined, and is called before a refusal is raised. Waits as long as
+        the settings say, without limit by default; cancelling withdraws the question.
 
         Raises:
             ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
             Denied: it must not run; the text is for the model.
         """
-        await self._ask(request, ask, on_denied, approval_id=None)
+        question = self._question(request, ask, None)
+        if self.asker.is_reviewed or self.asker.asks_hooks:
+            announce()
+            await self._ask(request, ask, question, on_denied)
+        else:
+            await self._ask(request, ask, question, on_denied, announce)
 
     async def may_run_outside(
         self, request: CommandRequest, on_denied: OnDenied, reason: str = RETRY
@@ -129,7 +142,8 @@ class CommandGate:
             pass
 
         try:
-            await self._ask(request, ask, nothing, approval_id=self.asker.clock.new_id())
+            question = self._question(request, ask, self.asker.clock.new_id())
+            await self._ask(request, ask, question, nothing)
         except ApprovalCancelled:
             await on_denied()
             raise
@@ -145,16 +159,20 @@ class CommandGate:
         return (request.command, request.cwd, sandboxed) in self._remembered
 
     async def _ask(
-        self, request: CommandRequest, ask: Ask, on_denied: OnDenied, approval_id: str | None
+        self,
+        request: CommandRequest,
+        ask: Ask,
+        question: Question,
+        on_denied: OnDenied,
+        announce: Callable[[], None] | None = None,
     ) -> None:
-        question = self._question(request, ask, approval_id)
         if await self.asker.is_allowed_by_hook(question, on_denied):
             return
         if self.asker.is_reviewed:
             await self.asker.review(question, on_denied)
             return
         response = CommandExecutionRequestApprovalResponse
-        answer = await self.asker.ask(question, response, _check, on_denied)
+        answer = await self.asker.ask(question, response, _check, on_denied, announce)
         match answer.decision:
             case "acceptForSession":
                 self._remember(request, sandboxed=ask.sandboxed)
@@ -170,6 +188,7 @@ class CommandGate:
             item_id=request.item_id,
             started_at_ms=self.asker.clock.now_ms(),
             approval_id=approval_id,
+            environment_id=LOCAL,
             reason=ask.reason,
             command=request.command,
             cwd=request.cwd,
