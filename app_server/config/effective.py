@@ -46,6 +46,8 @@ class Configuration:
         self._stamps: tuple[Stamp | None, Stamp | None] | None = None
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})
+        self._features: dict[str, bool] = {}
+        """What clients switched, until the server ends."""
 
     @property
     def file(self) -> Path:
@@ -63,9 +65,14 @@ class Configuration:
         config = config.override(self._overrides)
         if overrides:
             config = config.override(overrides)
+        config = config.with_defaults("features", self._features)
         if self._is_signed_in is not None and chooses_no_provider(config):
             return with_openai(config) if await self._is_signed_in() else config
         return config
+
+    def switch_features(self, enabled: Mapping[str, bool]) -> None:
+        """Switch features on or off where no file, command line or request says otherwise."""
+        self._features.update(enabled)
 
     async def _read(self) -> Config:
         stamps = stamp_of(self._file), stamp_of(self._requirements)

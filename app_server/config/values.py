@@ -55,6 +55,13 @@ class Config:
         layers = (*self.layers, overrides) if overrides else self.layers
         return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
 
+    def with_defaults(self, table: str, defaults: Mapping[str, Any]) -> "Config":
+        """Put values into a table where nothing else has put one; what is no table stays."""
+        there = self.document.get(table, {})
+        if not defaults or not isinstance(there, dict):
+            return self
+        return replace(self, document={**self.document, table: {**defaults, **there}})
+
     def with_projects(self, projects: Sequence[Mapping[str, Any]]) -> "Config":
         """Put settings of projects over the file, below all layers; the last one wins."""
         if not projects:

@@ -319,7 +319,11 @@ def _settings_write() -> HandlerClass:
     return ConfigWriteHandlers
 
 
-@_serves("collaborationMode/list", "experimentalFeature/list")
+@_serves(
+    "collaborationMode/list",
+    "experimentalFeature/enablement/set",
+    "experimentalFeature/list",
+)
 def _settings_features() -> HandlerClass:
     from app_server.handlers.settings.features import FeatureHandlers
 
@@ -417,7 +421,6 @@ NOT_BUILT = frozenset(
         "command/exec/resize",
         "command/exec/terminate",
         "command/exec/write",
-        "experimentalFeature/enablement/set",
         "getAuthStatus",
         "getConversationSummary",
         "gitDiffToRemote",

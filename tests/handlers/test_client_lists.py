@@ -138,6 +138,31 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
             assert (error.code, error.message) == (-32600, problem)
 
 
+@claim("features:switch")
+async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: Path) -> None:
+    config = "[features]\nplugins = true\n"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+
+        async def enabled() -> list[str]:
+            listed = await client.call("experimentalFeature/list", {})
+            return [each["name"] for each in listed["data"] if each["enabled"]]
+
+        assert await enabled() == ["apps", "auth_elicitation", "plugins"]
+        wanted = {"plugins": False, "connectors": False, "no_such": True}
+        wanted["request_permissions_tool"] = True
+        answer = await client.call("experimentalFeature/enablement/set", {"enablement": wanted})
+        assert answer == {"enablement": {"apps": False, "request_permissions_tool": True}}
+        assert await enabled() == ["auth_elicitation", "plugins", "request_permissions_tool"]
+        # A thread that starts now has the function that goes with it.
+        await client.turn(await client.start_thread(), "hi")
+        names = [tool.get("name") for tool in served.model.requests[-1]["tools"]]
+        assert "request_permissions" in names
+        assert "request_permissions" not in (tmp_path / "config.toml").read_text()
+        back = {"enablement": {"request_permissions_tool": False}}
+        assert await client.call("experimentalFeature/enablement/set", back) == back
+        assert await enabled() == ["auth_elicitation", "plugins"]
+
+
 @claim("hooks:list")
 async def test_hooks_are_listed_with_their_hash_and_trust(tmp_path: Path) -> None:
     config = (

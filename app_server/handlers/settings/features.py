@@ -1,13 +1,14 @@
-"""experimentalFeature/list and collaborationMode/list: what can be switched, and chosen, here.
+"""experimentalFeature/* and collaborationMode/list: what can be switched, and chosen, here.
 
 Both list what this server does, and nothing that it would only accept.
 Source: docs/config.md, "Features".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from app_server.config.values import ConfigView
+from app_server.config.values import Config, ConfigView
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
@@ -17,6 +18,8 @@ from protocol.models import (
     CollaborationModeListResponse,
     CollaborationModeMask,
     ExperimentalFeature,
+    ExperimentalFeatureEnablementSetParams,
+    ExperimentalFeatureEnablementSetResponse,
     ExperimentalFeatureListParams,
     ExperimentalFeatureListResponse,
     ExperimentalFeatureStage,
@@ -50,7 +53,7 @@ MODES = (
 
 
 class FeatureHandlers:
-    """The methods experimentalFeature/list and collaborationMode/list."""
+    """The methods experimentalFeature/* and collaborationMode/list."""
 
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
@@ -61,6 +64,7 @@ class FeatureHandlers:
         """Method to handler."""
         return {
             "collaborationMode/list": self.list_modes,
+            "experimentalFeature/enablement/set": self.switch,
             "experimentalFeature/list": self.list_features,
         }
 
@@ -77,6 +81,30 @@ class FeatureHandlers:
             features = list(_shown(config.view().at("features")))
         data, next_cursor = page(features, params.cursor, params.limit, "feature flags")
         return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)
+
+    async def switch(
+        self, context: RequestContext, params: ExperimentalFeatureEnablementSetParams
+    ) -> ExperimentalFeatureEnablementSetResponse:
+        """Switch features until the server ends; the settings of files win.
+
+        Answers with those that are now what was asked for. Unknown names are left out.
+        """
+        names = {alias: feature.names[0] for feature in FEATURES for alias in feature.names}
+        wanted = {
+            names[name]: enabled for name, enabled in params.enablement.items() if name in names
+        }
+        with config_failures():
+            await self._configuration.read()
+            self._configuration.switch_features(wanted)
+            config = await self._configuration.read()
+        shown = {feature.name: feature.enabled for feature in _shown(config.view().at("features"))}
+        context.after_answer(partial(self._take_effect, config))
+        return ExperimentalFeatureEnablementSetResponse(
+            enablement={name: on for name, on in wanted.items() if shown[name] == on}
+        )
+
+    def _take_effect(self, config: Config) -> None:
+        self._sessions.reload_servers(config)
 
     async def list_modes(
         self, context: RequestContext, params: CollaborationModeListParams
