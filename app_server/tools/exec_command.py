@@ -19,6 +19,7 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import Ask, CommandFacts, Refuse
 from app_server.permissions.shell.actions import command_actions
+from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, EXEC_DECLARATION, ExecArguments
 from app_server.tools.commands.denials import looks_denied
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
@@ -50,9 +51,11 @@ class ExecCommand:
         turn: TurnContext,
         terminals: Terminals,
         gate: CommandGate,
+        patches: ApplyPatch,
         confinement: Callable[[], Confinement],
     ) -> None:
         """`confinement` is the one in force."""
+        self._patches = patches
         self._turn = turn
         self._confinement = confinement
         self._terminals = terminals
@@ -71,8 +74,16 @@ class ExecCommand:
         return True
 
     async def run(self, call: RequestedCall) -> Json:
-        """Ask if need be, run the line, and tell what it printed until it ended or went on."""
-        planned = await self._plan(call)
+        """Ask if need be, run the line, and tell what it printed until it ended or went on.
+
+        A line that does nothing but apply a patch changes files as `apply_patch` does.
+        """
+        arguments = call.read(ExecArguments)
+        cwd = _folder(self._turn.settings.cwd, arguments.workdir)
+        patched = await self._patches.run_command(call.call_id, arguments.cmd, cwd)
+        if patched is not None:
+            return patched
+        planned = await self._plan(call.call_id, arguments, cwd)
         decision = await self._gate.decide(planned.request)
         if isinstance(decision, Refuse):
             return _failed(decision.text)
@@ -102,15 +113,12 @@ class ExecCommand:
                 await run.stop()
                 self._terminals.forget(run)
 
-    async def _plan(self, call: RequestedCall) -> _Planned:
-        arguments = call.read(ExecArguments)
-        settings, place = self._turn.settings, self._terminals.place
+    async def _plan(self, call_id: str, arguments: ExecArguments, cwd: str) -> _Planned:
         try:
             shell = await anyio.to_thread.run_sync(find_shell, arguments.shell)
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
-        login = arguments.login and place.settings.allow_login_shell
-        cwd = _folder(settings.cwd, arguments.workdir)
+        login = arguments.login and self._terminals.place.settings.allow_login_shell
         script = await self._gate.read(arguments.cmd)
         facts = CommandFacts(
             script=script,
@@ -120,7 +128,7 @@ class ExecCommand:
         )
         request = CommandRequest(
             turn_id=self._turn.turn_id,
-            item_id=call.call_id,
+            item_id=call_id,
             facts=facts,
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
@@ -129,7 +137,7 @@ class ExecCommand:
         )
         launch = CommandLaunch(
             shell_command(shell, arguments.cmd, login=login),
-            self._terminals.environment(self._turn.thread_id, call.call_id),
+            self._terminals.environment(self._turn.thread_id, call_id),
             cwd,
             TerminalSize() if arguments.tty else None,
         )

@@ -62,7 +62,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals.commands, confinement),
+        ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.requests_permissions else []),
