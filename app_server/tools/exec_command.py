@@ -201,6 +201,7 @@ class ExecCommand:
         if not confinement.is_confined or not looks_denied(run.exit_code, run.unread):
             return False
         exit_code = run.exit_code
+        run.tell_pending()
 
         async def on_denied() -> None:
             await run.complete(exit_code)

@@ -39,7 +39,7 @@ class OutputDeltas:
             self._timer = self._loop.call_later(wait_s, self._tell)
 
     def finish(self) -> None:
-        """Tell what is left; nothing more comes."""
+        """Tell what is left, as its process has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._tell(is_last=True)

@@ -60,6 +60,10 @@ class CommandRun:
         unread, self.unread = self.unread, KeptOutput()
         return unread
 
+    def tell_pending(self) -> None:
+        """Tell clients what it printed and they were not told yet, as its process has ended."""
+        self._deltas.finish()
+
     def again(self) -> None:
         """Forget what was printed, as it is started once more; clients have been told of it."""
         self.process = None

@@ -251,16 +251,19 @@ _DELTA = re.compile(r'^  (item/commandExecution/outputDelta) \{"delta": (".*")\}
 
 
 def _merged(lines: Sequence[str]) -> Iterator[str]:
-    """Make one of deltas in a row: how output is cut into pieces is chance."""
+    """Make one of deltas in a row: how output is cut into pieces is chance.
+
+    So is whether any come before the item is complete, which then has all of it.
+    """
     text = ""
-    for line in (*lines, ""):
+    for number, line in enumerate((*lines, "")):
         found = _DELTA.match(line)
         if found:
             text += json.loads(found[2])
             continue
-        if text:
+        if text and not any(json.dumps(text)[1:-1] in later for later in lines[number:]):
             yield f"  item/commandExecution/outputDelta {json.dumps(text)}"
-            text = ""
+        text = ""
         if line:
             yield line
 
@@ -272,6 +275,8 @@ _CHANCE = (
     (re.compile(r'"processId": "\d+"'), '"processId": "PID"'),
     (re.compile(r"index [0-9a-f]{7,40}\.\.[0-9a-f]{7,40}"), "index H..H"),
     (re.compile(r"Original token count: \d+"), "Original token count: N"),
+    # The reference tells the model the name of a type around the reason.
+    (re.compile(r'CreateProcess \{ message: \\"Rejected\(\\\\\\"(.*?)\\\\\\"\)\\" \}'), r"\1"),
 )
 
 

@@ -55,7 +55,13 @@ def _commands() -> list[Scenario]:
             )
             for answer in ("accept", "decline", "cancel", "acceptForSession")
         ),
-        Scenario("escalate-never", read, "never", [command("touch c.txt", **escalated)]),
+        Scenario(
+            "escalate-never",
+            read,
+            "never",
+            [command("touch c.txt", **escalated)],
+            reason="one sentence for every policy that does not allow to ask",
+        ),
         Scenario(
             "escalate-twice-for-session",
             read,
@@ -82,8 +88,21 @@ def _commands() -> list[Scenario]:
                 command("touch .git/x; echo rc=$?"),
             ],
         ),
-        Scenario("denied-then-asked", read, "on-request", [command("touch f.txt")]),
-        Scenario("denied-then-declined", read, "on-request", [command("touch f.txt")], "decline"),
+        Scenario(
+            "denied-then-asked",
+            read,
+            "on-request",
+            [command("touch f.txt")],
+            reason="the user is asked once whether it may run without the sandbox",
+        ),
+        Scenario(
+            "denied-then-declined",
+            read,
+            "on-request",
+            [command("touch f.txt")],
+            "decline",
+            reason="the user is asked once whether it may run without the sandbox",
+        ),
         Scenario("full-access", full, "never", [command("echo out; echo err >&2; exit 3")]),
         Scenario(
             "long", full, "never", [command("echo first; sleep 2; echo last", yield_time_ms=500)]
@@ -91,18 +110,54 @@ def _commands() -> list[Scenario]:
         Scenario("killed-by-signal", full, "never", [command("kill -9 $$")]),
         Scenario("not-found", full, "never", [command("no-such-program-here")]),
         Scenario("workdir", full, "never", [command("pwd", workdir="/")]),
-        Scenario("no-such-workdir", full, "never", [command("pwd", workdir="/no/such/folder")]),
+        Scenario(
+            "no-such-workdir",
+            full,
+            "never",
+            [command("pwd", workdir="/no/such/folder")],
+            reason="the model is told which folder is missing",
+        ),
         Scenario("no-login", full, "never", [command("echo hi", login=False)]),
         Scenario("tty", full, "never", [command("tty >/dev/null && echo tty", tty=True)]),
-        Scenario("dangerous-on-request", write, "on-request", [command("rm -rf build")]),
-        Scenario("dangerous-never", write, "never", [command("rm -rf build")]),
-        Scenario("dangerous-full-access", full, "on-request", [command("rm -rf build")]),
+        Scenario(
+            "dangerous-on-request",
+            write,
+            "on-request",
+            [command("rm -rf build")],
+            reason="no rule is offered for what is dangerous, and the user is told why it is asked",
+        ),
+        Scenario(
+            "dangerous-never",
+            write,
+            "never",
+            [command("rm -rf build")],
+            reason="what is dangerous runs in the sandbox",
+        ),
+        Scenario(
+            "dangerous-full-access",
+            full,
+            "on-request",
+            [command("rm -rf build")],
+            reason="no rule is offered for what is dangerous, and the user is told why it is asked",
+        ),
         Scenario(
             "network-off", write, "never", [command("echo > /dev/tcp/127.0.0.1/9; echo rc=$?")]
         ),
         Scenario("empty-command", full, "never", [command("")]),
-        Scenario("wrong-type", full, "never", [function("exec_command", cmd=["ls"])]),
-        Scenario("missing-argument", full, "never", [function("exec_command", workdir="/")]),
+        Scenario(
+            "wrong-type",
+            full,
+            "never",
+            [function("exec_command", cmd=["ls"])],
+            reason="the text names the argument",
+        ),
+        Scenario(
+            "missing-argument",
+            full,
+            "never",
+            [function("exec_command", workdir="/")],
+            reason="the text names the argument",
+        ),
         Scenario("unknown-tool", read, "never", [function("no_such_tool")]),
         Scenario(
             "no-such-session", full, "never", [function("write_stdin", session_id=1, chars="x")]
