@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from app_server.clients.mcp_front.app_client import AppClient
+from app_server.clients.mcp_front.approvals import parse_decision
 from app_server.clients.mcp_front.conversation import FrontLimits
 from app_server.clients.mcp_front.pipe import MAX_WAITING, open_pipe
 from app_server.clients.mcp_front.process import offer
@@ -288,6 +289,97 @@ async def test_a_tool_that_may_do_harm_is_asked_about_in_both_forms(
             "codex_event_id": turn_id,
             "codex_mcp_server": "peer",
         }
+
+
+@pytest.mark.process
+@claim("front:commands")
+@pytest.mark.parametrize(
+    ("answer", "is_done"),
+    [
+        ({"decision": "approved"}, True),
+        ({"decision": "allow"}, True),
+        ({"action": "accept"}, True),
+        ({"decision": "denied"}, False),
+        ({"action": "decline"}, False),
+        (None, False),
+    ],
+)
+async def test_commands_and_patches_are_asked_about(
+    tmp_path: Path, answer: dict[str, Any] | None, is_done: bool
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    patch = "*** Begin Patch\n*** Add File: b.txt\n+new\n*** End Patch"
+    asks = [
+        {"name": "exec_command", "arguments": {"cmd": "touch a.txt", "login": False}},
+        {"name": "apply_patch", "arguments": {"input": patch}, "call_id": "call_2"},
+    ]
+    async with scripted(tmp_path) as model, front(tmp_path, answer) as client:
+        model.scripts += [calls(*asks), says("Done.")]
+        result = await client.call(
+            "codex",
+            prompt="Go.",
+            cwd=str(folder),
+            sandbox="workspace-write",
+            **{"approval-policy": "untrusted"},
+        )
+        thread_id = result["structuredContent"]["threadId"]
+        assert result == result_of("Done.", thread_id)
+        made = [(folder / name).exists() for name in ("a.txt", "b.txt")]
+        assert made == [is_done, is_done]
+        [request_id] = {params["_meta"]["requestId"] for params in client.events}
+        turn_id = (await client.until("task_started"))["id"]
+        common = {
+            "requestedSchema": {"type": "object", "properties": {}},
+            "threadId": thread_id,
+            "codex_mcp_tool_call_id": request_id,
+            "codex_event_id": turn_id,
+        }
+        of_command, of_patch = client.asked
+        shell = of_command["codex_command"][0]
+        assert of_command == {
+            **common,
+            "codex_elicitation": "exec-approval",
+            "codex_call_id": "call_1",
+            "message": f"Allow `{shell} -c 'touch a.txt'` to run in `{folder}`?",
+            "codex_command": [shell, "-c", "touch a.txt"],
+            "codex_cwd": str(folder),
+            "codex_parsed_cmd": [{"type": "unknown", "cmd": "touch a.txt"}],
+        }
+        assert of_patch == {
+            **common,
+            "codex_elicitation": "patch-approval",
+            "codex_call_id": "call_2",
+            "message": f"Allow changes of files: {folder}/b.txt?",
+            "codex_reason": None,
+            "codex_grant_root": None,
+            "codex_changes": {f"{folder}/b.txt": {"type": "add", "content": "new\n"}},
+        }
+
+
+@pytest.mark.process
+@claim("front:commands")
+@pytest.mark.parametrize("answer", [{"decision": "abort"}, {"action": "cancel"}])
+async def test_a_cancelled_command_ends_the_turn(tmp_path: Path, answer: dict[str, Any]) -> None:
+    async with scripted(tmp_path) as model, front(tmp_path, answer) as client:
+        model.scripts.append(calls({"name": "exec_command", "arguments": {"cmd": "touch a"}}))
+        result = await client.call("codex", prompt="Go.", **{"approval-policy": "untrusted"})
+        thread_id = result["structuredContent"]["threadId"]
+        assert result == result_of("The turn was interrupted", thread_id, is_error=True)
+        assert len(model.requests) == 1
+
+
+def test_an_approval_is_read_in_both_forms() -> None:
+    for answer, decision in (
+        ({"decision": "approved_for_session"}, "acceptForSession"),
+        ({"action": "accept", "_meta": {"persist": "session"}}, "acceptForSession"),
+        ({"action": "cancel"}, "cancel"),
+        ({"decision": "abort"}, "cancel"),
+        ({"decision": 5}, "decline"),
+        ({"action": "maybe"}, "decline"),
+        ([], "decline"),
+    ):
+        assert parse_decision(answer) == decision
 
 
 @pytest.mark.process

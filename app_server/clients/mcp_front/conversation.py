@@ -7,6 +7,7 @@ Source: MCP 2025-11-25, "Lifecycle", "Tools", "Elicitation", "Cancellation"; doc
 import asyncio
 import itertools
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +17,17 @@ import anyio.abc
 from pydantic_core import to_json
 
 from app_server.clients.mcp_front.app_client import AppClient
+from app_server.clients.mcp_front.approvals import (
+    COMMAND,
+    PATCH,
+    command_params,
+    parse_decision,
+    patch_params,
+)
 from app_server.clients.mcp_front.events import EVENT
 from app_server.clients.mcp_front.questions import (
     DECLINED,
     ELICITATION,
-    Verdict,
     elicitation_params,
     parse_verdict,
 )
@@ -48,6 +55,9 @@ from protocol.errors import (
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
+
+MAX_CHANGES = 64
+"""Patches whose changes are kept for a question about them: one for each call that may run."""
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The first is offered to clients that ask for one that is not here."""
@@ -80,6 +90,8 @@ class Conversation:
         self._question_ids = itertools.count(1)
         self._answers: dict[RequestId, asyncio.Future[Answer]] = {}
         self._asked: dict[RequestId, anyio.CancelScope] = {}
+        self._changes: OrderedDict[str, list[Json]] = OrderedDict()
+        """Of items that somebody may be asked about, by their ids; the newest."""
         self._reading = anyio.CancelScope()
         self._gone = False
 
@@ -106,6 +118,10 @@ class Conversation:
             if (scope := self._asked.get(params["requestId"])) is not None:
                 scope.cancel()
             return
+        if event.method == "item/started" and params["item"]["type"] == "fileChange":
+            self._changes[params["item"]["id"]] = params["item"]["changes"]
+            if len(self._changes) > MAX_CHANGES:
+                self._changes.popitem(last=False)
         thread_id = params.get("threadId")
         if isinstance(thread_id, str):
             for run in self._runs.of(thread_id):
@@ -222,33 +238,48 @@ class Conversation:
     async def _answer_question(self, question: Request) -> None:
         # The app-server may go while it is asked, or while it is answered.
         with suppress(RpcError), anyio.CancelScope() as scope:
-            if question.method != ELICITATION:
+            if question.method not in (ELICITATION, COMMAND, PATCH):
                 refusal = RpcError(METHOD_NOT_FOUND, f"Method not found: {question.method}")
                 await self._app.refuse(question.id, refusal)
                 return
             runs = self._runs.of(question.params["threadId"])
             if not runs:
-                await self._app.answer(question.id, DECLINED.result)
+                is_elicitation = question.method == ELICITATION
+                refused = DECLINED.result if is_elicitation else {"decision": "decline"}
+                await self._app.answer(question.id, refused)
                 return
             self._asked[question.id] = scope
             try:
-                verdict = await self._ask(elicitation_params(question.params, runs[0].request_id))
+                answer = await self._ask(self._rendered(question, runs[0].request_id))
             finally:
                 del self._asked[question.id]
+            result = None if answer.error is not None else answer.result
+            if question.method != ELICITATION:
+                await self._app.answer(question.id, {"decision": parse_decision(result)})
+                return
+            verdict = parse_verdict(result)
             if verdict.ends_turn:
                 # First, or the model would be asked once more.
                 await runs[0].interrupt()
             await self._app.answer(question.id, verdict.result)
 
-    async def _ask(self, params: JsonObject) -> Verdict:
+    def _rendered(self, question: Request, call_id: RequestId) -> JsonObject:
+        params = question.params
+        assert isinstance(params, dict)
+        if question.method == COMMAND:
+            return command_params(params, call_id)
+        if question.method == PATCH:
+            return patch_params(params, call_id, self._changes.get(params["itemId"], []))
+        return elicitation_params(params, call_id)
+
+    async def _ask(self, params: JsonObject) -> Answer:
         """Put a question to the client; cancelling withdraws it."""
         question_id = next(self._question_ids)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[question_id] = future
         try:
             await self._say("elicitation/create", params, id=question_id)
-            answer = await future
-            return DECLINED if answer.error is not None else parse_verdict(answer.result)
+            return await future
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._limits.finish_s):
                 await self._notify("notifications/cancelled", {"requestId": question_id})

@@ -1,0 +1,99 @@
+"""From approvals of commands and patches to `elicitation/create`, and back. No I/O.
+
+Source: openai/codex, codex-rs/mcp-server (`exec-approval`, `patch-approval`, `ReviewDecision`);
+docs/mcp_server.md, "Questions".
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from protocol.envelope import RequestId
+from protocol.model import Json, JsonObject
+
+COMMAND = "item/commandExecution/requestApproval"
+PATCH = "item/fileChange/requestApproval"
+
+NO_FORM: JsonObject = {"type": "object", "properties": {}}
+
+_DECISIONS: Mapping[str, str] = {
+    "allow": "accept",
+    "approved": "accept",
+    "approved_for_session": "acceptForSession",
+    "deny": "decline",
+    "denied": "decline",
+    "abort": "cancel",
+}
+_ACTIONS = ("accept", "decline", "cancel")
+
+
+def command_params(asked: JsonObject, call_id: RequestId) -> JsonObject:
+    """Render the question whether a command may run."""
+    command, cwd = asked.get("command") or "", asked.get("cwd") or ""
+    why = f" {asked['reason']}" if asked.get("reason") else ""
+    return {
+        **_common(asked, call_id, "exec-approval"),
+        "message": f"Allow `{command}` to run in `{cwd}`?{why}",
+        "codex_command": _words(command),
+        "codex_cwd": cwd,
+        "codex_parsed_cmd": [_parsed(action) for action in asked.get("commandActions") or []],
+    }
+
+
+def patch_params(asked: JsonObject, call_id: RequestId, changes: Sequence[Json]) -> JsonObject:
+    """Render the question whether files may be changed; `changes` are those of the item."""
+    reason = asked.get("reason")
+    files = ", ".join(change["path"] for change in changes)
+    why = f" {reason}" if reason else ""
+    return {
+        **_common(asked, call_id, "patch-approval"),
+        "message": f"Allow changes of files: {files}?{why}",
+        "codex_reason": reason,
+        "codex_grant_root": asked.get("grantRoot"),
+        "codex_changes": {change["path"]: _change(change) for change in changes},
+    }
+
+
+def parse_decision(result: Json) -> str:
+    """Read an answer of either form as a decision of the app-server; what is neither declines."""
+    if not isinstance(result, dict):
+        return "decline"
+    decision, action, meta = result.get("decision"), result.get("action"), result.get("_meta")
+    if isinstance(decision, str):
+        return _DECISIONS.get(decision, "decline")
+    if action == "accept" and isinstance(meta, dict) and meta.get("persist") == "session":
+        return "acceptForSession"
+    return action if action in _ACTIONS else "decline"
+
+
+def _common(asked: JsonObject, call_id: RequestId, kind: str) -> JsonObject:
+    return {
+        "requestedSchema": NO_FORM,
+        "threadId": asked["threadId"],
+        "codex_elicitation": kind,
+        "codex_mcp_tool_call_id": call_id,
+        "codex_event_id": asked["turnId"],
+        "codex_call_id": asked["itemId"],
+    }
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+def _parsed(action: JsonObject) -> JsonObject:
+    """Give an action the names of its members that this surface has."""
+    renamed = {"command": "cmd"}
+    kind = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", action["type"])
+    members = {renamed.get(name, name): value for name, value in action.items() if name != "type"}
+    return {"type": kind, **members}
+
+
+def _change(change: JsonObject) -> JsonObject:
+    kind, diff = change["kind"], change["diff"]
+    if kind["type"] == "update":
+        return {"type": "update", "unified_diff": diff, "move_path": kind.get("move_path")}
+    return {"type": kind["type"], "content": diff}
