@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.interop.tools.scenarios import Scenario
+from tests.interop.tools.scenarios import RULES, Scenario
 from tests.support.harness import (
     COMPLETED,
     ScriptedModel,
@@ -27,8 +27,12 @@ from tests.support.harness import (
 READY_S = 60.0
 TURN_S = 60.0
 MAX_LINES = 200
+PLACEHOLDERS = (".agents", ".codex")
+"""Empty folders that are there for as long as a confined command runs, and a moment longer."""
 
-LEFT_OUT = frozenset({"id", "itemId", "threadId", "turnId", "requestId", "durationMs"})
+LEFT_OUT = frozenset(
+    {"id", "itemId", "threadId", "turnId", "requestId", "durationMs", "approvalId"}
+)
 QUIET = frozenset(
     {
         "turn/started",
@@ -108,6 +112,8 @@ async def running(command: str, model: ScriptedModel) -> AsyncIterator[tuple[Pla
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         place = Place(command, Path(folder).resolve())
         write_config(place.home, model.url)
+        (place.home / "rules").mkdir()
+        (place.home / "rules" / "default.rules").write_text(RULES)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -176,7 +182,8 @@ async def play(scenario: Scenario, place: Place, url: str, model: ScriptedModel)
             ]
     finally:
         await client.close()
-    lines.append("  files " + " ".join(sorted(path.name for path in workspace.iterdir())))
+    names = sorted(path.name for path in workspace.iterdir() if path.name not in PLACEHOLDERS)
+    lines.append("  files " + " ".join(names))
     return [_plain(line, workspace, place) for line in _merged(lines)]
 
 
@@ -277,6 +284,8 @@ _CHANCE = (
     (re.compile(r"Original token count: \d+"), "Original token count: N"),
     # The reference tells the model the name of a type around the reason.
     (re.compile(r'CreateProcess \{ message: \\"Rejected\(\\\\\\"(.*?)\\\\\\"\)\\" \}'), r"\1"),
+    (re.compile(r"`/bin/bash -lc [^`]*` (rejected: |(?=requires approval))"), ""),
+    (re.compile(r" \(os error \d+\)"), ""),
 )
 
 

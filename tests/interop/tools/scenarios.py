@@ -8,6 +8,14 @@ from typing import Any
 Item = dict[str, Any]
 
 
+RULES = """\
+prefix_rule(pattern=["touch", "allowed.txt"], decision="allow")
+prefix_rule(pattern=["touch", "asked.txt"], decision="prompt", justification="rules say so")
+prefix_rule(pattern=["touch", "forbidden.txt"], decision="forbidden", justification="rules say no")
+"""
+"""Those of the home of each server."""
+
+
 def command(cmd: str, **arguments: Any) -> Item:
     """Make a call of `exec_command`."""
     return function("exec_command", cmd=cmd, **arguments)
@@ -22,6 +30,11 @@ def patch(*lines: str) -> Item:
     """Make a call of the custom tool `apply_patch`."""
     text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
     return {"type": "custom_tool_call", "name": "apply_patch", "input": text}
+
+
+WORDS = "the model is told in other words"
+ASKED = "touch asked.txt"
+LEARNED = "touch twice.txt"
 
 
 @dataclass(frozen=True)
@@ -84,8 +97,8 @@ def _commands() -> list[Scenario]:
             "on-request",
             [
                 command("touch e.txt && echo done"),
-                command("touch ~/outside.txt; echo rc=$?"),
-                command("touch .git/x; echo rc=$?"),
+                command("touch ~/outside.txt 2>&1; echo rc=$?"),
+                command("touch .git/x 2>&1; echo rc=$?"),
             ],
         ),
         Scenario(
@@ -103,7 +116,7 @@ def _commands() -> list[Scenario]:
             "decline",
             reason="the user is asked once whether it may run without the sandbox",
         ),
-        Scenario("full-access", full, "never", [command("echo out; echo err >&2; exit 3")]),
+        Scenario("full-access", full, "never", [command("exec 2>&1; echo out; ls /no; exit 3")]),
         Scenario(
             "long", full, "never", [command("echo first; sleep 2; echo last", yield_time_ms=500)]
         ),
@@ -141,6 +154,16 @@ def _commands() -> list[Scenario]:
             reason="no rule is offered for what is dangerous, and the user is told why it is asked",
         ),
         Scenario(
+            "dangerous-full-access-never", full, "never", [command("rm -rf build")], reason=WORDS
+        ),
+        Scenario(
+            "dangerous-git",
+            full,
+            "on-request",
+            [command("git reset --hard"), command("nohup rm -rf build")],
+            reason="more than `rm -f` is known to be dangerous",
+        ),
+        Scenario(
             "network-off", write, "never", [command("echo > /dev/tcp/127.0.0.1/9; echo rc=$?")]
         ),
         Scenario("empty-command", full, "never", [command("")]),
@@ -163,6 +186,119 @@ def _commands() -> list[Scenario]:
             "no-such-session", full, "never", [function("write_stdin", session_id=1, chars="x")]
         ),
     ]
+
+
+def _asking() -> list[Scenario]:
+    escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+    read, write, full = "read-only", "workspace-write", "danger-full-access"
+    learn = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "learned.txt"]}}
+    pushes = command("git push a b", prefix_rule=["git", "push"], **escalated)
+    return [
+        Scenario("rule-allow", read, "never", [command("touch allowed.txt")]),
+        Scenario("rule-allow-untrusted", read, "untrusted", [command("touch allowed.txt")]),
+        Scenario(
+            "rule-allow-of-a-part",
+            write,
+            "on-request",
+            [command("touch allowed.txt && touch other.txt")],
+        ),
+        *(
+            Scenario(f"rule-prompt-{answer}", write, "on-request", [command(ASKED)], answer)
+            for answer in ("accept", "decline", "cancel")
+        ),
+        Scenario("rule-prompt-untrusted", write, "untrusted", [command(ASKED)]),
+        Scenario("rule-prompt-never", write, "never", [command(ASKED)], reason=WORDS),
+        Scenario(
+            "rule-prompt-granular",
+            write,
+            granular(rules=False, sandbox_approval=True),
+            [command(ASKED)],
+            reason=WORDS,
+        ),
+        *(
+            Scenario(f"rule-forbidden-{policy}", write, policy, [command("touch forbidden.txt")])
+            for policy in ("never", "on-request", "untrusted")
+        ),
+        Scenario(
+            "rule-forbidden-in-compound", write, "never", [command("ls; touch forbidden.txt")]
+        ),
+        Scenario(
+            "rule-forbidden-hidden",
+            write,
+            "never",
+            [command("(touch forbidden.txt)"), command("env touch forbidden.txt > x")],
+            reason="what is forbidden is found wherever it stands",
+        ),
+        Scenario(
+            "rule-learned",
+            read,
+            "untrusted",
+            [command("touch learned.txt"), command("touch learned.txt b.txt")],
+            learn,
+            reason="what was accepted runs in the sandbox first, and is asked about to leave it",
+        ),
+        Scenario("rule-learned-escalated", read, "on-request", [command(LEARNED, **escalated)] * 2),
+        Scenario("escalate-prefix-rule", read, "on-request", [pushes], "decline"),
+        Scenario(
+            "escalate-compound",
+            read,
+            "on-request",
+            [command("ls && touch x.txt", **escalated)],
+            reason="no rule is offered for a part of what is asked about",
+        ),
+        Scenario("escalate-full-access", full, "on-request", [command("ls", **escalated)]),
+        Scenario(
+            "escalate-granular",
+            read,
+            granular(rules=True, sandbox_approval=False),
+            [command("touch c.txt", **escalated)],
+            reason=WORDS,
+        ),
+        Scenario(
+            "escalate-granular-allowed",
+            read,
+            granular(rules=True, sandbox_approval=True),
+            [command("touch c.txt", **escalated)],
+        ),
+        Scenario(
+            "denied-granular",
+            read,
+            granular(rules=True, sandbox_approval=True),
+            [command("touch f.txt")],
+            reason="the item shows the first attempt too",
+        ),
+        Scenario(
+            "untrusted-compound",
+            write,
+            "untrusted",
+            [command("touch x.txt && mkdir y")],
+            "decline",
+            reason="no rule is offered for a part of what is asked about",
+        ),
+        Scenario(
+            "untrusted-not-understood",
+            write,
+            "untrusted",
+            [command("echo hi > x.txt")],
+            "decline",
+            reason="no rule is offered for a shell with a script",
+        ),
+        Scenario(
+            "untrusted-inline-code",
+            write,
+            "untrusted",
+            [command("python3 -c 'print(1)'"), command("env true"), command("bash -c true")],
+            "decline",
+            reason="no rule is offered for what runs whatever its arguments say",
+        ),
+        Scenario("untrusted-full-access", full, "untrusted", [command("touch d.txt")]),
+    ]
+
+
+def granular(**chosen: bool) -> Any:
+    """Make a policy that says kind by kind who is asked."""
+    others = {"mcp_elicitations": True, "request_permissions": True, "skill_approval": True}
+    return {"granular": {**others, **chosen}}
 
 
 def _patches() -> list[Scenario]:
@@ -195,7 +331,16 @@ def _patches() -> list[Scenario]:
         ),
         *(
             Scenario(f"patch-readonly-{answer}", read, "on-request", [add], answer, **known)
-            for answer in ("accept", "decline", "cancel", "acceptForSession")
+            for answer in ("accept", "decline", "acceptForSession")
+        ),
+        Scenario(
+            "patch-readonly-cancel",
+            read,
+            "on-request",
+            [add],
+            "cancel",
+            reason="the item ends, as declined; in Codex it stays in progress",
+            **known,
         ),
         Scenario("patch-readonly-never", read, "never", [add], **known),
         Scenario("patch-untrusted", write, "untrusted", [add], **known),
@@ -263,4 +408,4 @@ def _others() -> list[Scenario]:
     ]
 
 
-SCENARIOS: Sequence[Scenario] = (*_commands(), *_patches(), *_others())
+SCENARIOS: Sequence[Scenario] = (*_commands(), *_asking(), *_patches(), *_others())
