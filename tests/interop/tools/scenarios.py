@@ -57,7 +57,7 @@ def _commands() -> list[Scenario]:
     read, write, full = "read-only", "workspace-write", "danger-full-access"
     return [
         Scenario("read-ok", read, "on-request", [command("cat a.txt")]),
-        Scenario("read-only-write", read, "never", [command("touch b.txt; echo rc=$?")]),
+        Scenario("read-only-write", read, "never", [command("touch b.txt 2>&1; echo rc=$?")]),
         *(
             Scenario(
                 f"escalate-{answer}",
@@ -164,7 +164,10 @@ def _commands() -> list[Scenario]:
             reason="more than `rm -f` is known to be dangerous",
         ),
         Scenario(
-            "network-off", write, "never", [command("echo > /dev/tcp/127.0.0.1/9; echo rc=$?")]
+            "network-off",
+            write,
+            "never",
+            [command("exec 2>&1; echo > /dev/tcp/127.0.0.1/9; echo rc=$?")],
         ),
         Scenario("empty-command", full, "never", [command("")]),
         Scenario(
