@@ -9,7 +9,6 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from app_server.patch.errors import BadPatch, NotApplicable
@@ -148,7 +147,8 @@ class _Planner:
         )
 
     def _absolute(self, path: str) -> str:
-        return "/" + os.path.normpath(Path(self._folder, path)).lstrip("/")
+        whole = path if path.startswith("/") else f"{self._folder}/{path}"
+        return "/" + os.path.normpath(whole).lstrip("/")
 
     def _find(
         self, to: str, path: str, *, follows: bool = True, may_be_missing: bool = False

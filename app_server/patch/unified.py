@@ -4,6 +4,7 @@ Source: docs/tools.md, "Patches"; https://git-scm.com/docs/diff-format.
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from app_server.patch.line_diff import Edit, line_edits
@@ -17,9 +18,13 @@ def hunks(old: str, new: str, context: int) -> str:
 
     `context` lines stand around each change; nothing is said if there is none.
     """
-    before, after = _lines(old), _lines(new)
+    if old == new:
+        return ""
+    start, end = _same(old, new, context)
+    before, after = _lines(old[start : len(old) - end]), _lines(new[start : len(new) - end])
+    first = old.count("\n", 0, start)
     return "".join(
-        _rendered(group, before, after, context)
+        _rendered(group, before, after, context, first)
         for group in _groups(line_edits(before, after), context)
     )
 
@@ -28,6 +33,27 @@ def blob_name(content: bytes) -> str:
     """Return the name that git gives to a file's content."""
     # Git's own naming, nothing that has to be secret.
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _same(old: str, new: str, context: int) -> tuple[int, int]:
+    """Return how many characters at both ends need not be looked at.
+
+    They are whole lines that are the same in both, without those that are context of a change.
+    """
+    short = min(len(old), len(new))
+    start = bisect_left(range(short + 1), True, key=lambda n: old[:n] != new[:n]) - 1
+    end = bisect_left(
+        range(short - start + 1),
+        True,
+        key=lambda n: old[len(old) - n :] != new[len(new) - n :],
+    )
+    end -= 1
+    for _ in range(context + 1):
+        start = old.rfind("\n", 0, max(start, 0)) if start > 0 else -1
+    cut = len(old) - end
+    for _ in range(context + 1):
+        cut = old.find("\n", cut) + 1 or len(old)
+    return start + 1, len(old) - cut
 
 
 def _lines(text: str) -> list[str]:
@@ -52,13 +78,15 @@ def _groups(edits: Sequence[Edit], context: int) -> Iterator[list[Edit]]:
 
 
 def _rendered(
-    group: Sequence[Edit], before: Sequence[str], after: Sequence[str], context: int
+    group: Sequence[Edit], before: Sequence[str], after: Sequence[str], context: int, first: int
 ) -> str:
+    """Write one hunk; `first` lines of both texts come before those that are given."""
     start = max(0, group[0].old_start - context)
     end = min(len(before), group[-1].old_end + context)
     new_start = group[0].new_start - (group[0].old_start - start)
     new_end = group[-1].new_end + (end - group[-1].old_end)
-    out = [f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n"]
+    old_range = _range(first + start, first + end)
+    out = [f"@@ -{old_range} +{_range(first + new_start, first + new_end)} @@\n"]
     at = start
     for edit in group:
         out += [_line(" ", line) for line in before[at : edit.old_start]]

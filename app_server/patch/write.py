@@ -3,14 +3,16 @@
 First the new files are written beside the old ones, under names of their own; then it is checked
 that nothing has changed since the plan was made; then they take the old ones' places, one after
 another. A process that dies leaves each file as it was or as it should be, and perhaps files under
-the other names. What is here blocks: call it in a worker.
+the other names. As git does with the files of a working tree, nobody waits for the disk: what a
+machine that dies leaves behind is up to its file system.
+What is here blocks: call it in a worker.
 Source: docs/tools.md, "Patches".
 """
 
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from app_server.patch.errors import NotWritten
@@ -20,6 +22,9 @@ from app_server.runtime.reaching import NotReached, folders_made, reached
 
 TEMPORARY_SUFFIX = ".app-server-patch"
 """What the names of files end with that are not in their place yet."""
+
+MAX_FOLDERS = 128
+"""That stay open while files in them are written; further ones are opened for each file."""
 
 MAX_NAME_CHARS = 40
 """Of the name that a temporary name begins with."""
@@ -37,36 +42,67 @@ def write_plan(plan: Plan) -> None:
         NotWritten: the disk refused, or a file is not what it was; `changed` are the changes that
             had been made. Unless it names some, there are none.
     """
-    staged = [_Staged(number, change) for number, change in enumerate(plan.changes)]
-    try:
-        for one in staged:
-            one.write()
-        for one in staged:
-            one.check()
-        for done, one in enumerate(staged):
-            try:
-                one.replace()
-            except NotWritten as exc:
-                raise NotWritten(str(exc), range(done)) from None
-    finally:
-        for one in staged:
-            one.discard()
+    with ExitStack() as open_folders:
+        folders = _Folders(open_folders)
+        staged = [_Staged(number, change, folders) for number, change in enumerate(plan.changes)]
+        try:
+            for one in staged:
+                one.write()
+            for one in staged:
+                one.check()
+            for done, one in enumerate(staged):
+                try:
+                    one.replace()
+                except NotWritten as exc:
+                    raise NotWritten(str(exc), range(done)) from None
+        finally:
+            for one in staged:
+                one.discard()
+
+
+class _Folders:
+    """The folders that are written in; the first of them stay open until all is done."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._open: dict[str, int] = {}
+
+    @contextmanager
+    def of(self, path: str, place: str) -> Iterator[tuple[int, str]]:
+        """Open the folder of a place, made if it is missing; gives it, and the name in it.
+
+        Raises:
+            NotWritten: the system refuses that, or what is done while the context lasts.
+        """
+        parent, name = os.path.split(place)
+        try:
+            with self._folder(parent, place) as folder:
+                yield folder, name
+        except NotReached as exc:
+            raise NotWritten(f"Failed to write file {path}: {exc}") from None
+        except OSError as exc:
+            reason = os.strerror(exc.errno) if exc.errno else str(exc)
+            raise NotWritten(f"Failed to write file {path}: {reason}") from None
+
+    @contextmanager
+    def _folder(self, parent: str, place: str) -> Iterator[int]:
+        folder = self._open.get(parent)
+        if folder is None and len(self._open) < MAX_FOLDERS:
+            folder = self._open[parent] = self._stack.enter_context(_folder_of(place))
+        if folder is not None:
+            yield folder
+        else:
+            with _folder_of(place) as opened:
+                yield opened
 
 
 @contextmanager
-def _at(path: str, place: str) -> Iterator[tuple[int, str, os.stat_result | None]]:
-    """Open the folder of a place, made if it is missing; and what is there."""
-    try:
-        with (
-            reached(place, place.__eq__, follows=False, may_be_missing=True) as there,
-            folders_made(there) as (folder, name),
-        ):
-            yield folder, name, there.found
-    except NotReached as exc:
-        raise NotWritten(f"Failed to write file {path}: {exc}") from None
-    except OSError as exc:
-        reason = os.strerror(exc.errno) if exc.errno else str(exc)
-        raise NotWritten(f"Failed to write file {path}: {reason}") from None
+def _folder_of(place: str) -> Iterator[int]:
+    with (
+        reached(place, place.__eq__, follows=False, may_be_missing=True) as there,
+        folders_made(there) as (folder, _name),
+    ):
+        yield folder
 
 
 @dataclass(slots=True)
@@ -75,6 +111,7 @@ class _Staged:
 
     number: int
     change: PlannedChange
+    folders: _Folders
     temporary: str | None = None
 
     @property
@@ -91,7 +128,7 @@ class _Staged:
             return
         path, place, _ = self._target
         like = self.change.before
-        with _at(path, place) as (folder, name, _found):
+        with self.folders.of(path, place) as (folder, name):
             temporary = f".{name[:MAX_NAME_CHARS]}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
             number = os.open(temporary, _NEW, 0o666 if like is None else 0o600, dir_fd=folder)
             self.temporary = temporary
@@ -99,9 +136,7 @@ class _Staged:
             with os.fdopen(number, "wb") as file:
                 file.write(self.change.after.encode())
                 if like is not None:
-                    _dress(file.fileno(), like)
-                file.flush()
-                os.fsync(file.fileno())
+                    _dress(number, like)
         passed("written", self.number)
 
     def check(self) -> None:
@@ -115,21 +150,22 @@ class _Staged:
         if change.move_place is not None:
             expected.append(self._target)
         for path, place, before in expected:
-            with _at(path, place) as (_folder, _name, found):
-                if found is not None if before is None else not before.is_same(found):
-                    raise NotWritten(f"Failed to write file {path}: it has changed meanwhile")
+            with self.folders.of(path, place) as (folder, name):
+                found = _look(folder, name)
+            if found is not None if before is None else not before.is_same(found):
+                raise NotWritten(f"Failed to write file {path}: it has changed meanwhile")
         passed("checked", self.number)
 
     def replace(self) -> None:
         """Put the new file into its place, and take away what goes."""
         path, place, _ = self._target
         if self.temporary is not None:
-            with _at(path, place) as (folder, name, _found):
+            with self.folders.of(path, place) as (folder, name):
                 os.rename(self.temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             self.temporary = None
             passed("replaced", self.number)
         if self.change.after is None or self.change.move_place is not None:
-            with _at(self.change.path, self.change.place) as (folder, name, _found):
+            with self.folders.of(self.change.path, self.change.place) as (folder, name):
                 os.unlink(name, dir_fd=folder)
             passed("deleted", self.number)
 
@@ -137,9 +173,16 @@ class _Staged:
         """Take away the new file if it is not in its place."""
         if self.temporary is not None:
             path, place, _ = self._target
-            with suppress(NotWritten), _at(path, place) as (folder, _name, _found):
+            with suppress(NotWritten), self.folders.of(path, place) as (folder, _name):
                 os.unlink(self.temporary, dir_fd=folder)
             self.temporary = None
+
+
+def _look(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _dress(number: int, like: FileState) -> None:

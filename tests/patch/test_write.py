@@ -281,14 +281,12 @@ def test_a_disk_that_refuses_early_changes_nothing(
 ) -> None:
     patch = patch_of("*** Add File: 1", "+1", "*** Update File: a.txt", "-hello", "+2")
     made = plan(folder, patch)
-    calls: list[int] = []
 
-    def fsync(number: int) -> None:
-        calls.append(number)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
+    def fchmod(number: int, mode: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", fsync)
+    # The second file is that far when it fails.
+    monkeypatch.setattr(os, "fchmod", fchmod)
     with pytest.raises(NotWritten, match="No space left on device") as failed:
         write_plan(made)
     assert failed.value.changed == ()
