@@ -89,6 +89,9 @@ _FUNCTION: JsonObject = {
 }
 
 
+PLAN_MODE = "patch rejected: in plan mode nothing is written; put the change into the plan"
+
+
 class PatchArguments(ToolArguments):
     """What models take that have no freeform tools."""
 
@@ -188,6 +191,8 @@ class ApplyPatch:
 
     async def _apply(self, item_id: str, text: str, folder: str) -> str:
         """Do all that a patch takes; returns what the model reads."""
+        if self._turn.settings.mode == "plan":
+            return PLAN_MODE
         confinement = self._confinement()
         try:
             planned = await anyio.to_thread.run_sync(_planned, text, folder, confinement)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.handlers.turns.plans import MAX_PLAN_BYTES, PROMPT
+from app_server.tools.apply_patch import PLAN_MODE as REFUSED
 from app_server.turns.model.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.turns.model.surroundings import (
     DEFAULT_MODE,
@@ -21,6 +22,7 @@ from tests.support.harness import (
     Gate,
     Served,
     WireClient,
+    calls,
     claim,
     methods_of,
     says,
@@ -244,6 +246,24 @@ async def test_a_turn_in_plan_mode_writes_nothing_and_is_told_so(tmp_path: Path)
         await client.turn(thread_id, "do", **mode("default"))
         assert told(served, MODE) == f"<{MODE}>{DEFAULT_MODE}</{MODE}>"
         assert "`danger-full-access`" in told(served, PERMISSIONS)
+
+
+@claim("plan:patch")
+async def test_a_patch_is_refused_in_plan_mode_and_nobody_is_asked(tmp_path: Path) -> None:
+    patch = "*** Begin Patch\n*** Add File: new.txt\n+one\n*** End Patch"
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(sandbox="danger-full-access")
+        call = calls({"name": "apply_patch", "arguments": {"input": patch}})
+        served.model.scripts.append(call)
+        messages = await run(client, thread_id, **mode("plan"))
+        assert [line[:1] for line in outline(messages)] == [
+            ("started",),
+            ("agentMessage/delta",),
+            ("completed",),
+            ("turn/completed",),
+        ]
+        assert served.model.items()[-1]["output"] == REFUSED
+        assert not (tmp_path / "new.txt").exists()
 
 
 async def test_the_mode_of_a_thread_is_there_after_a_restart(tmp_path: Path) -> None:
