@@ -344,6 +344,13 @@ def _settings_permission_profiles() -> HandlerClass:
     return PermissionProfileHandlers
 
 
+@_serves("review/start")
+def _turns_reviews() -> HandlerClass:
+    from app_server.handlers.turns.reviews import ReviewHandlers
+
+    return ReviewHandlers
+
+
 @_serves("thread/prepareApprovedPlan")
 def _turns_plans() -> HandlerClass:
     from app_server.handlers.turns.plans import PlanHandlers
@@ -428,7 +435,6 @@ NOT_BUILT = frozenset(
         "process/resizePty",
         "process/spawn",
         "process/writeStdin",
-        "review/start",
         "thread/decrement_elicitation",
         "thread/increment_elicitation",
         "thread/shellCommand",

@@ -19,9 +19,13 @@ class TurnIdMismatch(Exception):
 class TurnNotSteerable(Exception):
     """The running turn takes no directions; `kind` says what it does."""
 
-    def __init__(self, kind: Literal["compact"]) -> None:
+    def __init__(self, kind: Literal["compact", "review"]) -> None:
         super().__init__(f"cannot steer a {kind} turn")
         self.kind = kind
+
+
+class TurnActive(Exception):
+    """A turn runs, or is about to."""
 
 
 class SessionClosed(Exception):

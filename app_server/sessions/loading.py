@@ -237,6 +237,7 @@ async def _session_settings(config: Config) -> SessionSettings:
     tokens = view.integer("tool_output_token_limit")
     features = view.at("features")
     return SessionSettings(
+        review_model=view.string("review_model"),
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
         requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),

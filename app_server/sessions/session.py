@@ -22,6 +22,7 @@ from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
+from app_server.sessions.review_start import ReviewStart
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
@@ -171,6 +172,7 @@ class ThreadSession:
         self.input = ClientInput(thread, slot, starter, hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
+        self.reviews = ReviewStart(thread, slot, starter, ports.requirements)
         self.compaction = CompactionStart(slot, starter, self.wake)
         self._goal_turns = GoalTurns(thread, slot, starter, goals, ports.requirements)
 

@@ -9,6 +9,7 @@ from typing import Literal, cast
 
 from app_server.config.default_provider import default_provider_id
 from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
 from app_server.turns.model.providers import ProviderNotFound, default_model, read_providers
 from protocol.policy import (
     ApprovalsReviewer,
@@ -149,6 +150,25 @@ def of_turn(settings: Settings) -> Settings:
             network = policy.network_access
     confined = ReadOnlySandboxPolicy(network_access=network)
     return settings.model_copy(update={"sandbox_policy": confined})
+
+
+def of_review(settings: Settings, model: str | None) -> Settings:
+    """Return what a review of code goes by: nobody is asked, and the project is not changed.
+
+    A thread whose commands are not confined by us stays so, as perhaps nothing can confine them.
+    """
+    policy = settings.sandbox_policy
+    changed: dict[str, object] = {
+        "model": model or settings.model,
+        "approval_policy": "never",
+        "base_instructions": REVIEW_INSTRUCTIONS,
+        "mode": None,
+        "mode_instructions": None,
+        "personality": None,
+    }
+    if isinstance(policy, WorkspaceWriteSandboxPolicy):
+        changed["sandbox_policy"] = ReadOnlySandboxPolicy(network_access=policy.network_access)
+    return settings.model_copy(update=changed)
 
 
 def sandbox_mode_of(profile: str) -> SandboxMode:

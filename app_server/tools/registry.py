@@ -77,8 +77,22 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     return ToolTable(tools, turn.features, lambda: _notes(thread), around)
 
 
+def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
+    """Make the table for a review of code: commands, and nothing that changes the thread."""
+    confinement = partial(_confinement, turn, thread)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
+    tools: Sequence[TurnTool] = (
+        ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
+        WriteStdin(turn, thread.terminals),
+    )
+    return ToolTable(tools, turn.features, list, HookedCalls(thread.user_hooks, turn).run)
+
+
 def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:
     confinement = confinement_of(turn.settings, thread.places)
+    if turn.settings.mode == "plan" or turn.recorder.is_aside:
+        # What was granted to carry work out is not there to plan or to review it.
+        return confinement
     return thread.approvals.permissions.widened(confinement, turn.turn_id)
 
 

@@ -30,6 +30,14 @@ class TurnRecorder:
         self._clients = clients
         self._clock = clock
 
+    is_aside = False
+    """Whether the model sees another history than the thread's."""
+
+    @property
+    def history(self) -> list[JsonObject]:
+        """What the model sees."""
+        return self.thread.state.history
+
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
         return self._clock.now_ms()

@@ -26,7 +26,7 @@ from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json, JsonObject
-from protocol.turns import McpMetaByServer
+from protocol.turns import McpMetaByServer, TokenUsageBreakdown
 
 
 @dataclass(slots=True)
@@ -61,6 +61,8 @@ class SessionSettings:
     commands: CommandSettings = field(default_factory=CommandSettings)
     places: Places | None = None
     """What a confinement knows of this machine; None: what the whole server knows."""
+    review_model: str | None = None
+    """The model that reviews code; None: the thread's own."""
     approval_timeout_s: float | None = None
     """For the user to answer a question about an action; None means without limit."""
 
@@ -97,6 +99,8 @@ class TurnRun:
         """What the model is sent of the input that began the turn."""
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
+        self.review: Callable[[], Awaitable[AgentMessageThreadItem]] | None = None
+        """The review of code that the turn begins with, until that is done."""
         self._recorder = recorder
         self._tools = tools
         self._model = model
@@ -173,6 +177,8 @@ class TurnRun:
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
+        if self._recorder.is_aside:
+            return
         limit = self._model.compact_at
         if limit is None or tokens_in_context(self._recorder.thread.state) < limit:
             self._compactions_in_a_row = 0
@@ -192,7 +198,9 @@ class TurnRun:
         return await self._calls.call(self._respond)
 
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
-        return is_too_long(failure) and not self._was_too_long and self._compactor.may_help
+        if self._recorder.is_aside or self._was_too_long:
+            return False
+        return is_too_long(failure) and self._compactor.may_help
 
     async def _respond(self, provider: Provider) -> ResponseReader:
         state = self._recorder.thread.state
@@ -203,6 +211,7 @@ class TurnRun:
             self.options.output_schema,
             self.options.client_metadata,
             self._tools.notes(),
+            history=self._recorder.history,
         )
         plans = self._plans if state.in_force.mode == "plan" else None
         reader = ResponseReader(self._recorder, plans)
@@ -218,6 +227,14 @@ class TurnRun:
         finally:
             reader.close()
         return reader
+
+    async def recount(self, last: TokenUsageBreakdown | None) -> None:
+        """Write what the thread's context took last, after calls with a history of their own.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        await self._calls.recount(last)
 
     def given_up(self, failure: ModelFailure) -> ModelFailure:
         """Announce a failure that ends the turn, and return it to be raised."""

@@ -624,7 +624,7 @@ def test_the_summary_of_the_offline_model_is_bounded() -> None:
 @claim("compact:bounded")
 async def test_the_history_of_a_long_thread_stays_bounded(tmp_path: Path) -> None:
     async with (
-        serve(tmp_path, config="model_auto_compact_token_limit = 3000") as served,
+        serve(tmp_path, config="model_auto_compact_token_limit = 6000") as served,
         served.client() as client,
     ):
         thread_id = await client.start_thread(modelProvider="offline")

@@ -226,7 +226,7 @@ async def test_a_bug_in_a_turn_ends_it_and_tells_nobody_why(
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
 
-        def broken(*_: Any) -> None:
+        def broken(*_: Any, **__: Any) -> None:
             raise LookupError("the secret is 42")
 
         with monkeypatch.context() as patch:

@@ -85,6 +85,8 @@ class ClientInput:
             run = self._slot.require_active(expected_turn_id)
             if run.is_compaction:
                 raise TurnNotSteerable("compact")
+            if run.review is not None:
+                raise TurnNotSteerable("review")
             await self._queue(run, user_input, mcp_meta)
             run.options.client_metadata = client_metadata(run.options.client_metadata)
 

@@ -102,6 +102,10 @@ class ThreadSurroundings:
         """Add to the input of a turn what skills say that it names."""
         return await self._skills.with_named(user_input)
 
+    def all_of(self, settings: Settings) -> list[JsonObject]:
+        """Make the messages for a model that knows nothing of the thread."""
+        return news(self._surroundings(settings), ())
+
     async def tell_changes(self) -> None:
         """Tell the model what changed in the running turn.
 

@@ -1,5 +1,7 @@
 """Joins what one turn needs: its recorder, its tools, its model."""
 
+from collections.abc import Sequence
+
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.tool import GoalTool
 from app_server.sessions.mcp_servers import ThreadServers
@@ -9,15 +11,19 @@ from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.dynamic_specs import DynamicTools
-from app_server.tools.registry import ThreadTools, tool_table
+from app_server.tools.registry import ThreadTools, review_table, tool_table
 from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.code_review.recorder import ReviewRecorder
+from app_server.turns.code_review.run import CodeReview
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.tools.metadata import turn_metadata
+from app_server.turns.tools.table import ToolTable
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import JsonObject
+from protocol.turns import ReviewTarget
 
 
 class TurnFactory:
@@ -51,38 +57,69 @@ class TurnFactory:
         self._ports = ports
         self._of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
 
+    @property
+    def review_model(self) -> str | None:
+        """The model that reviews code; None: the thread's own."""
+        return self._settings.review_model
+
     def make(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
         """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
-        ports = self._ports
+        recorder = TurnRecorder(self._thread, turn_id, self._ports.clients, self._ports.clock)
+        turn = self._context(recorder, options)
+        table = tool_table(turn, self._thread_tools(), GoalTool(self._goals, turn_id))
+        return self._run(recorder, table, options, compacts=compacts)
+
+    def make_review(
+        self, turn_id: str, target: ReviewTarget, told: Sequence[JsonObject]
+    ) -> TurnRun:
+        """Make a turn that is in the log, and begins with a review; `told` is told the reviewer."""
+        run, options, ports = self.make(turn_id, TurnOptions()), TurnOptions(), self._ports
         recorder = TurnRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        turn = TurnContext(
+        aside = ReviewRecorder(self._thread, turn_id, ports.clients, ports.clock)
+        table = review_table(self._context(aside, options), self._thread_tools())
+        reviewer = self._run(aside, table, options)
+        run.review = CodeReview(target, recorder, aside, reviewer, told).run
+        return run
+
+    def _context(self, recorder: TurnRecorder, options: TurnOptions) -> TurnContext:
+        return TurnContext(
             recorder=recorder,
-            clients=ports.clients,
+            clients=self._ports.clients,
             waiting_on_approval=self._status.waiting_on_approval,
             waiting_on_user_input=self._status.waiting_on_user_input,
-            interrupt=lambda: self._slot.interrupt(turn_id),
+            interrupt=lambda: self._slot.interrupt(recorder.turn_id),
             features=lambda: self._model.features,
             mcp_meta=options.mcp_meta,
             metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
         )
-        thread = ThreadTools(
+
+    def _thread_tools(self) -> ThreadTools:
+        return ThreadTools(
             servers=self._servers.set,
             approvals=self._approvals,
             user_hooks=self._user_hooks,
             terminals=self._terminals,
-            hooks=ports.extensions.hooks,
+            hooks=self._ports.extensions.hooks,
             contribution=self._servers.context,
             asks_in_every_mode=self._settings.asks_in_every_mode,
             places=self._terminals.place.places,
-            patches=ports.patches,
+            patches=self._ports.patches,
             requests_permissions=self._settings.requests_permissions,
             of_clients=self._of_clients,
         )
-        table = tool_table(turn, thread, GoalTool(self._goals, turn_id))
+
+    def _run(
+        self,
+        recorder: TurnRecorder,
+        table: ToolTable,
+        options: TurnOptions,
+        *,
+        compacts: bool = False,
+    ) -> TurnRun:
         return TurnRun(
             recorder,
-            ports.model,
+            self._ports.model,
             self._model,
             table,
             options,

@@ -13,6 +13,7 @@ import anyio
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.publisher import Publisher, TurnEnd
+from app_server.sessions.settings import of_turn
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.slot import TurnSlot
@@ -101,6 +102,13 @@ class TurnRunner:
         """
         if run.is_compaction:
             await run.compact()
+            if await self._complete(run):
+                return
+        if run.review is not None:
+            run.last_message = await run.review()
+            run.review = None
+            # What was queued meanwhile is for the thread's own model.
+            self._thread.state.turn_settings = of_turn(self._thread.state.settings)
             if await self._complete(run):
                 return
         for _ in range(MAX_REQUESTS):

@@ -7,7 +7,7 @@ import anyio.abc
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
-from app_server.sessions.settings import of_turn
+from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
@@ -18,6 +18,7 @@ from app_server.turns.model.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.items import UserMessageThreadItem
 from protocol.rollout import Settings, SubmissionQueued, TurnStarted
+from protocol.turns import ReviewTarget
 
 
 class TurnStarter:
@@ -91,6 +92,25 @@ class TurnStarter:
         started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
         await self._thread.append(*start_of_compaction(self._thread.state, started))
         return self._occupy(self._factory.make(turn_id, TurnOptions(), compacts=True), None)
+
+    async def start_review(
+        self, target: ReviewTarget, settings: Settings
+    ) -> tuple[str, Callable[[], None]]:
+        """Begin a turn that reviews code; `settings` are the thread's, as far as they are allowed.
+
+        Gives its id and what lets it run.
+
+        Raises:
+            OSError: the disk refused; nothing was begun.
+        """
+        turn_id = self._clock.new_id()
+        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
+        reviewed = of_review(settings, self._factory.review_model)
+        told = self._surroundings.all_of(reviewed)
+        await self._thread.append(*start_of_compaction(self._thread.state, started))
+        begin = self._occupy(self._factory.make_review(turn_id, target, told), None)
+        self._thread.state.turn_settings = reviewed
+        return turn_id, begin
 
     def _occupy(
         self, run: TurnRun, user_message: UserMessageThreadItem | None

@@ -68,9 +68,7 @@ class ModelCalls:
                     self.announce(failure)
                     raise
                 attempt += 1
-                await self._recorder.remember(
-                    *outputs_for_open_calls(self._recorder.thread.state.history)
-                )
+                await self._recorder.remember(*outputs_for_open_calls(self._recorder.history))
                 self._announce_retry(failure, attempt, limit)
                 wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (attempt - 1))
                 await self._sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
@@ -94,6 +92,16 @@ class ModelCalls:
             last=usage,
             model_context_window=self.model.context_window,
         )
+        record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
+        await self._recorder.thread.append(record, sync=False)
+        self.tell_usage(account)
+
+    async def recount(self, last: TokenUsageBreakdown | None) -> None:
+        """Write what the thread's context took last, after calls with a history of their own."""
+        used = self._recorder.thread.state.usage
+        if used is None or used.last == last:
+            return
+        account = used.model_copy(update={"last": last or _tokens(0)})
         record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
         await self._recorder.thread.append(record, sync=False)
         self.tell_usage(account)

@@ -1,0 +1,86 @@
+"""review/start. Source: docs/tools.md, "Reviews"."""
+
+from collections.abc import Mapping
+
+from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.services import Services
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.errors import TurnActive
+from app_server.turns.code_review.texts import hint
+from app_server.views.threads import started_turn
+from protocol.errors import invalid_params, invalid_request
+from protocol.items import TextUserInput, UserMessageThreadItem
+from protocol.turns import (
+    BaseBranchReviewTarget,
+    CommitReviewTarget,
+    CustomReviewTarget,
+    ReviewStartParams,
+    ReviewStartResponse,
+    ReviewTarget,
+)
+
+MAX_NAME_CHARS = 1_024
+"""Of a branch, a commit and its title."""
+MAX_INSTRUCTIONS_CHARS = 256 * 1024
+
+
+class ReviewHandlers:
+    """The methods about reviews of code."""
+
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"review/start": self.start}
+
+    async def start(
+        self, context: RequestContext, params: ReviewStartParams
+    ) -> ReviewStartResponse:
+        """Have code reviewed in a turn of its own."""
+        _check(params.target)
+        thread_id = params.thread_id
+        with config_failures(), thread_failures(thread_id, f"thread not found: {thread_id}"):
+            session = await self._sessions.writable(thread_id)
+            try:
+                turn_id, begin = await session.reviews.start(params.target)
+            except TurnActive as exc:
+                text = "thread already has an active or pending turn"
+                raise invalid_request(text, "turnActive") from exc
+        context.after_answer(begin)
+        # Not an item of the thread: it says what the turn is for.
+        asked = UserMessageThreadItem(
+            id=turn_id, content=[TextUserInput(text=hint(params.target), text_elements=[])]
+        )
+        turn = started_turn(turn_id).model_copy(update={"items": [asked]})
+        return ReviewStartResponse(turn=turn, review_thread_id=session.thread.id)
+
+
+def _check(target: ReviewTarget) -> None:
+    """Refuse what names nothing.
+
+    Raises:
+        RpcError: it names the member and the rule.
+    """
+    match target:
+        case BaseBranchReviewTarget():
+            _check_text("branch", target.branch, MAX_NAME_CHARS)
+        case CommitReviewTarget():
+            _check_text("sha", target.sha, MAX_NAME_CHARS)
+            if target.title is not None and len(target.title) > MAX_NAME_CHARS:
+                raise _too_long("title", MAX_NAME_CHARS)
+        case CustomReviewTarget():
+            _check_text("instructions", target.instructions, MAX_INSTRUCTIONS_CHARS)
+
+
+def _check_text(name: str, text: str, max_chars: int) -> None:
+    if not text.strip():
+        raise invalid_request(f"{name} must not be empty", "emptyReviewTarget", field=name)
+    if len(text) > max_chars:
+        raise _too_long(name, max_chars)
+
+
+def _too_long(name: str, max_chars: int) -> Exception:
+    field, rule = f"target.{name}", f"has more than {max_chars} characters"
+    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)

@@ -1,0 +1,50 @@
+"""What a review writes: items of its turn as others, but a history of its own that no log has."""
+
+from collections.abc import Sequence
+
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import (
+    AgentMessageDeltaNotification,
+    AgentMessageThreadItem,
+    KnownThreadItem,
+)
+from protocol.model import JsonObject, WireModel
+
+
+class ReviewRecorder(TurnRecorder):
+    """Writes and publishes what a reviewer does; not what it says, which is shown at the end."""
+
+    is_aside = True
+
+    def begin(self, history: Sequence[JsonObject]) -> None:
+        """Take what the reviewer is told first."""
+        self._history = list(history)
+
+    @property
+    def history(self) -> list[JsonObject]:
+        """What the reviewer sees."""
+        return self._history
+
+    def emit(self, event: WireModel) -> None:
+        """Tell the thread's listeners, but for texts of messages."""
+        if not isinstance(event, AgentMessageDeltaNotification):
+            super().emit(event)
+
+    def started(self, item: KnownThreadItem) -> None:
+        """Announce an item, but for messages."""
+        if not isinstance(item, AgentMessageThreadItem):
+            super().started(item)
+
+    async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:
+        """Write and announce an item, but for messages; `history` is the reviewer's alone.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._history.extend(history)
+        if not isinstance(item, AgentMessageThreadItem):
+            await super().completed(item)
+
+    async def remember(self, *items: JsonObject) -> None:
+        """Add to what the reviewer sees."""
+        self._history.extend(items)

@@ -1,0 +1,108 @@
+"""The review that a turn does: its requests and calls, and the two items that frame it.
+
+However it ends, clients are told that it is over; only cancelling, a model that failed for good and
+a disk that refuses come through.
+Source: docs/tools.md, "Reviews".
+"""
+
+from collections.abc import Sequence
+
+import anyio
+
+from app_server.turns.code_review.recorder import ReviewRecorder
+from app_server.turns.code_review.texts import (
+    FAILED,
+    STOPPED,
+    hint,
+    request,
+    shown_review,
+    told_review,
+)
+from app_server.turns.model.interface import ModelFailure
+from app_server.turns.model.prompt import message
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.run import TurnRun
+from protocol.items import (
+    AgentMessageThreadItem,
+    EnteredReviewModeThreadItem,
+    ExitedReviewModeThreadItem,
+)
+from protocol.model import JsonObject
+from protocol.turns import ReviewTarget, TokenUsageBreakdown
+
+MAX_REQUESTS = 200
+"""Model calls of one review."""
+
+
+class CodeReview:
+    """One review, in a turn of its own."""
+
+    def __init__(
+        self,
+        target: ReviewTarget,
+        recorder: TurnRecorder,
+        aside: ReviewRecorder,
+        reviewer: TurnRun,
+        surroundings: Sequence[JsonObject],
+    ) -> None:
+        """`reviewer` writes to `aside`; `surroundings` are told it first."""
+        self._target = target
+        self._recorder = recorder
+        self._aside = aside
+        self._reviewer = reviewer
+        self._surroundings = surroundings
+
+    async def run(self) -> AgentMessageThreadItem:
+        """Do the review; returns the message that the thread keeps of it.
+
+        Raises:
+            ModelFailure: the model failed for good; it was announced.
+            OSError: the disk refused.
+        """
+        recorder = self._recorder
+        entered = EnteredReviewModeThreadItem(id=recorder.new_id(), review=hint(self._target))
+        recorder.started(entered)
+        await recorder.completed(entered)
+        used = recorder.thread.state.usage
+        last = None if used is None else used.last
+        try:
+            answer = await self._review()
+        except ModelFailure as failure:
+            await self._exit(FAILED.format(failure.message), last)
+            raise
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._exit(STOPPED, last)
+            raise
+        return await self._exit(shown_review(answer), last)
+
+    async def _review(self) -> str:
+        """Let the reviewer work until it calls no more tools; returns its last message."""
+        self._aside.begin([*self._surroundings, message("user", request(self._target))])
+        reviewer = self._reviewer
+        for _ in range(MAX_REQUESTS):
+            answer = await reviewer.ask()
+            await reviewer.make_calls(answer)
+            if not answer.calls:
+                said = reviewer.last_message
+                return "" if said is None else said.text
+        raise reviewer.given_up(
+            ModelFailure(f"the model made {MAX_REQUESTS} requests in one review")
+        )
+
+    async def _exit(self, text: str, last: TokenUsageBreakdown | None) -> AgentMessageThreadItem:
+        recorder = self._recorder
+        await self._reviewer.recount(last)
+        exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
+        recorder.started(exited)
+        told = message("user", told_review(text))
+        await recorder.completed(exited, [told])
+        said = AgentMessageThreadItem(id=f"msg_{recorder.new_id()}", text=text)
+        recorder.started(said)
+        answer: JsonObject = {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": text}],
+        }
+        await recorder.completed(said, [answer])
+        return said

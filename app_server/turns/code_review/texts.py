@@ -1,0 +1,164 @@
+"""What a model is asked to review, and what is shown and told of its answer. No I/O.
+
+Source: docs/tools.md, "Reviews".
+"""
+
+import shlex
+
+from pydantic_core import from_json
+
+from protocol.model import Json, JsonObject
+from protocol.turns import (
+    BaseBranchReviewTarget,
+    CommitReviewTarget,
+    CustomReviewTarget,
+    ReviewTarget,
+    UncommittedChangesReviewTarget,
+)
+
+MAX_REVIEW_CHARS = 256 * 1024
+"""Of an answer; what is beyond is cut."""
+SHORT_SHA = 7
+
+STOPPED = "The review was stopped before it was finished."
+FAILED = "The review failed: {}"
+SILENT = "The reviewer wrote nothing."
+
+INSTRUCTIONS = """\
+You review code that somebody else has changed. Your answer is shown to the author, who decides \
+what to do with it. You change nothing yourself.
+
+Report a finding only if all of this holds:
+- the change under review introduced it, and the author would want to fix it once it is known;
+- it has an effect that you can name: wrong results, a crash, lost data, a hole in security, a \
+slowdown that matters, or code that the next reader will misunderstand;
+- you have looked at the code that proves it, and at what calls it; you do not guess at intentions;
+- it is one thing, at lines that the change touches.
+Leave out style, praise and what a formatter would do. Do not stop at the first finding; none is \
+a good answer too.
+
+Write a finding so that it can be read at a glance: a title that begins with its priority ([P0] \
+stops everything, [P1] fix it next, [P2] fix it some time, [P3] nice to have) and says what is \
+wrong; then a paragraph that says why, and when it happens. Code of more than three lines does not \
+belong into it. Name the smallest range of lines that shows it.
+
+Answer with one JSON object and nothing around it:
+{
+  "findings": [
+    {
+      "title": "[P1] at most 80 characters",
+      "body": "Markdown: why it is wrong, and when",
+      "confidence_score": 0.0 to 1.0,
+      "priority": 0 to 3,
+      "code_location": {
+        "absolute_file_path": "/absolute/path",
+        "line_range": {"start": 1, "end": 2}
+      }
+    }
+  ],
+  "overall_correctness": "patch is correct" or "patch is incorrect",
+  "overall_explanation": "one to three sentences",
+  "overall_confidence_score": 0.0 to 1.0
+}
+The change is correct if existing code and tests go on to work and nothing in it is broken; \
+findings of low priority do not make it incorrect."""
+
+
+def hint(target: ReviewTarget) -> str:
+    """Name in a few words what is reviewed, for people to read."""
+    match target:
+        case UncommittedChangesReviewTarget():
+            return "current changes"
+        case BaseBranchReviewTarget():
+            return f"changes against '{target.branch.strip()}'"
+        case CommitReviewTarget():
+            title = (target.title or "").strip()
+            named = f"commit {target.sha.strip()[:SHORT_SHA]}"
+            return f"{named}: {title}" if title else named
+        case CustomReviewTarget():
+            return target.instructions.strip()
+
+
+def request(target: ReviewTarget) -> str:
+    """Ask the model for a review."""
+    match target:
+        case UncommittedChangesReviewTarget():
+            return (
+                "Review what is not committed yet in this repository: `git status`, `git diff` and "
+                "`git diff --staged` show it; read files that Git does not track yet."
+            )
+        case BaseBranchReviewTarget():
+            branch = shlex.quote(target.branch.strip())
+            return (
+                f"Review what this branch changes against `{target.branch.strip()}`. "
+                f"`git merge-base HEAD {branch}` names the commit where they part (try the "
+                "branch's upstream if there is no such local branch); `git diff` from that commit "
+                "shows the change."
+            )
+        case CommitReviewTarget():
+            title = (target.title or "").strip()
+            named = f" ({title})" if title else ""
+            sha = shlex.quote(target.sha.strip())
+            return (
+                f"Review the commit {target.sha.strip()}{named}: `git show {sha}` shows what it "
+                "changed."
+            )
+        case CustomReviewTarget():
+            return target.instructions.strip()
+
+
+def shown_review(answer: str) -> str:
+    """Render an answer for people: the explanation, then the findings; other texts as they are."""
+    answer = answer[:MAX_REVIEW_CHARS].strip()
+    parsed = _parsed(answer)
+    if parsed is None:
+        return answer or SILENT
+    explanation, findings = parsed
+    parts = [explanation.strip()]
+    if findings:
+        parts.append("Review comment:" if len(findings) == 1 else "Review comments:")
+        parts.extend(map(_shown, findings))
+    return "\n\n".join(filter(None, parts))
+
+
+def told_review(shown: str) -> str:
+    """Tell the thread's own model what a review has found."""
+    return (
+        "<code_review>\nThe user had a review done, by a model that did not see this conversation. "
+        "Its result is below: information, and no request to act on it yet. The user may ask to "
+        f"deal with some of it.\n\n{shown}\n</code_review>"
+    )
+
+
+def _shown(finding: JsonObject) -> str:
+    head = f"- {finding.get('title') or 'Untitled'}"
+    location = finding.get("code_location")
+    match location:
+        case {
+            "absolute_file_path": str(path),
+            "line_range": {"start": int(start), "end": int(end)},
+        }:
+            head = f"{head} — {path}:{start}-{end}"
+        case {"absolute_file_path": str(path)}:
+            head = f"{head} — {path}"
+    body = finding.get("body")
+    texts = body.splitlines() if isinstance(body, str) else []
+    return "\n".join((head, *(f"  {text}".rstrip() for text in texts)))
+
+
+def _parsed(answer: str) -> tuple[str, list[JsonObject]] | None:
+    """Read explanation and findings of an answer, also where something stands around its JSON."""
+    start, end = answer.find("{"), answer.rfind("}")
+    if start < 0 or end < start:
+        return None
+    try:
+        review: Json = from_json(answer[start : end + 1])
+    except ValueError:
+        return None
+    if not isinstance(review, dict):
+        return None
+    explanation, findings = review.get("overall_explanation"), review.get("findings")
+    kept = findings if isinstance(findings, list) else []
+    found = [finding for finding in kept if isinstance(finding, dict)]
+    text = explanation if isinstance(explanation, str) else ""
+    return (text, found) if text.strip() or found else None
