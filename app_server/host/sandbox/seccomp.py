@@ -8,6 +8,7 @@ Source: docs/tools.md, "Sandbox"; https://man7.org/linux/man-pages/man2/seccomp.
 
 import errno
 from collections.abc import Iterator
+from functools import cache
 
 from app_server.host.sandbox.bpf import And, JumpIf, Line, Load, Name, Return, assemble
 from app_server.host.sandbox.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
@@ -34,6 +35,7 @@ CONNECTED_TYPES = (1, 5)
 """`SOCK_STREAM` and `SOCK_SEQPACKET`; others could send to any address without connecting."""
 
 
+@cache
 def seccomp_filter(architecture: Architecture, *, network: bool) -> bytes:
     """Return the filter, in the form that bubblewrap loads.
 

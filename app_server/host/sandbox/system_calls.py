@@ -53,7 +53,7 @@ _SINCE_5 = {
 """Numbers that all architectures share."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Architecture:
     """How one kind of processor calls the kernel."""
 

@@ -1,0 +1,74 @@
+"""What a sandbox costs a command: `true` with and without, one after the other.
+
+python -m tests.bench.sandbox [--rounds N]
+
+From the order to the end that is known here, in ms. Wanted: at most 15 ms more at p50 on a machine
+that has nothing else to do. These are figures to look at, not tests.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.machine import MachineCommands
+from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confining import confinement_for
+from app_server.permissions.places import places_of_machine
+from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
+
+
+async def main(rounds: int) -> None:
+    """Measure every case, in turns, so that all of them meet the same machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = places_of_machine(str(Path(folder, "home")))
+        cases = {
+            "bare": UNCONFINED,
+            "read-only": confinement_for(ReadOnlySandboxPolicy(), [folder], places),
+            "workspace": confinement_for(WorkspaceWriteSandboxPolicy(), [folder], places),
+            "workspace, network": confinement_for(
+                WorkspaceWriteSandboxPolicy(network_access=True), [folder], places
+            ),
+        }
+        took: dict[str, list[float]] = {name: [] for name in cases}
+        machine = MachineCommands()
+        try:
+            for number in range(rounds + 2):
+                for name, confinement in cases.items():
+                    one = await measured(machine, folder, confinement)
+                    if number >= 2:
+                        took[name].append(one)
+        finally:
+            await machine.aclose()
+    bare = statistics.median(took["bare"])
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {rounds} rounds; ms")
+    for name, times in took.items():
+        p50, p90 = statistics.median(times), statistics.quantiles(times, n=10)[-1]
+        print(
+            f"{name:20} best {min(times):6.1f}  p50 {p50:6.1f}  p90 {p90:6.1f}  "
+            f"over bare {p50 - bare:+6.1f}"
+        )
+
+
+async def measured(machine: MachineCommands, folder: str, confinement: Confinement) -> float:
+    """Run `true` once."""
+    launch = CommandLaunch(argv=("true",), env={"PATH": os.defpath}, cwd=folder)
+    began = time.perf_counter()
+    running = await machine.start(launch, confinement, lambda stream, data: None)
+    await running.finished.wait()
+    took = 1000 * (time.perf_counter() - began)
+    assert running.returncode == 0
+    await running.gone.wait()
+    return took
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=50, help="of each case (default: 50)")
+    asyncio.run(main(parser.parse_args().rounds))
