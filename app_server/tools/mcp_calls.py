@@ -4,7 +4,7 @@ Source: docs/mcp.md, "Calls".
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic_core import to_json
 
@@ -28,6 +28,7 @@ from app_server.mcp.tools.declare import declare
 from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp_wire.errors import McpError
+from app_server.permissions.confinement import Confinement
 from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.approval.question import ApprovalRequest
 from app_server.turns.model.features import ModelFeatures
@@ -47,12 +48,18 @@ class McpCalls:
     """The tools of a thread's MCP servers, each a function in the namespace of its server."""
 
     def __init__(
-        self, turn: TurnContext, servers: ServerSet, approvals: ApprovalGate, hooks: Hooks
+        self,
+        turn: TurnContext,
+        servers: ServerSet,
+        approvals: ApprovalGate,
+        hooks: Hooks,
+        confinement: Callable[[], Confinement],
     ) -> None:
         self._turn = turn
         self._servers = servers
         self._approvals = approvals
         self._hooks = hooks
+        self._confinement = confinement
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare all tools, unless they are so many that the model has to search them."""
@@ -188,7 +195,8 @@ class McpCalls:
         if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
             return None
         settings = self._turn.settings
-        return sandbox_state(settings, self._place(tool.config, settings.cwd))
+        place = self._place(tool.config, settings.cwd)
+        return sandbox_state(settings, self._confinement(), place)
 
     def _place(self, config: ServerConfig, cwd: str) -> Place | None:
         """Name the environment that is described, unless it is the one that nobody chose."""

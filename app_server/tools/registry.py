@@ -70,7 +70,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         patches,
         McpResources(turn, thread.servers),
         ToolSearch(thread.servers, thread.of_clients),
-        McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks),
+        McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),
         ClientTools(turn, thread.of_clients),
     )
     around = HookedCalls(thread.user_hooks, turn).run

@@ -10,9 +10,14 @@ import pytest
 from app_server.apps.files.confined import CONFINED, look_at, open_file
 from app_server.apps.files.files import FileRefused
 from app_server.apps.files.readable import MAX_ENTRIES, readable
+from app_server.permissions.confining import confinement_of
+from app_server.permissions.places import places_of_machine
 from app_server.runtime import reaching
 from app_server.runtime.reaching import MAX_FOLDERS
+from app_server.turns.tools.sandbox_state import sandbox_state
 from protocol.model import Json
+from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
+from protocol.rollout import Settings
 from tests.support.harness import claim
 from tests.support.local_files import FILES, entry, managed, state, whole
 
@@ -259,3 +264,26 @@ def test_a_walk_is_bounded_and_closes_what_it_opened(
         with contextlib.suppress(FileRefused):
             open_file(str(project / path), lambda parts: True).close()
     assert len(os.listdir("/dev/fd")) == before
+
+
+@claim("sandbox:one-value")
+async def test_what_commands_cannot_read_is_not_uploaded_either(project: Path) -> None:
+    user = project.parent / "user"
+    (user / ".ssh").mkdir(parents=True)
+    (user / ".ssh" / "id").write_text("key")
+    (project / "link").symlink_to(user / ".ssh")
+    places = places_of_machine(str(project.parent / "home"), (), {"HOME": str(user)})
+    for policy in (ReadOnlySandboxPolicy(), WorkspaceWriteSandboxPolicy()):
+        settings = Settings(
+            model="m",
+            model_provider="p",
+            cwd=str(project),
+            approval_policy="never",
+            sandbox_policy=policy,
+        )
+        told = sandbox_state(settings, confinement_of(settings, places))
+        rules = {name: told[name] for name in ("permissionProfile", "sandboxCwd")}
+        assert await found(user / ".ssh" / "id", **rules) == REFUSED
+        assert await found(project / "link" / "id", **rules) == REFUSED
+        assert await found(project / "a.txt", **rules) == "a"
+        assert await found(project.parent / "secret.txt", **rules) == "secret"

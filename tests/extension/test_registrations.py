@@ -19,6 +19,7 @@ from app_server.extension.metadata import (
     Telemetry,
     ToolMetadata,
 )
+from app_server.permissions.confinement import UNCONFINED
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import Settings
@@ -305,7 +306,7 @@ def test_the_sandbox_state_of_an_environment_names_its_folder(
         approval_policy="on-request",
         sandbox_policy=ReadOnlySandboxPolicy(),
     )
-    state = sandbox_state(settings, Place("there", "instance", cwd))
+    state = sandbox_state(settings, UNCONFINED, Place("there", "instance", cwd))
     assert {
         key: state[key] for key in ("environmentId", "environmentInstanceId", "sandboxCwd")
     } == {

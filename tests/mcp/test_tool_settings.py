@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app_server.config.values import ConfigError
+from app_server.permissions.confining import confinement_of
+from app_server.permissions.places import Places
 from app_server.turns.tools.sandbox_state import sandbox_state
 from protocol import rollout
 from protocol.policy import (
@@ -29,6 +31,8 @@ from tests.support.mcp_calls import (
     with_peer,
 )
 
+PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
+
 
 @claim("mcp:sandbox-state")
 async def test_a_server_that_asks_for_it_is_told_of_the_sandbox(tmp_path: Path) -> None:
@@ -37,25 +41,27 @@ async def test_a_server_that_asks_for_it_is_told_of_the_sandbox(tmp_path: Path) 
         meta = answer_of(output)
         state = meta["codex/sandbox-state-meta"]
         assert meta["codex/sandbox-state"] == state
+        profile = state.pop("permissionProfile")
         assert state == {
-            "permissionProfile": {
-                "type": "managed",
-                "file_system": {
-                    "type": "restricted",
-                    "entries": [
-                        {
-                            "path": {"type": "special", "value": {"kind": "root"}},
-                            "access": "read",
-                        }
-                    ],
-                },
-                "network": "restricted",
-            },
             "codexLinuxSandboxExe": None,
             "sandboxCwd": tmp_path.as_uri(),
             "useLegacyLandlock": False,
             "useMxc": False,
         }
+        entries = profile["file_system"].pop("entries")
+        assert profile == {
+            "type": "managed",
+            "file_system": {"type": "restricted"},
+            "network": "restricted",
+        }
+        root = {"type": "special", "value": {"kind": "root"}}
+        assert entries[0] == {"path": root, "access": "read"}
+        # The home, which is the folder of this thread, and what is hidden in it.
+        own = {"type": "special", "value": {"kind": "project_roots", "subpath": None}}
+        assert {"path": own, "access": "read"} in entries
+        hidden = {"type": "path", "path": str(tmp_path / "auth.json")}
+        assert {"path": hidden, "access": "deny"} in entries
+        assert [entry for entry in entries if entry["access"] == "write"] == []
         result = await client.call(
             "mcpServer/tool/call", {"threadId": thread_id, "server": "raw", "tool": "meta"}
         )
@@ -74,7 +80,7 @@ def test_what_is_not_confined_here_says_so(policy: Any, profile: Any) -> None:
     settings = rollout.Settings(
         model="m", model_provider="p", cwd="/w", approval_policy="never", sandbox_policy=policy
     )
-    assert sandbox_state(settings)["permissionProfile"] == profile
+    assert sandbox_state(settings, confinement_of(settings, PLACES))["permissionProfile"] == profile
 
 
 @claim("mcp:sandbox-state")
@@ -85,13 +91,20 @@ def test_a_workspace_lists_what_may_be_written() -> None:
     settings = rollout.Settings(
         model="m", model_provider="p", cwd="/w", approval_policy="never", sandbox_policy=policy
     )
-    profile = sandbox_state(settings)["permissionProfile"]
+    profile = sandbox_state(settings, confinement_of(settings, PLACES))["permissionProfile"]
     places = [(entry["access"], entry["path"]) for entry in profile["file_system"]["entries"]]
     assert places == [
         ("read", {"type": "special", "value": {"kind": "root"}}),
         ("write", {"type": "special", "value": {"kind": "project_roots", "subpath": None}}),
-        ("write", {"type": "special", "value": {"kind": "tmpdir"}}),
         ("write", {"type": "path", "path": "/data"}),
+        ("write", {"type": "path", "path": "/var/t"}),
+        ("read", {"type": "path", "path": "/home/u/.server"}),
+        *(
+            ("read", {"type": "path", "path": f"{folder}/{name}"})
+            for folder in ("/w", "/data")
+            for name in (".git", ".codex", ".agents")
+        ),
+        ("deny", {"type": "path", "path": "/home/u/.ssh"}),
     ]
     assert profile["network"] == "enabled"
 

@@ -3,35 +3,25 @@
 Source: docs/mcp.md, "Calls".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.places import SLASH_TMP
 from protocol.model import JsonObject
 from protocol.policy import (
-    DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
     FileSystemAccessMode,
+    FileSystemPath,
     FileSystemSandboxEntry,
-    MinimalFileSystemSpecialPath,
     PathFileSystemPath,
     ProjectRootsFileSystemSpecialPath,
-    ReadOnlySandboxPolicy,
     RootFileSystemSpecialPath,
     SlashTmpFileSystemSpecialPath,
     SpecialFileSystemPath,
-    TmpdirFileSystemSpecialPath,
-    WorkspaceWriteSandboxPolicy,
 )
 from protocol.rollout import Settings
-
-_Special = (
-    RootFileSystemSpecialPath
-    | MinimalFileSystemSpecialPath
-    | ProjectRootsFileSystemSpecialPath
-    | TmpdirFileSystemSpecialPath
-    | SlashTmpFileSystemSpecialPath
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +34,15 @@ class Place:
     """The folder there; None: that of whatever runs processes there."""
 
 
-def sandbox_state(settings: Settings, place: Place | None = None) -> JsonObject:
+def sandbox_state(
+    settings: Settings, confinement: Confinement, place: Place | None = None
+) -> JsonObject:
     """Describe the sandbox in force: the permission profile and the folder it is for.
 
     Without a `place` it is that of the thread, which is not named.
     """
     state: JsonObject = {
-        "permissionProfile": _profile(settings),
+        "permissionProfile": _profile(settings, confinement),
         "codexLinuxSandboxExe": None,
         "sandboxCwd": Path(settings.cwd).as_uri(),
         "useLegacyLandlock": False,
@@ -65,44 +57,40 @@ def sandbox_state(settings: Settings, place: Place | None = None) -> JsonObject:
     return state
 
 
-def _profile(settings: Settings) -> JsonObject:
-    match settings.sandbox_policy:
-        case DangerFullAccessSandboxPolicy():
-            return {"type": "disabled"}
-        case ExternalSandboxPolicy() as external:
-            return {"type": "external", "network": external.network_access}
-        case ReadOnlySandboxPolicy() as read_only:
-            return _managed([], network=read_only.network_access)
-        case WorkspaceWriteSandboxPolicy() as workspace:
-            others = [root for root in settings.roots if root != settings.cwd]
-            return _managed(_writable(workspace, others), network=workspace.network_access)
-
-
-def _managed(writable: list[FileSystemSandboxEntry], *, network: bool) -> JsonObject:
-    entries = [_special(RootFileSystemSpecialPath(), "read"), *writable]
+def _profile(settings: Settings, confinement: Confinement) -> JsonObject:
+    if not confinement.is_confined:
+        if isinstance(settings.sandbox_policy, ExternalSandboxPolicy):
+            return {"type": "external", "network": settings.sandbox_policy.network_access}
+        return {"type": "disabled"}
+    entries = _entries(confinement, settings.cwd)
     return {
         "type": "managed",
         "file_system": {
             "type": "restricted",
             "entries": [entry.model_dump(mode="json") for entry in entries],
         },
-        "network": "enabled" if network else "restricted",
+        "network": "enabled" if confinement.network else "restricted",
     }
 
 
-def _writable(
-    policy: WorkspaceWriteSandboxPolicy, other_roots: Sequence[str]
-) -> list[FileSystemSandboxEntry]:
-    entries = [_special(ProjectRootsFileSystemSpecialPath(), "write")]
-    if not policy.exclude_slash_tmp:
-        entries.append(_special(SlashTmpFileSystemSpecialPath(), "write"))
-    if not policy.exclude_tmpdir_env_var:
-        entries.append(_special(TmpdirFileSystemSpecialPath(), "write"))
-    return entries + [
-        FileSystemSandboxEntry(path=PathFileSystemPath(path=root), access="write")
-        for root in dict.fromkeys((*other_roots, *policy.writable_roots))
-    ]
+def _entries(confinement: Confinement, cwd: str) -> Iterator[FileSystemSandboxEntry]:
+    everywhere = ("/",)
+    ranks: tuple[tuple[tuple[str, ...], FileSystemAccessMode], ...] = (
+        (everywhere if confinement.readable is None else confinement.readable, "read"),
+        (everywhere if confinement.writable is None else confinement.writable, "write"),
+        (confinement.protected, "read"),
+        (confinement.denied, "deny"),
+    )
+    for places, access in ranks:
+        for place in places:
+            yield FileSystemSandboxEntry(path=_named(place, cwd), access=access)
 
 
-def _special(path: _Special, access: FileSystemAccessMode) -> FileSystemSandboxEntry:
-    return FileSystemSandboxEntry(path=SpecialFileSystemPath(value=path), access=access)
+def _named(place: str, cwd: str) -> FileSystemPath:
+    if place == "/":
+        return SpecialFileSystemPath(value=RootFileSystemSpecialPath())
+    if place == cwd:
+        return SpecialFileSystemPath(value=ProjectRootsFileSystemSpecialPath())
+    if place == SLASH_TMP:
+        return SpecialFileSystemPath(value=SlashTmpFileSystemSpecialPath())
+    return PathFileSystemPath(path=place)
