@@ -420,21 +420,37 @@ def _host_search() -> HandlerClass:
     return SearchFilesHandlers
 
 
+@_serves(
+    "command/exec",
+    "command/exec/resize",
+    "command/exec/terminate",
+    "command/exec/write",
+)
+def _host_command() -> HandlerClass:
+    from app_server.handlers.host.command import CommandExecHandlers
+
+    return CommandExecHandlers
+
+
+@_serves(
+    "process/kill",
+    "process/resizePty",
+    "process/spawn",
+    "process/writeStdin",
+)
+def _host_process() -> HandlerClass:
+    from app_server.handlers.host.process import ProcessHandlers
+
+    return ProcessHandlers
+
+
 TABLE: Sequence[Row] = tuple(_rows)
 
 NOT_BUILT = frozenset(
     {
-        "command/exec",
-        "command/exec/resize",
-        "command/exec/terminate",
-        "command/exec/write",
         "getAuthStatus",
         "getConversationSummary",
         "gitDiffToRemote",
-        "process/kill",
-        "process/resizePty",
-        "process/spawn",
-        "process/writeStdin",
         "thread/decrement_elicitation",
         "thread/increment_elicitation",
         "thread/shellCommand",

@@ -52,6 +52,18 @@ class Peer(Protocol):
     def give_up(self) -> None:
         """Close the connection: it has missed something that it cannot be told."""
 
+    @property
+    def load(self) -> "PeerLoad":
+        """What it has to do."""
+
+
+class PeerLoad(Protocol):
+    """What a connection has to do, as far as the hub asks."""
+
+    @property
+    def chars(self) -> int:
+        """That wait to be sent."""
+
 
 @dataclass(slots=True)
 class Question:
@@ -110,6 +122,11 @@ class Hub:
             del self._peers[connection_id], self._subscriptions[connection_id]
             for action in self._when_gone.pop(connection_id):
                 action()
+
+    def waiting_chars(self, connection_id: ConnectionId) -> int:
+        """Say how much waits to be sent to a connection; 0 once it has ended."""
+        peer = self._peers.get(connection_id)
+        return 0 if peer is None else peer.load.chars
 
     def when_gone(self, connection_id: ConnectionId, action: Callable[[], None]) -> None:
         """Run `action`, which does not wait, when a connection has ended; at once if it has."""

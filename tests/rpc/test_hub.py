@@ -6,6 +6,7 @@ import json
 import weakref
 from typing import Any
 
+from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub import Hub
 from app_server.rpc.outgoing import Delta, Outgoing
@@ -34,6 +35,7 @@ class Listener:
         self.is_behind = True
         self.heard: list[Any] = []
         self.deltas: list[Delta | None] = []
+        self.load = ConnectionLoad(in_flight=0, messages=0, chars=7)
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))
@@ -256,6 +258,8 @@ def test_what_belongs_to_a_connection_is_told_of_its_end() -> None:
         hub.when_gone(one, lambda: done.append("one"))
         hub.when_gone(other, lambda: done.append("other"))
         assert done == []
+        assert hub.waiting_chars(one) == 7
+    assert hub.waiting_chars(one) == 0
     assert done == ["other", "one"]
     hub.when_gone(one, lambda: done.append("late"))
     assert done == ["other", "one", "late"]

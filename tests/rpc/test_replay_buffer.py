@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.outgoing import Delta, Outgoing
@@ -65,6 +66,7 @@ class Client:
         self.is_behind = True
         self.heard: list[Any] = []
         self.given_up = False
+        self.load = ConnectionLoad(in_flight=0, messages=0, chars=0)
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))

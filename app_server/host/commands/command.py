@@ -49,6 +49,8 @@ class RunningCommand:
         """It leads a session and a process group of this id."""
         self.returncode: int | None = None
         """Exit status, or the negative number of a signal; None while it runs."""
+        self.has_all_output = True
+        """False if others still held its pipes when its output was no longer waited for."""
         self.finished = asyncio.Event()
         """It has ended, and all of its output was handed over."""
         self.gone = asyncio.Event()
@@ -117,6 +119,16 @@ class RunningCommand:
             os.close(self._input)
             self._input = None
 
+    def hold(self) -> None:
+        """Read no output until `go_on`: a command that prints more than a pipe holds waits."""
+        for reading in self._readings:
+            reading.hold()
+
+    def go_on(self) -> None:
+        """Read its output again."""
+        for reading in self._readings:
+            reading.go_on()
+
     def resize(self, size: TerminalSize) -> None:
         """Change the size of its terminal; does nothing without one."""
         if self._terminal is not None:
@@ -179,6 +191,7 @@ class RunningCommand:
             for reading in self._readings:
                 await reading.ended.wait()
         self._close_streams()
+        self.has_all_output = all(reading.is_complete for reading in self._readings)
         self.finished.set()
 
     def _supervisor_gone(self) -> None:

@@ -38,6 +38,8 @@ class Reading:
         """`take` is called with what came; never waits."""
         self.ended = asyncio.Event()
         """Nothing more comes."""
+        self.is_complete = False
+        """It was read until its end: nobody holds the other side any more."""
         self._fd = fd
         self._take = take
         self._is_terminal = is_terminal
@@ -45,8 +47,23 @@ class Reading:
         self._credit = BURST_BYTES
         self._credited_s = self._loop.time()
         self._pause: asyncio.TimerHandle | None = None
+        self._is_held = False
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
+
+    def hold(self) -> None:
+        """Read nothing until `go_on`, but for what is drained: who prints more has to wait."""
+        if not self._is_held:
+            self._is_held = True
+            if self._pause is None and not self.ended.is_set():
+                self._loop.remove_reader(self._fd)
+
+    def go_on(self) -> None:
+        """Read again."""
+        if self._is_held:
+            self._is_held = False
+            if self._pause is None and not self.ended.is_set():
+                self._loop.add_reader(self._fd, self._read)
 
     def drain(self) -> None:
         """Read what has been written so far, and end: nobody waits for the other holders."""
@@ -68,11 +85,11 @@ class Reading:
 
     def _read(self) -> None:
         self._read_once()
-        if self._credit < 0 and not self.ended.is_set():
+        if self._credit < 0 and not self.ended.is_set() and not self._is_held:
             self._refill()
             if self._credit < 0:
                 self._loop.remove_reader(self._fd)
-                self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+                self._pause = self._loop.call_later(PAUSE_S, self._read_again)
 
     def _refill(self) -> None:
         now = self._loop.time()
@@ -80,13 +97,14 @@ class Reading:
         self._credit = min(self._credit, BURST_BYTES)
         self._credited_s = now
 
-    def _go_on(self) -> None:
+    def _read_again(self) -> None:
         self._refill()
         if self._credit < 0:
-            self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+            self._pause = self._loop.call_later(PAUSE_S, self._read_again)
             return
         self._pause = None
-        self._loop.add_reader(self._fd, self._read)
+        if not self._is_held:
+            self._loop.add_reader(self._fd, self._read)
 
     def _read_once(self) -> bool:
         """Read what is there; False if that is nothing for now, or for good."""
@@ -100,6 +118,7 @@ class Reading:
                 raise
             count = 0
         if not count:
+            self.is_complete = True
             self.close()
             return False
         self._credit -= count

@@ -1,0 +1,210 @@
+"""command/exec and what can be asked of what it runs.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+import base64
+from collections.abc import Mapping
+
+import anyio.to_thread
+
+from app_server.config.default_provider import OFFLINE
+from app_server.config.requirements import requirements_of
+from app_server.handlers.errors import config_failures, setting_failures
+from app_server.handlers.host import program_params as given
+from app_server.handlers.services import Services
+from app_server.handlers.threads.configured import config_for
+from app_server.host.commands.command import Stream
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.programs.outlet import OnPiece, Outlet
+from app_server.host.programs.program import Program, ProgramOrder
+from app_server.host.programs.programs import Programs
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.confining import confinement_of
+from app_server.permissions.places import configured_places
+from app_server.permissions.trust import project_trust, says_something
+from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.sessions.managed_policy import refuse_overrides, with_required
+from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
+from protocol.errors import invalid_params, invalid_request
+from protocol.host import (
+    CommandExecOutputDeltaNotification,
+    CommandExecParams,
+    CommandExecResizeParams,
+    CommandExecResizeResponse,
+    CommandExecResponse,
+    CommandExecTerminateParams,
+    CommandExecTerminateResponse,
+    CommandExecWriteParams,
+    CommandExecWriteResponse,
+)
+
+METHOD = "command/exec"
+
+MAX_KEPT = 24 * 1024 * 1024
+"""Bytes of each stream in a response, also without a cap: both fit into an answer."""
+
+
+class CommandExecHandlers:
+    """The command/exec methods."""
+
+    def __init__(self, services: Services) -> None:
+        self._home = services.home
+        self._hub = services.hub
+        self._configuration = services.configuration
+        self._commands = services.commands
+        self._programs = Programs(METHOD, "process id")
+        self._known: set[ConnectionId] = set()
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            METHOD: self.execute,
+            "command/exec/resize": self.resize,
+            "command/exec/terminate": self.terminate,
+            "command/exec/write": self.write,
+        }
+
+    async def execute(
+        self, context: RequestContext, params: CommandExecParams
+    ) -> CommandExecResponse:
+        """Run a program to its end."""
+        client = context.connection_id
+        _check(params)
+        streams = params.stream_stdout_stderr or params.tty
+        outlet = Outlet(
+            _cap(params, streams=streams),
+            self._telling(client, params.process_id or "") if streams else None,
+            lambda: self._hub.waiting_chars(client),
+        )
+        cwd = self._configuration.resolve(params.cwd)
+        launch = CommandLaunch(
+            argv=given.checked_command(params.command),
+            env=given.program_environment(params.env),
+            cwd=cwd,
+            terminal=given.terminal_size(params.size, tty=params.tty, method=METHOD, of=METHOD),
+            has_stdin=params.stream_stdin,
+            merges_stderr=False,
+        )
+        order = ProgramOrder(
+            kind=METHOD,
+            launch=launch,
+            takes_input=params.stream_stdin or params.tty,
+            timeout_s=_timeout(params),
+        )
+        program = Program(order, outlet)
+        if client not in self._known:
+            self._known.add(client)
+            self._hub.when_gone(client, lambda: self._forget(client))
+        with (
+            given.program_failures("command"),
+            self._programs.entered(client, params.process_id, program),
+        ):
+            await program.start(self._commands, await self._confinement(params, cwd))
+            ended = await program.run()
+        return CommandExecResponse(
+            exit_code=ended.exit_code,
+            stdout=outlet.kept("stdout"),
+            stderr=outlet.kept("stderr"),
+        )
+
+    async def write(
+        self, context: RequestContext, params: CommandExecWriteParams
+    ) -> CommandExecWriteResponse:
+        """Write to the input of a program."""
+        data = given.input_bytes(
+            params.delta_base64, close=params.close_stdin, method="command/exec/write"
+        )
+        with given.program_failures("command"):
+            program = self._programs.find(context.connection_id, params.process_id)
+            program.write(data, close=params.close_stdin)
+        return CommandExecWriteResponse()
+
+    async def resize(
+        self, context: RequestContext, params: CommandExecResizeParams
+    ) -> CommandExecResizeResponse:
+        """Change the size of a program's terminal."""
+        size = given.checked_size(params.size, METHOD)
+        with given.program_failures("command"):
+            self._programs.find(context.connection_id, params.process_id).resize(size)
+        return CommandExecResizeResponse()
+
+    async def terminate(
+        self, context: RequestContext, params: CommandExecTerminateParams
+    ) -> CommandExecTerminateResponse:
+        """Have a program ended."""
+        with given.program_failures("command"):
+            self._programs.find(context.connection_id, params.process_id).terminate()
+        return CommandExecTerminateResponse()
+
+    async def _confinement(self, params: CommandExecParams, cwd: str) -> Confinement:
+        """Say what confines a program: what the client chose, else what the settings say."""
+        with config_failures(), setting_failures():
+            mode = None
+            if params.permission_profile is not None:
+                mode = sandbox_mode_of(params.permission_profile)
+            overrides = Overrides(
+                model_provider=OFFLINE, sandbox_mode=mode, sandbox_policy=params.sandbox_policy
+            )
+            config, _ = await config_for(self._configuration, None, cwd)
+            requirements = requirements_of(config)
+            trust = None
+            if says_something(config):
+                trust = await anyio.to_thread.run_sync(project_trust, config, cwd)
+            settings = initial_settings(config, cwd, overrides, trust)
+            refuse_overrides(overrides, settings, requirements)
+            settings, _ = with_required(settings, requirements)
+            return confinement_of(settings, configured_places(config, str(self._home)))
+
+    def _telling(self, client: ConnectionId, process_id: str) -> OnPiece:
+        def on_piece(stream: Stream, piece: bytes, cap_reached: bool) -> None:
+            event = CommandExecOutputDeltaNotification(
+                process_id=process_id,
+                stream=stream,
+                delta_base64=base64.b64encode(piece).decode("ascii"),
+                cap_reached=cap_reached,
+            )
+            self._hub.tell(client, event)
+
+        return on_piece
+
+    def _forget(self, client: ConnectionId) -> None:
+        self._known.discard(client)
+        self._programs.terminate_all(client)
+
+
+def _check(params: CommandExecParams) -> None:
+    streams = params.tty or params.stream_stdin or params.stream_stdout_stderr
+    if streams and params.process_id is None:
+        raise invalid_request(
+            "command/exec tty or streaming requires a client-supplied processId", "invalidCommand"
+        )
+    if params.timeout_ms is not None and params.disable_timeout:
+        raise _both("timeoutMs", "disableTimeout")
+    if params.output_bytes_cap is not None and params.disable_output_cap:
+        raise _both("outputBytesCap", "disableOutputCap")
+    if params.sandbox_policy is not None and params.permission_profile is not None:
+        raise invalid_request(
+            "`permissionProfile` cannot be combined with `sandboxPolicy`", "invalidCommand"
+        )
+
+
+def _both(one: str, other: str) -> Exception:
+    return invalid_params(f"command/exec cannot set both {one} and {other}", field=one)
+
+
+def _cap(params: CommandExecParams, *, streams: bool) -> int | None:
+    cap: int | None = given.DEFAULT_CAP
+    if params.disable_output_cap:
+        cap = None
+    elif params.output_bytes_cap is not None:
+        cap = params.output_bytes_cap
+    return cap if streams else min(MAX_KEPT, MAX_KEPT if cap is None else cap)
+
+
+def _timeout(params: CommandExecParams) -> float | None:
+    if params.disable_timeout:
+        return None
+    limit = given.timeout_s(params.timeout_ms, METHOD)
+    return given.DEFAULT_TIMEOUT_S if limit is None else limit

@@ -1,0 +1,177 @@
+"""process/*: programs of a client's own, outside of any sandbox.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+import base64
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import anyio.abc
+
+from app_server.handlers.host import program_params as given
+from app_server.handlers.services import Services
+from app_server.host.commands.command import Stream
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.programs.outlet import OnPiece, Outlet
+from app_server.host.programs.program import Ended, Program, ProgramOrder
+from app_server.host.programs.programs import Programs
+from app_server.permissions.confinement import UNCONFINED
+from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from protocol.errors import invalid_request
+from protocol.host import (
+    ProcessExitedNotification,
+    ProcessKillParams,
+    ProcessKillResponse,
+    ProcessOutputDeltaNotification,
+    ProcessResizePtyParams,
+    ProcessResizePtyResponse,
+    ProcessSpawnParams,
+    ProcessSpawnResponse,
+    ProcessWriteStdinParams,
+    ProcessWriteStdinResponse,
+)
+
+METHOD = "process/spawn"
+
+MAX_KEPT = 1024 * 1024
+"""Bytes of each stream in `process/exited`, also without a cap."""
+
+
+class ProcessHandlers:
+    """The process/ methods."""
+
+    def __init__(self, services: Services) -> None:
+        self._hub = services.hub
+        self._commands = services.commands
+        self._tasks: anyio.abc.TaskGroup = services.tasks
+        self._programs = Programs("process", "process handle")
+        self._known: set[ConnectionId] = set()
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "process/kill": self.kill,
+            "process/resizePty": self.resize,
+            METHOD: self.spawn,
+            "process/writeStdin": self.write,
+        }
+
+    async def spawn(
+        self, context: RequestContext, params: ProcessSpawnParams
+    ) -> ProcessSpawnResponse:
+        """Start a program; what it prints and its end are told after the answer."""
+        client, handle = context.connection_id, params.process_handle
+        if not handle:
+            raise invalid_request("processHandle must not be empty", "invalidCommand")
+        streams = params.stream_stdout_stderr or params.tty
+        outlet = Outlet(
+            _cap(params, streams=streams),
+            self._telling(client, handle) if streams else None,
+            lambda: self._hub.waiting_chars(client),
+        )
+        order = ProgramOrder(
+            kind="process",
+            launch=CommandLaunch(
+                argv=given.checked_command(params.command),
+                env=given.program_environment(params.env),
+                cwd=given.working_folder(params.cwd),
+                terminal=given.terminal_size(
+                    params.size, tty=params.tty, method=METHOD, of="process"
+                ),
+                has_stdin=params.stream_stdin,
+                merges_stderr=False,
+            ),
+            takes_input=params.stream_stdin or params.tty,
+            timeout_s=_timeout(params),
+        )
+        program = Program(order, outlet)
+        if client not in self._known:
+            self._known.add(client)
+            self._hub.when_gone(client, lambda: self._forget(client))
+        with ExitStack() as entered, given.program_failures("process"):
+            entered.enter_context(self._programs.entered(client, handle, program))
+            await program.start(self._commands, UNCONFINED)
+            running = entered.pop_all()
+
+        def begin() -> None:
+            self._tasks.start_soon(self._run, client, handle, program, running)
+
+        context.after_answer(begin)
+        return ProcessSpawnResponse()
+
+    async def write(
+        self, context: RequestContext, params: ProcessWriteStdinParams
+    ) -> ProcessWriteStdinResponse:
+        """Write to the input of a program."""
+        data = given.input_bytes(
+            params.delta_base64, close=params.close_stdin, method="process/writeStdin"
+        )
+        with given.program_failures("process"):
+            program = self._programs.find(context.connection_id, params.process_handle)
+            program.write(data, close=params.close_stdin)
+        return ProcessWriteStdinResponse()
+
+    async def resize(
+        self, context: RequestContext, params: ProcessResizePtyParams
+    ) -> ProcessResizePtyResponse:
+        """Change the size of a program's terminal."""
+        size = given.checked_size(params.size, "process")
+        with given.program_failures("process"):
+            self._programs.find(context.connection_id, params.process_handle).resize(size)
+        return ProcessResizePtyResponse()
+
+    async def kill(self, context: RequestContext, params: ProcessKillParams) -> ProcessKillResponse:
+        """Have a program ended."""
+        with given.program_failures("process"):
+            self._programs.find(context.connection_id, params.process_handle).terminate()
+        return ProcessKillResponse()
+
+    async def _run(
+        self, client: ConnectionId, handle: str, program: Program, running: ExitStack
+    ) -> None:
+        with running:
+            ended = await program.run()
+        self._hub.tell(client, _exited(handle, ended, program.outlet))
+
+    def _telling(self, client: ConnectionId, handle: str) -> OnPiece:
+        def on_piece(stream: Stream, piece: bytes, cap_reached: bool) -> None:
+            event = ProcessOutputDeltaNotification(
+                process_handle=handle,
+                stream=stream,
+                delta_base64=base64.b64encode(piece).decode("ascii"),
+                cap_reached=cap_reached,
+            )
+            self._hub.tell(client, event)
+
+        return on_piece
+
+    def _forget(self, client: ConnectionId) -> None:
+        self._known.discard(client)
+        self._programs.terminate_all(client)
+
+
+def _exited(handle: str, ended: Ended, outlet: Outlet) -> ProcessExitedNotification:
+    return ProcessExitedNotification(
+        process_handle=handle,
+        exit_code=ended.exit_code,
+        output_drain_timed_out=not ended.has_all_output,
+        stdout=outlet.kept("stdout"),
+        stdout_cap_reached=outlet.cap_reached("stdout"),
+        stderr=outlet.kept("stderr"),
+        stderr_cap_reached=outlet.cap_reached("stderr"),
+    )
+
+
+def _cap(params: ProcessSpawnParams, *, streams: bool) -> int | None:
+    cap = params.output_bytes_cap
+    if "output_bytes_cap" not in params.model_fields_set:
+        cap = given.DEFAULT_CAP
+    return cap if streams else min(MAX_KEPT, MAX_KEPT if cap is None else cap)
+
+
+def _timeout(params: ProcessSpawnParams) -> float | None:
+    if "timeout_ms" not in params.model_fields_set:
+        return given.DEFAULT_TIMEOUT_S
+    return given.timeout_s(params.timeout_ms, METHOD)

@@ -1,0 +1,134 @@
+"""Where the output of one program goes: kept for its end, or told as it comes, up to a bound.
+
+What comes within a moment is told together. While who hears it cannot keep up, the program is not
+read, and so has to wait.
+Source: docs/tools.md, "Host methods".
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from app_server.host.commands.command import RunningCommand, Stream
+
+MERGE_S = 0.01
+"""Output within this time is told together; the first piece after a pause at once."""
+
+PIECE_BYTES = 256 * 1024
+"""Told at once, at most; in base64 it fits into a message."""
+
+BUSY_CHARS = 4 * 1024 * 1024
+"""That wait for who hears it: above, the program is not read."""
+
+LOOK_S = 0.02
+"""Between two looks at whether that has become less than half."""
+
+OnPiece: TypeAlias = Callable[[Stream, bytes, bool], None]
+"""Takes a piece, and whether it is the last one because of the bound."""
+
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+
+
+@dataclass(slots=True)
+class _Flow:
+    """One of the two streams."""
+
+    pending: bytearray = field(default_factory=bytearray)
+    left: int | None = None
+    """Bytes until the bound; None without one."""
+    cap_reached: bool = False
+    is_ended: bool = False
+    """The last piece has been told."""
+
+
+class Outlet:
+    """The output of one program. Used from the event loop alone."""
+
+    def __init__(
+        self, cap: int | None, on_piece: OnPiece | None, waiting_chars: Callable[[], int]
+    ) -> None:
+        """Bound each stream to `cap` bytes, None for no bound; `on_piece` None keeps all of it.
+
+        `waiting_chars` says how much waits for who hears the pieces.
+        """
+        self._flows: dict[Stream, _Flow] = {name: _Flow(left=cap) for name in STREAMS}
+        self._on_piece = on_piece
+        self._waiting_chars = waiting_chars
+        self._is_open = False
+        self._told_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: RunningCommand | None = None
+        self._command: RunningCommand | None = None
+
+    def take(self, stream: Stream, data: bytes) -> None:
+        """Take what was printed; never waits."""
+        flow = self._flows[stream]
+        if flow.left is not None:
+            flow.cap_reached = flow.cap_reached or len(data) > flow.left
+            data = data[: flow.left]
+            flow.left -= len(data)
+        flow.pending += data
+        if self._on_piece is None or not self._is_open:
+            return
+        due = self._told_at + MERGE_S - time.monotonic()
+        if due <= 0 or len(flow.pending) >= PIECE_BYTES:
+            self._tell()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(due, self._tell)
+
+    def open(self, command: RunningCommand) -> None:
+        """Begin to tell what comes, and what came before."""
+        self._command = command
+        self._is_open = True
+        if self._on_piece is not None:
+            self._tell()
+
+    def end(self) -> None:
+        """Tell what is left."""
+        self._is_open = True
+        if self._on_piece is not None:
+            self._tell()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._command = None
+
+    def kept(self, stream: Stream) -> str:
+        """Return what was kept of a stream as text; empty if it was told."""
+        return self._flows[stream].pending.decode(errors="replace")
+
+    def cap_reached(self, stream: Stream) -> bool:
+        """Whether there was more than the bound."""
+        return self._flows[stream].cap_reached
+
+    def _tell(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._told_at = time.monotonic()
+        assert self._on_piece is not None
+        for stream, flow in self._flows.items():
+            while flow.pending or (flow.cap_reached and not flow.is_ended):
+                piece = bytes(flow.pending[:PIECE_BYTES])
+                del flow.pending[:PIECE_BYTES]
+                flow.is_ended = flow.cap_reached and not flow.pending
+                self._on_piece(stream, piece, flow.is_ended)
+        self._hold_if_busy()
+
+    def _hold_if_busy(self) -> None:
+        if self._command is None or self._held is not None:
+            return
+        if self._waiting_chars() > BUSY_CHARS:
+            self._held = self._command
+            self._held.hold()
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        if self._held is None:
+            return
+        if self._command is not None and self._waiting_chars() > BUSY_CHARS // 2:
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            return
+        self._held.go_on()
+        self._held = None

@@ -1,0 +1,162 @@
+"""One program that a client runs: its input, its time, its end.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import anyio
+import anyio.abc
+
+from app_server.host.commands.command import InputClosed, RunningCommand
+from app_server.host.commands.launch import CommandLaunch, TerminalSize
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.programs.outlet import Outlet
+from app_server.permissions.confinement import Confinement
+
+MAX_INPUT_BYTES = 16 * 1024 * 1024
+"""That wait for a program to read them."""
+
+TIMED_OUT = 124
+"""The exit code of a program that had no time left, as timeout(1) has it."""
+
+SIGNALLED = 128
+"""What is added to the number of a signal, as shells do."""
+
+
+class ProgramRefused(Exception):
+    """What is asked of a program makes no sense for it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramOrder:
+    """What is to be run, and how."""
+
+    kind: str
+    """What it is called in errors: `command/exec`, `process`."""
+    launch: CommandLaunch
+    takes_input: bool
+    timeout_s: float | None
+    """None: as long as it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended."""
+
+    exit_code: int
+    """TIMED_OUT, or SIGNALLED and the number of a signal, where it did not end by itself."""
+    has_all_output: bool
+    """False if somebody that it left behind held on to its output."""
+
+
+class Program:
+    """A program from its start to its end."""
+
+    def __init__(self, order: ProgramOrder, outlet: Outlet) -> None:
+        """Start nothing yet; the output goes to `outlet`."""
+        self.outlet = outlet
+        self._order = order
+        self._command: RunningCommand | None = None
+        self._input: deque[bytes | None] = deque()
+        """None closes it."""
+        self._input_bytes = 0
+        self._input_added = anyio.Event()
+        self._is_input_closed = False
+        self._is_terminated = False
+
+    async def start(self, commands: MachineCommands, confinement: Confinement) -> None:
+        """Start it, within what confines it.
+
+        Raises:
+            SandboxUnavailable: it cannot be confined on this machine.
+            OSError: it cannot be started.
+        """
+        command = await commands.start(self._order.launch, confinement, self.outlet.take)
+        self._command = command
+        if self._is_terminated:
+            command.terminate()
+
+    async def run(self) -> Ended:
+        """Wait for the end of what was started; cancelling ends it."""
+        command = self._command
+        assert command is not None
+        self.outlet.open(command)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._feed, command)
+                with anyio.move_on_after(self._order.timeout_s) as limit:
+                    await command.finished.wait()
+                if limit.cancelled_caught:
+                    command.terminate()
+                    await command.finished.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            # What is left behind ends with it, also if nobody waits any more.
+            command.terminate()
+            if not command.finished.is_set():
+                with anyio.CancelScope(shield=True):
+                    await command.stop()
+            self.outlet.end()
+        if limit.cancelled_caught:
+            return Ended(TIMED_OUT, command.has_all_output)
+        code = command.returncode or 0
+        return Ended(code if code >= 0 else SIGNALLED - code, command.has_all_output)
+
+    def write(self, data: bytes, *, close: bool) -> None:
+        """Write to its input, in order; `close` ends the input after that. Never waits.
+
+        Raises:
+            ProgramRefused: it takes no input, that was closed, or the program does not read.
+        """
+        if not self._order.takes_input:
+            raise ProgramRefused(f"stdin streaming is not enabled for this {self._order.kind}")
+        if data and self._is_input_closed:
+            raise ProgramRefused("stdin is already closed")
+        if self._input_bytes + len(data) > MAX_INPUT_BYTES:
+            raise ProgramRefused(
+                f"this {self._order.kind} does not read its stdin: {self._input_bytes} bytes wait, "
+                f"and the limit is {MAX_INPUT_BYTES}"
+            )
+        if data:
+            self._input.append(data)
+            self._input_bytes += len(data)
+        if close and not self._is_input_closed:
+            self._is_input_closed = True
+            self._input.append(None)
+        self._input_added.set()
+
+    def resize(self, size: TerminalSize) -> None:
+        """Change the size of its terminal.
+
+        Raises:
+            ProgramRefused: it has none.
+        """
+        if self._order.launch.terminal is None or self._command is None:
+            raise ProgramRefused("failed to resize PTY: process is not attached to a PTY")
+        self._command.resize(size)
+
+    def terminate(self) -> None:
+        """Have it ended: SIGTERM now, SIGKILL after 2 s; never waits."""
+        self._is_terminated = True
+        if self._command is not None:
+            self._command.terminate()
+
+    async def _feed(self, command: RunningCommand) -> None:
+        try:
+            while True:
+                while not self._input:
+                    self._input_added = anyio.Event()
+                    await self._input_added.wait()
+                data = self._input.popleft()
+                if data is None:
+                    command.close_input()
+                    return
+                await command.write(data)
+                self._input_bytes -= len(data)
+        except InputClosed:
+            # It reads no more; that it ends is told, and what it did not read is nobody's.
+            self._is_input_closed = True
+            self._input.clear()
+            self._input_bytes = 0
