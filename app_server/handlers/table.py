@@ -185,6 +185,13 @@ def _turns_goals() -> HandlerClass:
     return GoalHandlers
 
 
+@_serves("thread/shellCommand")
+def _turns_user_commands() -> HandlerClass:
+    from app_server.handlers.turns.user_commands import UserCommandHandlers
+
+    return UserCommandHandlers
+
+
 @_serves(
     "thread/backgroundTerminals/clean",
     "thread/backgroundTerminals/list",
@@ -453,7 +460,6 @@ NOT_BUILT = frozenset(
         "gitDiffToRemote",
         "thread/decrement_elicitation",
         "thread/increment_elicitation",
-        "thread/shellCommand",
     }
 )
 """Methods of the contract that no class serves yet; they answer `methodNotBuilt`."""

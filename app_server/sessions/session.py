@@ -32,8 +32,10 @@ from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.sessions.turn.status import SessionStatus
+from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.terminals import CommandPlace, Terminals
+from app_server.tools.commands.user_shell import UserShell
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Asker
 from app_server.turns.approval.commands import CommandGate
@@ -70,6 +72,8 @@ class ThreadSession:
         """Since when nobody listens and nothing is done, in the time of the event loop."""
         clients, clock, hooks = ports.clients, ports.clock, ports.extensions.hooks
         self.thread = thread
+        self.output_limit_bytes = settings.output_limit_bytes
+        """How much of an output the model reads."""
         thread.watch(ports.log_grew)
         self._clock = clock
         self._tasks = tasks
@@ -173,6 +177,16 @@ class ThreadSession:
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
         self.reviews = ReviewStart(thread, slot, starter, ports.requirements)
+        self.user_commands = UserCommands(
+            thread,
+            slot,
+            starter,
+            self.input,
+            UserShell(self.terminals, ports.scripts),
+            clients,
+            clock,
+            tasks,
+        )
         self.compaction = CompactionStart(slot, starter, self.wake)
         self._goal_turns = GoalTurns(thread, slot, starter, goals, ports.requirements)
 

@@ -101,6 +101,8 @@ class TurnRun:
         """Whether the turn does nothing but compact, so far."""
         self.review: Callable[[], Awaitable[AgentMessageThreadItem]] | None = None
         """The review of code that the turn begins with, until that is done."""
+        self.user_command: Callable[[], Awaitable[None]] | None = None
+        """The command of the user that the turn begins with, until that is done."""
         self._recorder = recorder
         self._tools = tools
         self._model = model

@@ -111,6 +111,11 @@ class TurnRunner:
             self._thread.state.turn_settings = of_turn(self._thread.state.settings)
             if await self._complete(run):
                 return
+        if run.user_command is not None:
+            await run.user_command()
+            run.user_command = None
+            if await self._complete(run):
+                return
         for _ in range(MAX_REQUESTS):
             await self._before_request()
             await self._take_queued(run)

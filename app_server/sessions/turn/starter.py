@@ -1,6 +1,7 @@
 """Begins turns: in the log first, then in the slot, then, once the caller says so, in a task."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio.abc
 
@@ -111,6 +112,23 @@ class TurnStarter:
         begin = self._occupy(self._factory.make_review(turn_id, target, told), None)
         self._thread.state.turn_settings = reviewed
         return turn_id, begin
+
+    async def start_user_command(
+        self, work: Callable[[str], Awaitable[None]]
+    ) -> Callable[[], None]:
+        """Begin a turn that runs a command of the user, and asks no model; gives what lets it run.
+
+        `work` is called with the id of the turn.
+
+        Raises:
+            OSError: the disk refused; nothing was begun.
+        """
+        turn_id = self._clock.new_id()
+        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
+        await self._thread.append(*start_of_compaction(self._thread.state, started))
+        run = self._factory.make(turn_id, TurnOptions())
+        run.user_command = partial(work, turn_id)
+        return self._occupy(run, None)
 
     def _occupy(
         self, run: TurnRun, user_message: UserMessageThreadItem | None

@@ -154,8 +154,10 @@ class CommandRun:
         except OSError as exc:
             logger.warning("the end of command %s cannot be written: %s", self.item.id, exc)
 
-    async def stop(self) -> None:
-        """End the process, if it was started, and wait until its item is complete.
+    async def stop(self, exit_code: int | None = None) -> None:
+        """End the process, if it was started, and complete the item, if it is not yet.
+
+        `exit_code` takes the place of that of the process.
 
         Raises:
             OSError: the disk refused the item.
@@ -167,10 +169,8 @@ class CommandRun:
                 await self.decline()
                 return
             await self.process.stop()
-            if self.is_background:
-                await self.completed.wait()
-            else:
-                await self.complete(KILLED if self.exit_code is None else self.exit_code)
+            code = self.exit_code if exit_code is None else exit_code
+            await self.complete(KILLED if code is None else code)
 
     def _emit(self, delta: str) -> None:
         self._recorder.emit(

@@ -1,0 +1,99 @@
+"""Commands that the user runs in a thread: in the turn that runs, or in one of their own.
+
+Source: docs/tools.md, "Commands of the user".
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+import anyio.abc
+
+from app_server.runtime.clock import Clock
+from app_server.runtime.loader import LoadFailed
+from app_server.sessions.errors import SessionClosed, SessionPutAway
+from app_server.sessions.input.client import ClientInput
+from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.starter import TurnStarter
+from app_server.threads.log.live import LiveThread
+from app_server.tools.commands.run import CommandRun
+from app_server.tools.commands.user_shell import UserCommand, UserShell
+from app_server.turns.ports import ClientPort
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.run import TurnRun
+
+logger = logging.getLogger(__name__)
+
+
+class UserCommands:
+    """The commands of the user in one loaded thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        slot: TurnSlot,
+        starter: TurnStarter,
+        given: ClientInput,
+        shell: UserShell,
+        clients: ClientPort,
+        clock: Clock,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        """`given` takes what the model is to know; `tasks` owns commands beside a turn."""
+        self._thread = thread
+        self._slot = slot
+        self._starter = starter
+        self._given = given
+        self._shell = shell
+        self._clients = clients
+        self._clock = clock
+        self._tasks = tasks
+
+    async def start(self, command: UserCommand) -> Callable[[], None]:
+        """Accept a command; gives what is to be called once the caller has been answered.
+
+        Raises:
+            SessionClosed
+            OSError: the disk refused; nothing is run.
+        """
+        async with self._slot.reserve():
+            run = self._slot.run
+            if run is None:
+                return await self._starter.start_user_command(partial(self._alone, command))
+
+        def begin() -> None:
+            self._tasks.start_soon(self._beside, command, run)
+
+        return begin
+
+    async def _alone(self, command: UserCommand, turn_id: str) -> None:
+        """Do what a turn of its own does.
+
+        Raises:
+            OSError: the log cannot be written.
+        """
+        running = await self._shell.begin(command, self._recorder(turn_id))
+        await self._given.inject([await self._shell.finish(command, running)])
+
+    async def _beside(self, command: UserCommand, turn: TurnRun) -> None:
+        """Run a command in a turn that may end first; it is interrupted with the turn."""
+        try:
+            running = await self._shell.begin(command, self._recorder(turn.id))
+            await running.leave_running()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end_if_interrupted, turn, running)
+                told = await self._shell.finish(command, running)
+                tasks.cancel_scope.cancel()
+            await self._given.inject([told])
+        except (OSError, LoadFailed, SessionClosed, SessionPutAway) as exc:
+            logger.warning("a command of the user in thread %s failed: %s", self._thread.id, exc)
+
+    async def _end_if_interrupted(self, turn: TurnRun, running: CommandRun) -> None:
+        if self._slot.run is turn:
+            await self._slot.idle.wait()
+        if turn.scope.cancel_called:
+            await running.stop()
+
+    def _recorder(self, turn_id: str) -> TurnRecorder:
+        return TurnRecorder(self._thread, turn_id, self._clients, self._clock)

@@ -1,0 +1,121 @@
+"""A command line that the user runs in a thread: unconfined, and told to the model afterwards.
+
+Source: docs/tools.md, "Commands of the user".
+"""
+
+import time
+from dataclasses import dataclass
+
+import anyio
+import anyio.to_thread
+
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.shell import find_shell, shell_command, shown_line
+from app_server.permissions.commands.nested import read_command
+from app_server.permissions.confinement import UNCONFINED
+from app_server.permissions.shell.actions import command_actions
+from app_server.permissions.shell.parse import ScriptReader
+from app_server.tools.commands.run import NOT_STARTED, CommandRun
+from app_server.tools.commands.terminals import Terminals
+from app_server.tools.commands.text import cut_to
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import CommandExecutionThreadItem
+from protocol.model import JsonObject
+
+DEFAULT_S = 3600.0
+"""For a command whose client named no time."""
+
+TIMED_OUT = 124
+"""The exit code of what took too long, as timeout(1) has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCommand:
+    """A line that a user wants to run."""
+
+    line: str
+    timeout_s: float = DEFAULT_S
+    output_limit_bytes: int
+    """How much of its output the model reads."""
+
+
+class UserShell:
+    """Runs command lines of the user in one loaded thread."""
+
+    def __init__(self, terminals: Terminals, scripts: ScriptReader) -> None:
+        self._terminals = terminals
+        self._scripts = scripts
+
+    async def begin(self, command: UserCommand, recorder: TurnRecorder) -> CommandRun:
+        """Announce the item of a command, and start it; what cannot be started is complete then.
+
+        Raises:
+            OSError: the log cannot be written.
+            LoadFailed: scripts cannot be read now.
+        """
+        settings, place = recorder.thread.state.in_force, self._terminals.place
+        shell = await anyio.to_thread.run_sync(find_shell, None)
+        login = place.settings.allow_login_shell
+        script = await read_command(self._scripts, command.line)
+        item = CommandExecutionThreadItem(
+            id=recorder.new_id(),
+            command=shown_line(shell, command.line, login=login),
+            cwd=settings.cwd,
+            source="userShell",
+            status="inProgress",
+            command_actions=command_actions(script, settings.cwd),
+        )
+        await self._terminals.make_room(recorder)
+        run = self._terminals.open(item, command.line, recorder)
+        recorder.started(item)
+        launch = CommandLaunch(
+            shell_command(shell, command.line, login=login),
+            self._terminals.environment(recorder.thread.id, item.id),
+            settings.cwd,
+        )
+        try:
+            await self._terminals.start(run, launch, UNCONFINED)
+        except OSError as exc:
+            place_or_program = f"{exc.filename}: " if exc.filename else ""
+            await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror}")
+        return run
+
+    async def finish(self, command: UserCommand, run: CommandRun) -> JsonObject:
+        """Wait for the end of a command, and give what the model is to know of it.
+
+        Cancelling ends the command, and completes its item.
+
+        Raises:
+            OSError: the log cannot be written.
+        """
+        began_s = time.perf_counter()
+        code: int | None = None
+        try:
+            with anyio.move_on_after(command.timeout_s) as limit:
+                await _ended(run)
+            code = TIMED_OUT if limit.cancelled_caught else None
+        finally:
+            await run.stop(code)
+            self._terminals.forget(run)
+        return _told(command, run, time.perf_counter() - began_s)
+
+
+async def _ended(run: CommandRun) -> None:
+    if run.process is None:
+        await run.completed.wait()
+    else:
+        await run.process.finished.wait()
+
+
+def _told(command: UserCommand, run: CommandRun, wall_s: float) -> JsonObject:
+    output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
+    text = (
+        f"<user_shell_command>\n<command>\n{command.line}\n</command>\n<result>\n"
+        f"Exit code: {run.item.exit_code}\nDuration: {wall_s:.4f} seconds\nOutput:\n{output}\n"
+        "</result>\n</user_shell_command>"
+    )
+    return {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}],
+    }

@@ -1,0 +1,137 @@
+"""tools: thread/shellCommand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.harness import claim
+from tests.support.turn_commands import Desk, command, desk
+
+SHELL = "thread/shellCommand"
+
+
+async def shell(at: Desk, line: str, **more: Any) -> None:
+    answer = await at.client.call(SHELL, {"threadId": at.thread_id, "command": line, **more})
+    assert answer == {}
+
+
+def told(at: Desk) -> list[str]:
+    """Give what the model was told of commands of the user in its newest request."""
+    return [text for role, text in at.served.model.inputs() if "<user_shell_command>" in text]
+
+
+@claim("commands:of-user")
+async def test_a_command_of_the_user_is_a_turn_of_its_own_and_the_model_is_told(
+    tmp_path: Path,
+) -> None:
+    async with desk(tmp_path, "read-only") as at:
+        await shell(at, " echo user; touch made; exit 2 ")
+        at.messages = await at.client.until("turn/completed")
+        assert at.messages[-1]["params"]["turn"]["status"] == "completed"
+        assert at.served.model.requests == []
+        [started], [completed] = at.items("item/started"), at.items("item/completed")
+        assert started["source"] == "userShell"
+        assert (completed["status"], completed["exitCode"], completed["aggregatedOutput"]) == (
+            "failed",
+            2,
+            "user\n",
+        )
+        # It has full access, whatever the sandbox of the thread.
+        assert (at.folder / "made").exists()
+        assert await at.stored() == [completed]
+        await at.client.turn(at.thread_id, "hi")
+        [text] = told(at)
+        begin, rest = text.split("Duration: ")
+        assert begin == (
+            "<user_shell_command>\n<command>\necho user; touch made; exit 2\n</command>\n<result>\n"
+            "Exit code: 2\n"
+        )
+        assert rest.split(" ", 1)[1] == (
+            "seconds\nOutput:\nuser\n\n</result>\n</user_shell_command>"
+        )
+
+
+@claim("commands:of-user")
+async def test_in_a_running_turn_it_belongs_to_that_turn(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        await at.run("mkfifo go")
+        turn_id = await at.start(command("cat go", yield_time_ms=30_000))
+        await at.client.wait_for("item/started", lambda p: p["item"]["type"] == "commandExecution")
+        await shell(at, "echo beside")
+        ended = await at.client.wait_for("item/completed")
+        assert ended["params"]["turnId"] == turn_id
+        assert ended["params"]["item"]["source"] == "userShell"
+        (at.folder / "go").write_text("gone\n")
+        at.messages = await at.client.until("turn/completed")
+        # The request that answers the call tells of it.
+        assert len(told(at)) == 1
+        assert [item["source"] for item in await at.stored()] == [
+            "unifiedExecStartup",
+            "userShell",
+            "unifiedExecStartup",
+        ]
+
+
+@claim("commands:of-user")
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_an_interrupt_ends_it(tmp_path: Path, is_alone: bool) -> None:
+    async with desk(tmp_path) as at:
+        turn_id = "" if is_alone else await at.start(command("sleep 1000", yield_time_ms=30_000))
+        await shell(at, "echo up; sleep 1000")
+        started = await at.client.wait_for(
+            "item/started", lambda p: p["item"].get("source") == "userShell"
+        )
+        await at.client.wait_for("item/commandExecution/outputDelta")
+        turn_id = started["params"]["turnId"]
+        await at.client.call("turn/interrupt", {"threadId": at.thread_id, "turnId": turn_id})
+        item_id = started["params"]["item"]["id"]
+        ended = await at.client.wait_for("item/completed", lambda p: p["item"]["id"] == item_id)
+        assert (ended["params"]["item"]["status"], ended["params"]["item"]["exitCode"]) == (
+            "failed",
+            143,
+        )
+
+
+@claim("commands:of-user")
+async def test_it_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        await shell(at, "sleep 1000", timeoutMs=50)
+        at.messages = await at.client.until("turn/completed")
+        [completed] = at.items("item/completed")
+        assert (completed["status"], completed["exitCode"]) == ("failed", 124)
+        assert (await at.run("echo next")).output == "next\n"
+
+
+@claim("commands:of-user")
+async def test_what_cannot_be_started_is_a_failed_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/no/such/shell")
+    async with desk(tmp_path, config="allow_login_shell = false\n") as at:
+        await shell(at, "true")
+        at.messages = await at.client.until("turn/completed")
+        [completed] = at.items("item/completed")
+        assert (completed["status"], completed["exitCode"], completed["aggregatedOutput"]) == (
+            "failed",
+            -1,
+            "/no/such/shell: No such file or directory",
+        )
+
+
+@claim("commands:of-user")
+@pytest.mark.parametrize(
+    ("params", "error"),
+    [
+        ({"command": "  "}, "command must not be empty"),
+        ({"command": "x" * 100_001}, "command must have at most 100000 characters, and no NUL"),
+        ({"command": "a\0b"}, "command must have at most 100000 characters, and no NUL"),
+        ({"command": "true", "timeoutMs": -1}, "timeoutMs must not be negative"),
+    ],
+)
+async def test_what_makes_no_command_is_refused(
+    tmp_path: Path, params: dict[str, Any], error: str
+) -> None:
+    async with desk(tmp_path) as at:
+        refused = await at.client.refusal(SHELL, {"threadId": at.thread_id, **params})
+        assert (refused.code, refused.message) == (-32600, error)
