@@ -13,7 +13,6 @@ from app_server.config.default_provider import chooses_no_provider, with_openai
 from app_server.config.requirements import Requirements, read_requirements, requirements_of
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
 from app_server.config.values import Config, read_config
-from protocol.errors import invalid_params
 
 
 class Configuration:
@@ -105,6 +104,9 @@ class Configuration:
             RpcError: no file system has such a path.
         """
         if path is not None and "\0" in path:
+            # Whoever serves a request has it; a start does without types of the wire.
+            from protocol.errors import invalid_params
+
             rule = "a path must not hold a NUL character"
             raise invalid_params(f"Invalid params: `cwd`: {rule}", field="cwd", rule=rule)
         return os.path.normpath(self._cwd / (path or "."))

@@ -8,10 +8,13 @@ Source: docs/config.md, "Requirements".
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app_server.config.values import Config, ConfigError, ConfigView, read_config
-from protocol.policy import AskForApproval, GranularApprovals, GranularAskForApproval
+from app_server.runtime.loader import load_from_worker
+
+if TYPE_CHECKING:
+    from protocol.policy import AskForApproval, GranularAskForApproval
 
 SYSTEM_REQUIREMENTS = Path("/etc/codex/requirements.toml")
 
@@ -37,7 +40,7 @@ class Requirements:
 
     source: str = ""
     """The file, for texts."""
-    approval_policies: Sequence[AskForApproval] | None = None
+    approval_policies: "Sequence[AskForApproval] | None" = None
     """Those that may be used; the first stands in for others."""
     sandbox_modes: Sequence[str] | None = None
     """Those that may be used; `read-only` is always among them, and stands in for others."""
@@ -95,7 +98,7 @@ def _parse(view: ConfigView) -> Requirements:
     )
 
 
-def _approval_policies(view: ConfigView) -> Sequence[AskForApproval] | None:
+def _approval_policies(view: ConfigView) -> "Sequence[AskForApproval] | None":
     key = "allowed_approval_policies"
     if key not in view:
         return None
@@ -112,7 +115,7 @@ def _approval_policies(view: ConfigView) -> Sequence[AskForApproval] | None:
     return allowed
 
 
-def _approval_policy(view: ConfigView, key: str, word: str) -> AskForApproval:
+def _approval_policy(view: ConfigView, key: str, word: str) -> "AskForApproval":
     match word:
         case "untrusted" | "on-request" | "never":
             return word
@@ -123,19 +126,25 @@ def _approval_policy(view: ConfigView, key: str, word: str) -> AskForApproval:
     raise view.error(_unknown_variant(word, APPROVAL_POLICIES), key)
 
 
-def _granular(table: ConfigView) -> GranularAskForApproval:
+def _granular(table: ConfigView) -> "GranularAskForApproval":
     if set(table.table) != {"granular"}:
         raise table.error("expected a table with the key `granular` alone")
     granular = table.at("granular")
-    return GranularAskForApproval(
-        granular=GranularApprovals(
-            mcp_elicitations=granular.boolean("mcp_elicitations", default=True),
-            rules=granular.boolean("rules", default=True),
-            sandbox_approval=granular.boolean("sandbox_approval", default=True),
-            request_permissions=granular.boolean("request_permissions", default=False),
-            skill_approval=granular.boolean("skill_approval", default=False),
-        )
-    )
+    defaults = {
+        "mcp_elicitations": True,
+        "rules": True,
+        "sandbox_approval": True,
+        "request_permissions": False,
+        "skill_approval": False,
+    }
+    allowed = {name: granular.boolean(name, default=default) for name, default in defaults.items()}
+    return load_from_worker(_granular_type).model_validate({"granular": allowed})
+
+
+def _granular_type() -> "type[GranularAskForApproval]":
+    from protocol.policy import GranularAskForApproval
+
+    return GranularAskForApproval
 
 
 def _sandbox_modes(view: ConfigView) -> Sequence[str] | None:

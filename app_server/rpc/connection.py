@@ -10,7 +10,7 @@ Source: docs/wire.md, "Framing", "Order", "Bounds".
 import asyncio
 import logging
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -18,8 +18,9 @@ import anyio
 
 from app_server.rpc.batch import Action, BatchAnswers, Reply
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
+from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.ordering import KeyedQueue, Turnstile
-from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from app_server.rpc.reading import read_message
 from protocol.envelope import (
@@ -85,19 +86,6 @@ class Clients(Protocol):
 
     def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
         """Take a client's answer to a question of ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Bounds of one connection."""
-
-    max_in_flight: int = 256
-    """Requests being worked on; one more is answered -32001."""
-    max_in_flight_chars: int = 128 * 1024 * 1024
-    """Of the texts of these requests together; one that comes on top is answered -32001."""
-    finish_s: float = 5.0
-    """How long requests may go on, and the outbox may empty, after the client has finished."""
-    outbox: OutboxLimits = field(default_factory=OutboxLimits)
 
 
 @dataclass(frozen=True, slots=True)

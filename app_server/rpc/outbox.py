@@ -10,20 +10,8 @@ from dataclasses import dataclass
 
 import anyio
 
+from app_server.rpc.limits import OutboxLimits
 from app_server.rpc.outgoing import Delta
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxLimits:
-    """How much may wait for one client."""
-
-    merge_above: int = 256
-    """Messages; beyond it deltas of one item are merged and the client's requests are not read."""
-    max_messages: int = 8192
-    max_chars: int = 16 * 1024 * 1024
-    """Characters of all waiting messages together, without large answers."""
-    max_large_chars: int = 128 * 1024 * 1024
-    """Characters of all waiting large answers together; the next one is not queued before."""
 
 
 @dataclass(slots=True)

@@ -1,54 +1,37 @@
-"""One server process: start, drain, stop.
+"""One server process: start, stop. It listens first, and loads what serves requests then.
 
 Source: docs/architecture.md, "Life of a process".
 """
 
+import gc
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
-from app_server.extension.registry import ExtensionRegistry
-from app_server.handlers.lazy import LazyHandlers
-from app_server.handlers.services import Services
-from app_server.handlers.table import TABLE
-from app_server.rpc.connection import MessageStream
-from app_server.rpc.hub import Hub
-from app_server.rpc.lazy_dispatch import LazyDispatcher
-from app_server.runtime.clock import Clock, SystemClock
+from app_server.config.effective import Configuration
 from app_server.runtime.loader import load
-from app_server.server.apps import serve_apps
-from app_server.server.conversations import Conversations
-from app_server.server.first_types import build_first_types
-from app_server.server.garbage_collection import collect_when_idle
+from app_server.server.home import prepare_home
 from app_server.server.listeners import Listeners
-from app_server.server.services import Built, Substitutes, build_services
 from app_server.server.settings import Settings
-from app_server.server.warm_up import load_sdk_if_used, warm_up
-from app_server.sessions.registry import Sessions
-from app_server.threads.store import ThreadStore
+from app_server.server.substitutes import Substitutes
 from app_server.transport.stdio import open_stdio
-from app_server.turns.model.interface import Model
 
 if TYPE_CHECKING:
+    from app_server.extension.registry import ExtensionRegistry
     from app_server.handlers.apps.port import AppsPort
+    from app_server.handlers.services import Services
+    from app_server.rpc.connection import MessageStream
+    from app_server.runtime.clock import Clock
+    from app_server.server.core import Core
+    from app_server.turns.model.interface import Model
 
 logger = logging.getLogger(__name__)
-
-CLOSE_S = 10.0
-
-
-class HomeUnusable(OSError):
-    """The home folder cannot be read or written; the text says why and what to do."""
-
-    def __str__(self) -> str:
-        """Say it without a number."""
-        return str(self.strerror)
 
 
 class AppServer:
@@ -58,9 +41,9 @@ class AppServer:
         self,
         settings: Settings,
         *,
-        clock: Clock | None = None,
-        model: Model | None = None,
-        extensions: ExtensionRegistry | None = None,
+        clock: "Clock | None" = None,
+        model: "Model | None" = None,
+        extensions: "ExtensionRegistry | None" = None,
         apps: "AppsPort | None" = None,
     ) -> None:
         """`clock`, `model`, `extensions` and `apps` stand in for the real ones in tests.
@@ -68,16 +51,17 @@ class AppServer:
         `apps` is taken where `extensions` are given; without it there are no apps then.
         """
         self._settings = settings
-        clock = clock or SystemClock()
         self._substitutes = Substitutes(clock=clock, model=model, extensions=extensions, apps=apps)
-        self._hub = Hub(clock.now_ms)
-        self._conversations = Conversations(self._hub, settings.connection)
-        self._store = ThreadStore(settings.home)
         self._stopping = anyio.Event()
         self._hurrying = anyio.Event()
-        self._requests: LazyDispatcher | None = None
-        self.services: Services | None = None
-        """None before `run`."""
+        self._core: Core | None = None
+        self.loaded = anyio.Event()
+        """Set once requests are served, or cannot be; until then they wait."""
+
+    @property
+    def services(self) -> "Services | None":
+        """What the handlers work with; None before it is loaded."""
+        return None if self._core is None else self._core.services
 
     def stop(self) -> None:
         """Ask the server to stop: the first time running turns may end, the second time not."""
@@ -86,111 +70,56 @@ class AppServer:
         self._stopping.set()
 
     async def run(self, ready: Callable[[Sequence[str]], None]) -> None:
-        """Serve until asked to stop; `ready` hears the addresses once clients can connect.
+        """Serve until asked to stop; `ready` is called with the addresses that clients can use.
 
         Raises:
             OSError: an address cannot be bound, or the home directory cannot be used.
+            LoadFailed: this installation lacks a part of the server.
         """
-        await self._open_home()
-        background, work = anyio.create_task_group(), anyio.create_task_group()
-        built = await build_services(
-            self._settings,
-            self._substitutes,
-            store=self._store,
-            hub=self._hub,
-            connection_loads=self._conversations.loads,
-            background=background,
-            work=work,
-        )
-        self.services = built.services
-        await built.services.plugins.load()
+        await anyio.to_thread.run_sync(prepare_home, self._settings.home)
+        background = anyio.create_task_group()
         try:
             async with background:
-                background.start_soon(self._store.run)
                 try:
-                    async with work:
-                        await self._serve(built, ready)
+                    await self._serve(background, ready)
                 finally:
                     background.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _only_member(group) from None
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-                await built.services.model_lists.aclose()
-                await built.lazy_model.aclose()
-                await built.services.signals.aclose()
-                await self._store.aclose()
+            if self._core is not None:
+                await self._core.aclose()
 
-    async def converse(self, stream: MessageStream) -> None:
-        """Hold the conversation with one client, from when the server is ready."""
-        assert self._requests is not None
-        await self._conversations.hold(stream, self._requests)
+    async def converse(self, stream: "MessageStream") -> None:
+        """Hold the conversation with one client, from when its requests can be served."""
+        await self.loaded.wait()
+        if self._core is not None:
+            await self._core.converse(stream)
 
-    async def _open_home(self) -> None:
-        home = self._settings.home
-        try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await self._store.open()
-        except OSError as exc:
-            raise HomeUnusable(
-                exc.errno,
-                f"the home folder cannot be used: {exc.strerror} ({exc.filename}); "
-                f"app-server doctor --home {home} says more",
-            ) from exc
-
-    async def _serve(self, built: Built, ready: Callable[[Sequence[str]], None]) -> None:
-        services = built.services
-        background, sessions = services.tasks, services.sessions
-        handlers = [LazyHandlers(row, services) for row in TABLE]
-        self._requests = LazyDispatcher(
-            {method: handler for lazy in handlers for method, handler in lazy.routes.items()}
-        )
-        background.start_soon(sessions.unloading.run)
-        background.start_soon(services.memory.run)
-        background.start_soon(collect_when_idle)
+    async def _serve(
+        self, background: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
+    ) -> None:
+        settings = self._settings
         listeners = Listeners(
             self.converse,
             self._converse_on_stdio,
-            services.configuration,
-            self._settings.websocket,
+            Configuration(settings.home, settings.requirements, settings.overrides, settings.cwd),
+            settings.websocket,
             background,
         )
-        try:
-            async with AsyncExitStack() as stack:
-                opened = [
-                    await stack.enter_async_context(listeners.open(address))
-                    for address in self._settings.listen
-                ]
-                urls = [listener.url for listener in opened]
-                self._store.address = next((url for url in urls if url != "stdio://"), None)
-                ready(urls)
-                background.start_soon(warm_up, _parts_at_start(built, self._requests, handlers))
-                if built.lazy_apps is not None:
-                    background.start_soon(
-                        serve_apps, built.lazy_apps, services.accounts, services.configuration
-                    )
-                await self._stopping.wait()
-                for listener in opened:
-                    listener.stop_accepting()
-                await self._drain(sessions)
-                await sessions.aclose()
-                await self._conversations.finish(CLOSE_S)
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-                await sessions.aclose()
-                await services.commands.aclose()
-                await services.environments.aclose()
-
-    async def _drain(self, sessions: Sessions) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_when_hurried, tasks.cancel_scope)
-            with anyio.move_on_after(self._settings.drain_s):
-                await sessions.drain()
-            tasks.cancel_scope.cancel()
-
-    async def _cancel_when_hurried(self, scope: anyio.CancelScope) -> None:
-        await self._hurrying.wait()
-        scope.cancel()
+        async with AsyncExitStack() as stack:
+            opened = [
+                await stack.enter_async_context(listeners.open(address))
+                for address in settings.listen
+            ]
+            urls = [listener.url for listener in opened]
+            ready(urls)
+            try:
+                open_core = await load(_open_core)
+                self._core = await open_core(settings, self._substitutes, urls, background)
+            finally:
+                self.loaded.set()
+            await self._core.serve(opened, self._stopping, self._hurrying)
 
     async def _converse_on_stdio(self) -> None:
         await self.converse(await open_stdio())
@@ -200,19 +129,17 @@ class AppServer:
             self.stop()
 
 
-def _parts_at_start(
-    built: Built, requests: LazyDispatcher, handlers: Sequence[LazyHandlers]
-) -> list[Callable[[], Awaitable[object]]]:
-    """Return what loads the parts that are needed first, in the order of the need."""
-    services = built.services
-    return [
-        requests.prepare,
-        *(lazy.load for lazy in handlers if lazy.at_start),
-        partial(load, build_first_types),
-        built.lazy_model.prepare,
-        services.signals.resume,
-        partial(load_sdk_if_used, services.accounts, services.configuration),
-    ]
+def _open_core() -> "Callable[..., Awaitable[Core]]":
+    # What is imported stays: looking for garbage meanwhile finds none, and takes a tenth longer.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        from app_server.server.core import Core
+    finally:
+        if collects:
+            gc.enable()
+
+    return Core.open
 
 
 def _only_member(error: BaseException) -> BaseException:

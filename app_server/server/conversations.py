@@ -3,13 +3,13 @@
 import anyio
 
 from app_server.rpc.connection import (
-    ConnectionLimits,
     ConnectionLoad,
     MessageStream,
     RpcConnection,
 )
 from app_server.rpc.hub import Hub
 from app_server.rpc.lazy_dispatch import LazyDispatcher
+from app_server.rpc.limits import ConnectionLimits
 
 
 class Conversations:

@@ -30,8 +30,10 @@ from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
+from app_server.server.first_settings import read_first_settings
 from app_server.server.offline_model import OfflineModel
-from app_server.server.settings import VERSION, Settings, read_first_settings
+from app_server.server.settings import VERSION, Settings
+from app_server.server.substitutes import Substitutes
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
@@ -41,28 +43,15 @@ from app_server.skills.folders import Found
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals
-from app_server.turns.model.interface import Model
 from app_server.turns.model.lazy import LazyModel
 from app_server.turns.model.lists import ModelLists
 from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 if TYPE_CHECKING:
-    from app_server.handlers.apps.port import AppsPort
+    pass
 
 APPROVALS_OF_APPS = "apps"
 """Where registrations of apps say that their lasting approvals belong."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Substitutes:
-    """What tests put in the place of a service; None leaves the real one."""
-
-    clock: Clock | None = None
-    model: Model | None = None
-    extensions: ExtensionRegistry | None = None
-    """With it there are no apps and no plugins of the real ones."""
-    apps: "AppsPort | None" = None
-    """Taken where `extensions` are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

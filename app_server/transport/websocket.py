@@ -15,21 +15,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from app_server.rpc.connection import MessageStream
 from app_server.transport.address import TcpAddress, UnixAddress
 from app_server.transport.peer_user.errors import OtherUser, UserUnknown
 from app_server.transport.peer_user.own_user import OwnUser
 
+if TYPE_CHECKING:
+    from app_server.rpc.connection import MessageStream
+
 logger = logging.getLogger(__name__)
 
-Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
+Conversation: TypeAlias = "Callable[[MessageStream], Awaitable[None]]"
 
 HOW_TO_LET_IN = (
     "Over TCP it talks to its own user alone, unless its config.toml has "

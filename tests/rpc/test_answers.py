@@ -2,8 +2,8 @@
 
 import anyio
 
-from app_server.rpc.connection import ConnectionLimits
 from app_server.rpc.context import RequestContext
+from app_server.rpc.limits import ConnectionLimits
 from protocol.envelope import Request, render_result
 from tests.support.conversations import Work, conversation, request
 from tests.support.harness import claim

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.rpc.connection import BATCH_STEP, ConnectionLimits
+from app_server.rpc.connection import BATCH_STEP
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
+from app_server.rpc.limits import ConnectionLimits
 from protocol.envelope import (
     MAX_BATCH,
     MAX_ID_CHARS,

@@ -6,9 +6,10 @@ import json
 import anyio
 import pytest
 
-from app_server.rpc.connection import JOINED_CHARS, ConnectionLimits, RpcConnection
+from app_server.rpc.connection import JOINED_CHARS, RpcConnection
 from app_server.rpc.hub import Hub
-from app_server.rpc.outbox import Outbox, OutboxLimits
+from app_server.rpc.limits import ConnectionLimits, OutboxLimits
+from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from tests.support.conversations import (
     MemoryStream,

@@ -10,8 +10,7 @@ import anyio
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app_server.rpc.connection import ConnectionLimits
-from app_server.rpc.outbox import OutboxLimits
+from app_server.rpc.limits import ConnectionLimits, OutboxLimits
 from app_server.transport.websocket import WebSocketLimits
 from tests.support.harness import COMPLETED, WAIT_S, Gate, claim, methods_of, says, serve
 from tests.support.lean import is_end, lean_client

@@ -536,6 +536,9 @@ async def serve(
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
+            await app.loaded.wait()
+            if app.services is None:
+                await task
             yield Served(app, ready.result(), scripted, home)
         finally:
             app.stop()

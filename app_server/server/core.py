@@ -1,0 +1,158 @@
+"""What serves requests, between the listeners and the services: loaded once clients can connect.
+
+Source: docs/architecture.md, "Life of a process".
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Self
+
+import anyio
+import anyio.abc
+
+from app_server.handlers.lazy import LazyHandlers
+from app_server.handlers.services import Services
+from app_server.handlers.table import TABLE
+from app_server.rpc.connection import MessageStream
+from app_server.rpc.hub import Hub
+from app_server.rpc.lazy_dispatch import LazyDispatcher
+from app_server.runtime.clock import SystemClock
+from app_server.runtime.loader import load
+from app_server.server.apps import serve_apps
+from app_server.server.conversations import Conversations
+from app_server.server.first_types import build_first_types
+from app_server.server.garbage_collection import collect_when_idle
+from app_server.server.home import home_errors
+from app_server.server.listeners import Listener
+from app_server.server.services import Built, build_services
+from app_server.server.settings import Settings
+from app_server.server.substitutes import Substitutes
+from app_server.server.warm_up import load_sdk_if_used, warm_up
+from app_server.sessions.registry import Sessions
+from app_server.threads.store import ThreadStore
+
+CLOSE_S = 10.0
+
+
+class Core:
+    """The services of one server, and the conversations with its clients."""
+
+    def __init__(
+        self,
+        built: Built,
+        conversations: Conversations,
+        work: anyio.abc.TaskGroup,
+        drain_s: float,
+    ) -> None:
+        """Join what `open` has made; `work` is entered by `serve`."""
+        self.services: Services = built.services
+        self._built = built
+        self._conversations = conversations
+        self._work = work
+        self._drain_s = drain_s
+        self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
+        self._requests = LazyDispatcher(
+            {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()}
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        substitutes: Substitutes,
+        urls: Sequence[str],
+        background: anyio.abc.TaskGroup,
+    ) -> Self:
+        """Open the home, and make the services; `background` is cancelled when the server ends.
+
+        Raises:
+            HomeUnusable: the stored threads cannot be opened.
+        """
+        hub = Hub((substitutes.clock or SystemClock()).now_ms)
+        conversations = Conversations(hub, settings.connection)
+        store = ThreadStore(settings.home)
+        store.address = next((url for url in urls if url != "stdio://"), None)
+        work = anyio.create_task_group()
+        try:
+            with home_errors(settings.home):
+                await store.open()
+            built = await build_services(
+                settings,
+                substitutes,
+                store=store,
+                hub=hub,
+                connection_loads=conversations.loads,
+                background=background,
+                work=work,
+            )
+            await built.services.plugins.load()
+        except BaseException:
+            await store.aclose()
+            raise
+        return cls(built, conversations, work, settings.drain_s)
+
+    async def converse(self, stream: MessageStream) -> None:
+        """Hold the conversation with one client."""
+        await self._conversations.hold(stream, self._requests)
+
+    async def serve(
+        self, listeners: Sequence[Listener], stopping: anyio.Event, hurrying: anyio.Event
+    ) -> None:
+        """Serve until `stopping`, and then until what runs has ended, or `hurrying`."""
+        services = self.services
+        services.tasks.start_soon(services.store.run)
+        services.tasks.start_soon(services.sessions.unloading.run)
+        services.tasks.start_soon(services.memory.run)
+        services.tasks.start_soon(collect_when_idle)
+        async with self._work:
+            try:
+                services.tasks.start_soon(warm_up, self._parts_at_start())
+                if self._built.lazy_apps is not None:
+                    services.tasks.start_soon(
+                        serve_apps,
+                        self._built.lazy_apps,
+                        services.accounts,
+                        services.configuration,
+                    )
+                await stopping.wait()
+                for listener in listeners:
+                    listener.stop_accepting()
+                await self._drain(services.sessions, hurrying)
+                await services.sessions.aclose()
+                await self._conversations.finish(CLOSE_S)
+            finally:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+                    await services.sessions.aclose()
+                    await services.commands.aclose()
+                    await services.environments.aclose()
+
+    async def aclose(self) -> None:
+        """Close what is open, once nothing runs any more."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+            await self._built.lazy_model.aclose()
+            await self.services.signals.aclose()
+            await self.services.store.aclose()
+
+    async def _drain(self, sessions: Sessions, hurrying: anyio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when, hurrying, tasks.cancel_scope)
+            with anyio.move_on_after(self._drain_s):
+                await sessions.drain()
+            tasks.cancel_scope.cancel()
+
+    def _parts_at_start(self) -> list[Callable[[], Awaitable[object]]]:
+        """Return what loads the parts that are needed first, in the order of the need."""
+        services = self.services
+        return [
+            self._requests.prepare,
+            *(lazy.load for lazy in self._handlers if lazy.at_start),
+            partial(load, build_first_types),
+            self._built.lazy_model.prepare,
+            services.signals.resume,
+            partial(load_sdk_if_used, services.accounts, services.configuration),
+        ]
+
+
+async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
