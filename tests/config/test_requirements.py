@@ -544,8 +544,8 @@ async def test_nothing_runs_until_a_broken_file_is_mended(
         start = {"threadId": thread_id, "input": [{"type": "text", "text": "hi"}]}
         refusals.append(await client.refusal("turn/start", start))
     assert logged == [
-        f"the configuration cannot be used: {detail}",
         f"other users are refused, as the configuration cannot be used: {detail}",
+        f"the configuration cannot be used: {detail}",
     ]
     load = (-32600, f"failed to load configuration: {detail}")
     assert [(error.code, error.message) for error in refusals] == [

@@ -43,7 +43,7 @@ async def test_a_class_serves_what_its_row_says(tmp_path: Path) -> None:
 
 def test_a_start_imports_no_class_of_handlers() -> None:
     code = (
-        "import sys, app_server.cli.serve; "
+        "import sys, app_server.server.core; "
         "print(*(m for m in sorted(sys.modules) if m.startswith('app_server.handlers.')))"
     )
     result = subprocess.run(

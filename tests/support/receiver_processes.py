@@ -18,6 +18,7 @@ from urllib.parse import quote
 import anyio
 from websockets.asyncio.client import connect
 
+from app_server.clients.connection import identify
 from app_server.clients.receiver.failpoints import KILL_AT, Step
 from app_server.clients.receiver.item import line_holds
 from app_server.clients.receiver.router_wire import KEY_VARIABLE, RouterAddress
@@ -175,7 +176,7 @@ async def router_process(
 async def server_process(
     home: Path, *options: str, **environment: str
 ) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """Start an app-server; gives its URL. Leaving kills it."""
+    """Start an app-server that answers; gives its URL. Leaving kills it."""
     process = await asyncio.create_subprocess_exec(
         str(EXECUTABLE),
         *("--home", str(home), *(options or ("--listen", "ws://127.0.0.1:0"))),
@@ -184,7 +185,9 @@ async def server_process(
         stderr=asyncio.subprocess.PIPE,
     )
     async with _killed(process):
-        yield await read_url(process), process
+        url = await read_url(process)
+        await identify(url, "test", timeout_s=START_S)
+        yield url, process
 
 
 def _dying_at(step: Step | None) -> dict[str, str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from app_server.clients.connection import NoAppServer, identify
 
-PROBE_S = 2.0
-"""For somebody at a port to introduce themselves."""
+PROBE_S = 5.0
+"""For somebody at a port to introduce themselves; a server that has just started loads first."""
 
 CLIENT_NAME = "coder"
 
