@@ -129,6 +129,7 @@ class Core:
     async def aclose(self) -> None:
         """Close what is open, once nothing runs any more."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+            await self.services.model_lists.aclose()
             await self._built.lazy_model.aclose()
             await self.services.signals.aclose()
             await self.services.store.aclose()
