@@ -5,10 +5,12 @@ Source: docs/apps.md, "The hosted endpoint".
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from app_server.mcp_wire.http.authorized import Tokens
+if TYPE_CHECKING:
+    from app_server.mcp_wire.http.authorized import Tokens
 
 DEFAULT_BASE_URL = "https://chatgpt.com/backend-api"
 
@@ -31,7 +33,7 @@ class UpstreamTarget:
     """Of every request."""
     elicitation: bool = False
     """Whether we declare that users can be asked, beyond `openai/form`."""
-    tokens: Tokens | None = field(default=None, repr=False)
+    tokens: "Tokens | None" = field(default=None, repr=False)
     """Who the requests are from, unless the headers say it."""
 
 
@@ -58,7 +60,7 @@ def upstream_target(
     `token` is one that stays as it is, or where the one of the moment comes from.
     """
     headers: dict[str, SecretStr] = {}
-    tokens: Tokens | None = None
+    tokens: "Tokens | None" = None
     if isinstance(token, SecretStr):
         headers["Authorization"] = SecretStr(f"Bearer {token.get_secret_value()}")
     else:
