@@ -49,7 +49,7 @@ def apps_endpoint(chatgpt_base_url: str) -> str:
 
 def upstream_target(
     chatgpt_base_url: str,
-    token: SecretStr | Tokens,
+    token: "SecretStr | Tokens",
     *,
     account_id: str | None = None,
     sku: str | None = None,
@@ -60,7 +60,7 @@ def upstream_target(
     `token` is one that stays as it is, or where the one of the moment comes from.
     """
     headers: dict[str, SecretStr] = {}
-    tokens: "Tokens | None" = None
+    tokens: Tokens | None = None
     if isinstance(token, SecretStr):
         headers["Authorization"] = SecretStr(f"Bearer {token.get_secret_value()}")
     else:
