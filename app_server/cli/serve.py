@@ -29,6 +29,7 @@ LATE_COMMANDS = {
 }
 """Commands of their own, imported late: a server has no use for them."""
 MCP_SERVER = "mcp-server"
+DEMOS = ("apps", "signals", "tools")
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
 DESCRIPTION = """\
@@ -38,6 +39,7 @@ EPILOG = """\
 examples:
   app-server demo                                   see it work, without an account
   app-server demo --apps                            the same for the apps of ChatGPT
+  app-server demo --tools                           the same for commands, patches and the sandbox
   app-server demo --signals                         the same for messages between agents
   app-server --listen ws://127.0.0.1:4500           serve editors and terminals
   app-server --listen ws://127.0.0.1:0 --listen unix://
@@ -83,7 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet_libraries()
     home = resolve_home(options.home)
     if options.command == "demo":
-        return _demo(of_apps=options.apps, of_signals=options.signals)
+        chosen = [kind for kind in DEMOS if getattr(options, kind)]
+        if len(chosen) > 1:
+            parser.error("demo shows one thing at a time: " + " or ".join(f"--{d}" for d in DEMOS))
+        return _demo(chosen[0] if chosen else "story")
     is_mcp_server = options.command == MCP_SERVER
     if is_mcp_server and options.listen:
         parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
@@ -170,6 +175,12 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with demo: two agents, one asks and the other is woken; then a crash in between",
     )
+    parser.add_argument(
+        "--tools",
+        action="store_true",
+        help="with demo: commands and patches in a scratch repository, questions, and what the "
+        "sandbox stops",
+    )
     parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
     return parser
 
@@ -203,14 +214,17 @@ def _print_addresses(urls: Sequence[str]) -> None:
         print(f"listening on: {url}", file=sys.stderr, flush=True)
 
 
-def _demo(*, of_apps: bool, of_signals: bool) -> int:
+def _demo(kind: str) -> int:
     # A server has no use for the demos.
-    if of_apps:
-        from app_server.clients.demo.apps_story import tell
-    elif of_signals:
-        from app_server.clients.demo.signals_story import tell
-    else:
-        from app_server.clients.demo.story import tell
+    match kind:
+        case "apps":
+            from app_server.clients.demo.apps_story import tell
+        case "signals":
+            from app_server.clients.demo.signals_story import tell
+        case "tools":
+            from app_server.clients.demo.tools_story import tell
+        case _:
+            from app_server.clients.demo.story import tell
     return _run(tell)
 
 

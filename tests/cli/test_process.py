@@ -436,6 +436,22 @@ def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@claim("process:demo", "tools:demo")
+@pytest.mark.slow
+def test_the_demo_of_tools_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", "--tools", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert result.stdout.endswith("All 17 checks hold.\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_demo_is_shown_at_a_time() -> None:
+    result = run_cli("demo", "--tools", "--apps")
+    assert result.returncode == 2
+    assert "demo shows one thing at a time: --apps or --signals or --tools" in result.stderr
+
+
 @claim("process:demo")
 def test_the_demo_checks_every_step(tmp_path: Path) -> None:
     result = run_cli("demo", TMPDIR=str(tmp_path))

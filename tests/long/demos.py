@@ -16,7 +16,12 @@ from tests.long.starts import all_cores_busy
 
 TIMES = 50
 AT_ONCE = 3
-DEMOS: Sequence[tuple[str, ...]] = (("demo",), ("demo", "--apps"), ("demo", "--signals"))
+DEMOS: Sequence[tuple[str, ...]] = (
+    ("demo",),
+    ("demo", "--apps"),
+    ("demo", "--signals"),
+    ("demo", "--tools"),
+)
 
 
 async def run(words: Sequence[str], folder: str) -> str:

@@ -1,6 +1,7 @@
 """turns: the built-in model."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,35 @@ def test_the_offline_model_is_deterministic() -> None:
     assert offline.reply({})["content"][0]["text"].endswith("You said: ")
     output = {"type": "function_call_output", "output": [{"text": "a"}, {"text": 5}, 7]}
     assert offline.reply({"input": [output]})["content"][0]["text"] == "The tool answered: a"
+
+
+@claim("model:offline-words")
+def test_words_of_the_offline_model_call_functions() -> None:
+    tools: list[dict[str, Any]] = [
+        {"type": "function", "name": "exec_command"},
+        {"type": "function", "name": "apply_patch"},
+    ]
+
+    def call(text: str) -> tuple[str, Any]:
+        item = offline.reply({"input": [raw(text, "user")], "tools": tools})
+        return item["name"], json.loads(item["arguments"])
+
+    assert call('/tool exec_command {"cmd": "ls -l"}') == ("exec_command", {"cmd": "ls -l"})
+    assert call("/exec ls -l | wc") == ("exec_command", {"cmd": "ls -l | wc"})
+    name, arguments = call("/outside touch a")
+    assert (name, arguments["cmd"], arguments["sandbox_permissions"]) == (
+        "exec_command",
+        "touch a",
+        "require_escalated",
+    )
+    assert call("/patch *** Begin Patch\n*** End Patch") == (
+        "apply_patch",
+        {"input": "*** Begin Patch\n*** End Patch"},
+    )
+    # A word is one only at the beginning, and with a space behind it.
+    for text in ("say /exec ls", "/execute ls"):
+        said = offline.reply({"input": [raw(text, "user")], "tools": tools})
+        assert said["content"][0]["text"].endswith(f"You said: {text}")
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "done"}
+    answered = offline.reply({"input": [raw("/patch x", "user"), output], "tools": tools})
+    assert answered["content"][0]["text"] == "The tool answered: done"

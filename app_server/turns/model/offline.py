@@ -1,17 +1,18 @@
 """The offline model: a deterministic stand-in behind a loopback Responses endpoint.
 
 It says of itself that it is one. It repeats the user's last message, and what it was told from
-outside since it spoke last; `/tool SERVER.TOOL {json}` makes it call that tool and repeat what came
-back. Asked for a review of an approval it denies, as it cannot judge; asked to sum a conversation
-up it lists the end of it. Knows the Responses API, the marks of these two requests and nothing else
-of ours, so turns reach it through the same client as any model. Importing this module imports
-starlette and uvicorn: server.py does it when the model is needed.
+outside since it spoke last; `/tool SERVER.TOOL {json}`, `/exec LINE`, `/outside LINE` and `/patch
+TEXT` make it call a tool and repeat what came back. Asked for a review of an approval it denies, as
+it cannot judge; asked to sum a conversation up it lists the end of it. Knows the Responses API, the
+marks of these two requests and nothing else of ours, so turns reach it through the same client as
+any model. Importing this module imports starlette and uvicorn: server.py does it when the model is
+needed.
 Source: docs/config.md, "The offline model".
 """
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -52,13 +53,14 @@ def reply(body: Item) -> Item:
     if _request_kind(body) == COMPACTION_KIND:
         return _message(identity, _summary(items[:-1]))
     last = items[-1] if items else {}
-    if last.get("type") == "function_call_output":
+    if last.get("type") in ("function_call_output", "custom_tool_call_output"):
         return _message(identity, f"The tool answered: {_text_of(last.get('output'))}")
     said = next(
         (_text_of(i.get("content")) for i in reversed(items) if i.get("role") == "user"), ""
     )
-    if said.startswith("/tool ") and not _called_since(items):
-        return _call(identity, said.removeprefix("/tool "), body.get("tools", []))
+    word, _, rest = said.partition(" ")
+    if word in _WORDS and not _called_since(items):
+        return _WORDS[word](identity, rest, body.get("tools", []))
     news = "".join(f" I was also told: {text}" for text in _messages_since_last_answer(items))
     return _message(identity, f"{INTRODUCTION} You said: {said}{news}")
 
@@ -68,7 +70,7 @@ def _called_since(items: list[Item]) -> bool:
     for item in reversed(items):
         if item.get("role") == "user":
             break
-        if item.get("type") == "function_call":
+        if item.get("type") in ("function_call", "custom_tool_call"):
             return True
     return False
 
@@ -113,6 +115,8 @@ def _messages_since_last_answer(items: list[Item]) -> list[str]:
 
 def _call(identity: str, command: str, tools: list[Item]) -> Item:
     name, _, arguments = command.strip().partition(" ")
+    if any(found.get("name") == name and found["type"] == "function" for found in tools):
+        return _function(identity, name, arguments or "{}")
     server, _, tool = name.partition(".")
     for namespace in tools:
         if namespace.get("type") != "namespace":
@@ -120,15 +124,45 @@ def _call(identity: str, command: str, tools: list[Item]) -> Item:
         if namespace["name"] not in (server, f"mcp__{server}"):
             continue
         if any(function.get("name") == tool for function in namespace["tools"]):
-            return {
-                "type": "function_call",
-                "id": f"fc_{identity}",
-                "call_id": f"call_{identity}",
-                "namespace": namespace["name"],
-                "name": tool,
-                "arguments": arguments or "{}",
-            }
+            return _function(identity, tool, arguments or "{}", namespace=namespace["name"])
     return _message(identity, f"{INTRODUCTION} There is no tool {name}.")
+
+
+def _execute(identity: str, line: str, tools: list[Item]) -> Item:
+    return _function(identity, "exec_command", to_json({"cmd": line}).decode())
+
+
+def _execute_outside(identity: str, line: str, tools: list[Item]) -> Item:
+    arguments = {
+        "cmd": line,
+        "sandbox_permissions": "require_escalated",
+        "justification": "The offline model was told to run it outside of the sandbox.",
+    }
+    return _function(identity, "exec_command", to_json(arguments).decode())
+
+
+def _patch(identity: str, text: str, tools: list[Item]) -> Item:
+    return _function(identity, "apply_patch", to_json({"input": text}).decode())
+
+
+def _function(identity: str, name: str, arguments: str, **members: str) -> Item:
+    return {
+        "type": "function_call",
+        "id": f"fc_{identity}",
+        "call_id": f"call_{identity}",
+        **members,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+_WORDS: Mapping[str, Callable[[str, str, list[Item]], Item]] = {
+    "/tool": _call,
+    "/exec": _execute,
+    "/outside": _execute_outside,
+    "/patch": _patch,
+}
+"""With what a message begins that makes the model call a tool."""
 
 
 def _message(identity: str, text: str) -> Item:

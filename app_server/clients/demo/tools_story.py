@@ -1,0 +1,212 @@
+"""The demo of tools: commands and patches in a scratch repository, and what the sandbox stops."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from app_server.clients.connection import Client, open_client
+from app_server.clients.demo.process import WAIT_S, start_server
+from app_server.clients.demo.transcript import CheckFailed, Transcript
+from protocol.errors import RpcError
+from protocol.model import JsonObject
+
+CONFIG = 'model_provider = "offline"\n'
+ASKED = "item/commandExecution/requestApproval"
+BROKEN = "def add(a, b):\n    return a - b\n"
+TEST = """\
+import unittest
+
+from calc import add
+
+
+class TestAdd(unittest.TestCase):
+    def test_add(self):
+        self.assertEqual(add(2, 3), 5)
+"""
+PATCH = """\
+*** Begin Patch
+*** Update File: calc.py
+@@ def add(a, b):
+-    return a - b
++    return a + b
+*** End Patch"""
+OUTSIDE = Path("/var/tmp")  # noqa: S108 - everybody may write here, but for the sandbox
+SECRET = "not-for-models"
+
+
+async def tell() -> int:
+    """Run the demo; returns the exit status: 0 only if every step was checked."""
+    transcript = Transcript()
+    with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
+        home, work = Path(folder, "home"), Path(folder, "work")
+        _prepare(home, work)
+        try:
+            await _run(transcript, home, work)
+        except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
+            transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
+            return 1
+    transcript.close(f"All {transcript.checks} checks hold.")
+    return 0
+
+
+def _prepare(home: Path, work: Path) -> None:
+    """Make a home with a credential, and a repository with a fault that its test finds."""
+    home.mkdir()
+    (home / "config.toml").write_text(CONFIG)
+    (home / "auth.json").write_text(f'{{"OPENAI_API_KEY": "{SECRET}"}}')
+    work.mkdir()
+    (work / "calc.py").write_text(BROKEN)
+    (work / "test_calc.py").write_text(TEST)
+    git = shutil.which("git")
+    if git is None:
+        # What is protected is the folder, whoever made it.
+        (work / ".git" / "hooks").mkdir(parents=True)
+    else:
+        subprocess.run([git, "init", "-q", str(work)], check=True)
+
+
+async def _run(transcript: Transcript, home: Path, work: Path) -> None:
+    async with AsyncExitStack() as stack:
+        with transcript.step("Start a server with the offline model"):
+            server = await stack.enter_async_context(start_server(home))
+            transcript.say("server", f"listens on {server.url}")
+        capabilities = {"experimentalApi": True}
+        async with open_client(server.url, "demo", wait_s=WAIT_S, **capabilities) as client:
+            with transcript.step("Start a thread that may only read"):
+                chosen: JsonObject = {
+                    "cwd": str(work),
+                    "sandbox": "read-only",
+                    "approvalPolicy": "on-request",
+                }
+                started = await client.call("thread/start", chosen)
+                transcript.say("server", f"sandbox: {started['sandbox']['type']}")
+            story = _Story(transcript, client, started["thread"]["id"], work)
+            await story.read()
+            await story.fail_to_write()
+            await story.be_allowed()
+            await story.patch()
+            await story.run_tests()
+            await story.try_to_escape(home, server.url)
+        with transcript.step("Stop the server with SIGTERM"):
+            transcript.check("it ends by itself", await server.stop() == 0)
+
+
+class _Story:
+    """What happens in one thread."""
+
+    def __init__(self, transcript: Transcript, client: Client, thread_id: str, work: Path) -> None:
+        self._transcript = transcript
+        self._client = client
+        self._thread_id = thread_id
+        self._work = work
+
+    async def read(self) -> None:
+        """Show a file, which needs nobody's word."""
+        with self._transcript.step("A command that reads"):
+            item = await self._command("/exec cat calc.py")
+            self._check("the output is the file", item["aggregatedOutput"] == BROKEN)
+            shown = item["commandActions"][0]["type"] == "read"
+            self._check("clients are shown what it reads", shown)
+
+    async def fail_to_write(self) -> None:
+        """Try to write where nothing may be written, and be refused more."""
+        with self._transcript.step("A command that may not write"):
+            item = await self._command("/exec touch made.txt", answer="decline")
+            self._check("it failed", item["status"] == "failed")
+            self._check("there is no file", not (self._work / "made.txt").exists())
+
+    async def be_allowed(self) -> None:
+        """Ask the user to run a command outside of the sandbox."""
+        with self._transcript.step("A command that the user allows"):
+            item = await self._command("/outside touch made.txt", answer="accept")
+            self._check("it ran", item["status"] == "completed")
+            self._check("there is a file", (self._work / "made.txt").exists())
+
+    async def patch(self) -> None:
+        """Let the thread write in its folder, and change a file."""
+        with self._transcript.step("A patch, now that the thread may write in its folder"):
+            await self._client.call(
+                "thread/settings/update",
+                {
+                    "threadId": self._thread_id,
+                    "approvalPolicy": "never",
+                    "sandboxPolicy": {"type": "workspaceWrite"},
+                },
+            )
+            await self._begin(f"/patch {PATCH}")
+            item = await self._item("fileChange")
+            self._check("the file was changed", item["status"] == "completed")
+            told = await self._client.wait_for("turn/diff/updated", lambda params: True)
+            await self._end()
+            for line in told["diff"].splitlines():
+                self._transcript.say("diff", line)
+            self._check("the diff shows it", "+    return a + b" in told["diff"])
+
+    async def run_tests(self) -> None:
+        """Run the tests of the repository in the sandbox."""
+        with self._transcript.step("The tests of the repository, in the sandbox"):
+            python = shlex.quote(sys.executable)
+            item = await self._command(f"/exec {python} -B -m unittest -q 2>&1")
+            self._check("they pass", item["exitCode"] == 0)
+
+    async def try_to_escape(self, home: Path, url: str) -> None:
+        """Try what the sandbox must not allow."""
+        with self._transcript.step("Ways out of the sandbox"):
+            outside = OUTSIDE / f"app-server-demo-{os.getpid()}"
+            await self._refused("a file outside of the folder", f"touch {_quoted(outside)}")
+            self._check("it was not made", not outside.exists())
+            settings = home / "config.toml"
+            await self._refused("the server's settings", f"echo >> {_quoted(settings)}")
+            hook = self._work / ".git" / "hooks" / "pre-commit"
+            await self._refused("a hook of git", f"touch {_quoted(hook)}")
+            link = f"ln -s {OUTSIDE} link && touch link/{outside.name}"
+            await self._refused("a link that leads out", link)
+            item = await self._command(f"/exec cat {_quoted(home / 'auth.json')}")
+            self._check("credentials cannot be read", SECRET not in str(item["aggregatedOutput"]))
+            port = url.rsplit(":", 1)[1]
+            await self._refused("the network", f"exec 3<>/dev/tcp/127.0.0.1/{port}", "bash")
+
+    async def _refused(self, what: str, line: str, shell: str | None = None) -> None:
+        text = line if shell is None else f"{shell} -c {shlex.quote(line)}"
+        item = await self._command(f"/exec {text}")
+        self._check(f"refused: {what}", item["status"] == "failed")
+
+    def _check(self, claim: str, holds: bool) -> None:
+        self._transcript.check(claim, holds)
+
+    async def _command(self, text: str, answer: str | None = None) -> JsonObject:
+        """Have the model run a command; gives its item. A question is answered if one is wanted."""
+        await self._begin(text)
+        if answer is not None:
+            request_id, asked = await self._client.asked(ASKED)
+            self._transcript.say("server", f"may it run? {asked['reason'] or ''}")
+            self._transcript.say("user", answer)
+            await self._client.reply(request_id, {"decision": answer})
+        item = await self._item("commandExecution")
+        self._transcript.say("command", str(item["aggregatedOutput"] or "(no output)"))
+        await self._end()
+        return item
+
+    async def _begin(self, text: str) -> None:
+        self._transcript.say("user", text)
+        content = [{"type": "text", "text": text}]
+        await self._client.call("turn/start", {"threadId": self._thread_id, "input": content})
+
+    async def _item(self, kind: str) -> JsonObject:
+        ended = await self._client.wait_for(
+            "item/completed", lambda params: params["item"]["type"] == kind
+        )
+        item: JsonObject = ended["item"]
+        return item
+
+    async def _end(self) -> None:
+        await self._client.wait_for("turn/completed", lambda params: True)
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
