@@ -351,6 +351,13 @@ def _settings_permission_profiles() -> HandlerClass:
     return PermissionProfileHandlers
 
 
+@_serves("thread/decrement_elicitation", "thread/increment_elicitation")
+def _turns_elicitations() -> HandlerClass:
+    from app_server.handlers.turns.elicitations import ElicitationHandlers
+
+    return ElicitationHandlers
+
+
 @_serves("review/start")
 def _turns_reviews() -> HandlerClass:
     from app_server.handlers.turns.reviews import ReviewHandlers
@@ -458,8 +465,6 @@ NOT_BUILT = frozenset(
         "getAuthStatus",
         "getConversationSummary",
         "gitDiffToRemote",
-        "thread/decrement_elicitation",
-        "thread/increment_elicitation",
     }
 )
 """Methods of the contract that no class serves yet; they answer `methodNotBuilt`."""

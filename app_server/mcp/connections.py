@@ -114,6 +114,7 @@ class ServerSet:
         self._follows_list_changes = settings.follows_list_changes
         self._grace_s = settings.startup_grace_s
         self._cwd = cwd
+        self._is_held = False
         self.servers = {name: self._make(config) for name, config in settings.servers.items()}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
@@ -121,7 +122,25 @@ class ServerSet:
         self._table: tuple[object, ToolTable] | None = None
 
     def _make(self, config: ServerConfig) -> McpServer:
-        return McpServer(config, self._processes, self._notify, self._asks)
+        server = McpServer(config, self._processes, self._notify, self._asks)
+        if self._is_held:
+            server.calls.hold()
+        return server
+
+    def hold(self) -> None:
+        """Stop the clocks of all calls, until `release`."""
+        self._is_held = True
+        for server in self._all():
+            server.calls.hold()
+
+    def release(self) -> None:
+        """Let the clocks go on."""
+        self._is_held = False
+        for server in self._all():
+            server.calls.release()
+
+    def _all(self) -> list[McpServer]:
+        return [*self.servers.values(), *self._retired]
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""

@@ -69,13 +69,14 @@ class RunningCalls:
         self._now = now
         self._calls: list[RunningCall] = []
         self._open_questions = 0
+        self._holds = 0
 
     @contextmanager
     def run(self, caller: str | None, timeout_s: float) -> Iterator[RunningCall]:
         """Count a call as running for as long as the context lasts."""
         call = RunningCall(caller, timeout_s, self._now)
         self._calls.append(call)
-        if self._open_questions:
+        if self._holds:
             call.pause()
         try:
             yield call
@@ -96,13 +97,23 @@ class RunningCalls:
     def question(self) -> Iterator[None]:
         """Stop the clocks of all running calls for as long as the context lasts."""
         self._open_questions += 1
-        if self._open_questions == 1:
-            for call in self._calls:
-                call.pause()
+        self.hold()
         try:
             yield
         finally:
             self._open_questions -= 1
-            if not self._open_questions:
-                for call in self._calls:
-                    call.resume()
+            self.release()
+
+    def hold(self) -> None:
+        """Stop the clocks; as many `release` let them go on."""
+        self._holds += 1
+        if self._holds == 1:
+            for call in self._calls:
+                call.pause()
+
+    def release(self) -> None:
+        """Take one `hold` back."""
+        self._holds -= 1
+        if not self._holds:
+            for call in self._calls:
+                call.resume()

@@ -20,6 +20,7 @@ from app_server.sessions.input.client import ClientInput
 from app_server.sessions.input.inbox import Inbox
 from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
+from app_server.sessions.outside_questions import OutsideQuestions
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
 from app_server.sessions.review_start import ReviewStart
@@ -93,6 +94,7 @@ class ThreadSession:
         self.mcp = ThreadServers(
             thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
         )
+        self.outside_questions = OutsideQuestions(self.mcp)
         self.goals = goals = Goals(thread, clients, clock)
         self.surroundings = surroundings = ThreadSurroundings(
             thread,
@@ -169,6 +171,7 @@ class ThreadSession:
             model=model,
             settings=settings,
             ports=ports,
+            clocks=self.outside_questions.clocks,
         )
         starter = TurnStarter(
             thread, slot, factory, runner, goals, surroundings, hooks, clock, tasks

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from app_server.runtime.held_clocks import HeldClocks
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.tool import GoalTool
 from app_server.sessions.mcp_servers import ThreadServers
@@ -43,6 +44,7 @@ class TurnFactory:
         model: ThreadModel,
         settings: SessionSettings,
         ports: SessionPorts,
+        clocks: HeldClocks,
     ) -> None:
         self._thread = thread
         self._slot = slot
@@ -55,6 +57,7 @@ class TurnFactory:
         self._model = model
         self._settings = settings
         self._ports = ports
+        self._clocks = clocks
         self._of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
 
     @property
@@ -92,6 +95,7 @@ class TurnFactory:
             mcp_meta=options.mcp_meta,
             metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
+            clocks=self._clocks,
         )
 
     def _thread_tools(self) -> ThreadTools:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from app_server.runtime.held_clocks import HeldClocks
 from app_server.turns.model.features import ModelFeatures
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
@@ -37,6 +38,8 @@ class TurnContext:
     """What MCP servers are sent of the turn."""
     output_limit_bytes: int
     """How much of an output the model reads."""
+    clocks: HeldClocks = field(default_factory=HeldClocks)
+    """For how long commands are waited for."""
 
     @property
     def settings(self) -> Settings:

@@ -1,0 +1,90 @@
+"""thread/increment_elicitation, thread/decrement_elicitation.
+
+Source: docs/tools.md, "Elicitations".
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+
+from app_server.handlers.errors import thread_failures
+from app_server.handlers.services import Services
+from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.outside_questions import NoneOpen, TooManyOpen
+from app_server.sessions.session import ThreadSession
+from protocol.errors import invalid_request
+from protocol.threads import (
+    ThreadDecrementElicitationParams,
+    ThreadDecrementElicitationResponse,
+    ThreadIncrementElicitationParams,
+    ThreadIncrementElicitationResponse,
+)
+
+
+class ElicitationHandlers:
+    """The methods about questions outside of the protocol."""
+
+    def __init__(self, services: Services) -> None:
+        self._sessions = services.sessions
+        self._hub = services.hub
+        self._open: dict[int, Counter[ThreadSession]] = {}
+        """By connection: what it has opened and not settled."""
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/decrement_elicitation": self.decrement,
+            "thread/increment_elicitation": self.increment,
+        }
+
+    async def increment(
+        self, context: RequestContext, params: ThreadIncrementElicitationParams
+    ) -> ThreadIncrementElicitationResponse:
+        """Stop the clocks of a thread; a client that goes lets its own go on."""
+        session = self._session(params.thread_id)
+        questions = session.outside_questions
+        try:
+            questions.open()
+        except TooManyOpen as exc:
+            text = f"there are {questions.count} out-of-band elicitations already"
+            raise invalid_request(text, "tooManyElicitations") from exc
+        connection_id = context.connection_id
+        if connection_id not in self._open:
+            self._open[connection_id] = Counter()
+            self._hub.when_gone(connection_id, partial(self._gone, connection_id))
+        self._open[connection_id][session] += 1
+        return ThreadIncrementElicitationResponse(count=questions.count, paused=True)
+
+    async def decrement(
+        self, context: RequestContext, params: ThreadDecrementElicitationParams
+    ) -> ThreadDecrementElicitationResponse:
+        """Let the clocks of a thread go on once everything is settled."""
+        session = self._session(params.thread_id)
+        questions = session.outside_questions
+        try:
+            questions.settle()
+        except NoneOpen as exc:
+            text = "out-of-band elicitation count is already zero"
+            raise invalid_request(text, "noElicitation") from exc
+        own = self._open.get(context.connection_id, Counter())
+        # Another client may settle what one has opened.
+        owner = own if own[session] else self._owner(session)
+        if owner is not None:
+            owner[session] -= 1
+        return ThreadDecrementElicitationResponse(
+            count=questions.count, paused=bool(questions.count)
+        )
+
+    def _owner(self, session: ThreadSession) -> "Counter[ThreadSession] | None":
+        return next((opened for opened in self._open.values() if opened[session]), None)
+
+    def _session(self, thread_id: str) -> ThreadSession:
+        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+            return self._sessions.get(thread_id)
+
+    def _gone(self, connection_id: int) -> None:
+        for session in self._open.pop(connection_id, Counter[ThreadSession]()).elements():
+            with contextlib.suppress(NoneOpen):
+                session.outside_questions.settle()

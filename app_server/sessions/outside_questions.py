@@ -1,0 +1,53 @@
+"""Questions that the user is asked outside of the protocol: meanwhile no time runs out.
+
+Source: docs/tools.md, "Elicitations".
+"""
+
+from app_server.runtime.held_clocks import HeldClocks
+from app_server.sessions.mcp_servers import ThreadServers
+
+MAX_OPEN = 1_000
+
+
+class NoneOpen(Exception):
+    """There is no such question."""
+
+
+class TooManyOpen(Exception):
+    """There are MAX_OPEN questions."""
+
+
+class OutsideQuestions:
+    """How many are open for one loaded thread."""
+
+    def __init__(self, servers: ThreadServers) -> None:
+        self.clocks = HeldClocks()
+        """Of the thread's commands: how long they are waited for."""
+        self.count = 0
+        self._servers = servers
+
+    def open(self) -> None:
+        """Count one more; the first stops the clocks of commands and of calls of MCP servers.
+
+        Raises:
+            TooManyOpen
+        """
+        if self.count == MAX_OPEN:
+            raise TooManyOpen
+        self.count += 1
+        if self.count == 1:
+            self.clocks.hold()
+            self._servers.set.hold()
+
+    def settle(self) -> None:
+        """Count one less; the last lets the clocks go on.
+
+        Raises:
+            NoneOpen
+        """
+        if not self.count:
+            raise NoneOpen
+        self.count -= 1
+        if not self.count:
+            self.clocks.release()
+            self._servers.set.release()
