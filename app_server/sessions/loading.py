@@ -27,6 +27,7 @@ from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.model.prompt import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.model.settings import read_model_settings
+from app_server.turns.model.web_search_settings import read_web_search
 from app_server.turns.run import SessionSettings
 from protocol.items import CommandExecutionThreadItem
 from protocol.rollout import (
@@ -238,6 +239,7 @@ async def _session_settings(config: Config) -> SessionSettings:
     features = view.at("features")
     return SessionSettings(
         review_model=view.string("review_model"),
+        web_search=read_web_search(view),
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
         requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),

@@ -26,9 +26,13 @@ from app_server.tools.mcp_resources import McpResources
 from app_server.tools.request_permissions import RequestPermissions
 from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
+from app_server.tools.update_plan import UpdatePlan
+from app_server.tools.view_image import ViewImage
+from app_server.tools.web_search import WebSearch
 from app_server.tools.write_stdin import WriteStdin
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
+from app_server.turns.model.web_search_settings import WebSearchSettings
 from app_server.turns.tools.table import ToolTable, TurnTool
 from app_server.turns.tools.turn import TurnContext
 
@@ -52,6 +56,7 @@ class ThreadTools:
     """Whether the model may ask the user something outside of plan mode too."""
     requests_permissions: bool = False
     """Whether the model may ask for more than the sandbox allows."""
+    web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
     of_clients: DynamicTools = field(default_factory=DynamicTools)
     """What a client declared for the thread."""
 
@@ -68,10 +73,13 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         *([permissions] if thread.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
         patches,
+        ViewImage(turn, confinement),
+        UpdatePlan(turn),
         McpResources(turn, thread.servers),
         ToolSearch(thread.servers, thread.of_clients),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),
         ClientTools(turn, thread.of_clients),
+        WebSearch(thread.web_search),
     )
     around = HookedCalls(thread.user_hooks, turn).run
     return ToolTable(tools, turn.features, lambda: _notes(thread), around)

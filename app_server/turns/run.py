@@ -20,6 +20,7 @@ from app_server.turns.model.prompt import INTERRUPTED, request_body
 from app_server.turns.model.providers import Provider
 from app_server.turns.model.response import ResponseReader
 from app_server.turns.model.thread_model import ModelSettings, ThreadModel
+from app_server.turns.model.web_search_settings import WebSearchSettings
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
@@ -56,6 +57,7 @@ class SessionSettings:
     output_limit_bytes: int = 12_000
     requests_permissions: bool = False
     """Whether the model may ask for more than the sandbox allows."""
+    web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
     commands: CommandSettings = field(default_factory=CommandSettings)

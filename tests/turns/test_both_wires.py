@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import BREAK, Gate, Refusal, Served, WireClient, claim, serve
+from tests.support.images import PNG_URL
 
 WIRES = ("responses", "chat")
 BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}
@@ -359,13 +360,13 @@ async def test_a_chat_request_has_the_thread_s_tools_and_input(tmp_path: Path) -
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [script("chat", Says(text=["ok"]))]
         thread_id = await thread_of(client, "chat")
-        image = {"type": "image", "url": "data:image/png;base64,AA=="}
+        image = {"type": "image", "url": PNG_URL}
         await told(client, thread_id, {"type": "text", "text": "look"}, image)
         request = served.model.requests[-1]
         assert request["messages"][0]["role"] == "system"
         assert request["messages"][-1]["content"][-2:] == [
             {"type": "text", "text": "look"},
-            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+            {"type": "image_url", "image_url": {"url": PNG_URL}},
         ]
         assert (request["stream"], request["stream_options"]) == (True, {"include_usage": True})
         assert {tool["type"] for tool in request.get("tools", ())} <= {"function"}

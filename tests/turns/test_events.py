@@ -207,6 +207,7 @@ async def test_a_model_that_announces_little_is_understood(tmp_path: Path) -> No
         assert [(item["type"], item.get("text"), item.get("phase")) for item in done] == [
             ("agentMessage", "hi", "final_answer"),
             ("agentMessage", "", None),
+            ("webSearch", None, None),
             ("reasoning", None, None),
         ]
         assert messages[-1]["params"]["turn"]["items"] == [done[1]]

@@ -1,17 +1,17 @@
 """turns: what the model is sent."""
 
-import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app_server.turns.model.images import MAX_IMAGE_BYTES
 from app_server.turns.model.surroundings import FACTS, PERMISSIONS, kind_of
-from app_server.turns.model.user_input import MAX_MEDIA_BYTES
 from tests.support.harness import (
     claim,
     serve,
 )
+from tests.support.images import PNG, PNG_URL
 from tests.support.turns import raw, text_input
 
 
@@ -114,12 +114,14 @@ async def test_providers_get_their_headers_parameters_and_key(
 @claim("turns:input-kinds")
 async def test_every_kind_of_input_reaches_the_model(tmp_path: Path) -> None:
     picture = tmp_path / "p.png"
-    picture.write_bytes(b"\x89PNG")
+    picture.write_bytes(PNG)
     (tmp_path / "p.txt").write_text("no picture")
-    (tmp_path / "big.png").write_bytes(b"x" * (MAX_MEDIA_BYTES + 1))
+    (tmp_path / "big.png").write_bytes(PNG + b"x" * MAX_IMAGE_BYTES)
     inputs: list[dict[str, Any]] = [
         {"type": "text", "text": "see", "text_elements": [{"byteRange": {"start": 0, "end": 1}}]},
-        {"type": "image", "url": "data:image/png;base64,AAAA", "detail": "low"},
+        {"type": "image", "url": PNG_URL, "detail": "low"},
+        {"type": "image", "url": "data:image/png;base64,AAAA"},
+        {"type": "image", "url": "https://pictures.example/a.png"},
         {"type": "localImage", "path": str(picture)},
         *(
             {"type": "localImage", "path": str(tmp_path / name)}
@@ -133,15 +135,22 @@ async def test_every_kind_of_input_reaches_the_model(tmp_path: Path) -> None:
         await client.call("turn/start", {"threadId": thread_id, "input": inputs})
         await client.wait_for("turn/completed")
         (message,) = served.model.items(0)
-        shown = base64.b64encode(b"\x89PNG").decode()
+        no_image = "it is not a PNG, JPEG, GIF or WebP image"
+        reasons = {
+            "p.txt": no_image,
+            "big.png": "it has more than 8388608 bytes",
+            "none.png": "No such file or directory",
+        }
         unread = [
-            {"type": "input_text", "text": f"[image {tmp_path / name} could not be read]"}
-            for name in ("p.txt", "big.png", "none.png")
+            {"type": "input_text", "text": f"[image {tmp_path / name} could not be read: {reason}]"}
+            for name, reason in reasons.items()
         ]
         assert message["content"] == [
             {"type": "input_text", "text": "see"},
-            {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"},
-            {"type": "input_image", "image_url": f"data:image/png;base64,{shown}"},
+            {"type": "input_image", "image_url": PNG_URL, "detail": "low"},
+            {"type": "input_text", "text": f"[an image could not be read: {no_image}]"},
+            {"type": "input_image", "image_url": "https://pictures.example/a.png"},
+            {"type": "input_image", "image_url": PNG_URL},
             *unread,
             {"type": "input_text", "text": "[skill s: /s]"},
             {"type": "input_text", "text": "[mention m: app://m]"},

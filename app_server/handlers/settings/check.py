@@ -13,6 +13,7 @@ from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 from app_server.turns.model.settings import read_model_settings
+from app_server.turns.model.web_search_settings import read_web_search
 
 
 def check_settings(config: Config) -> None:
@@ -25,6 +26,7 @@ def check_settings(config: Config) -> None:
     initial_settings(config, "/", Overrides(model_provider=OFFLINE))
     sandbox_policy("workspace-write", view)
     read_model_settings(config)
+    read_web_search(view)
     for key in ("compact_prompt", "experimental_compact_prompt_file"):
         view.string(key)
     for key in ("tool_output_token_limit", "thread_unload_delay_secs"):

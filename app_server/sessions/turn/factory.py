@@ -106,6 +106,7 @@ class TurnFactory:
             terminals=self._terminals,
             hooks=self._ports.extensions.hooks,
             contribution=self._servers.context,
+            web_search=self._settings.web_search,
             asks_in_every_mode=self._settings.asks_in_every_mode,
             places=self._terminals.place.places,
             patches=self._ports.patches,

@@ -38,7 +38,9 @@ class ModelFeatures:
     parallel_calls: bool = True
     """Whether one answer may hold several calls."""
     web_search: bool = False
-    """Whether the provider searches the web for the model."""
+    """Whether the provider is known to search the web for the model."""
+    hosted_tools: bool = True
+    """Whether the API has a form for tools that the provider runs."""
     update_plan: bool = True
     """Whether the model is offered a plan to keep."""
 
@@ -56,5 +58,5 @@ def served_by(features: ModelFeatures, provider: Provider | None) -> ModelFeatur
     if provider is None:
         return features
     if provider.wire_api == "chat":
-        return replace(features, freeform_patch=False, web_search=False)
+        return replace(features, freeform_patch=False, web_search=False, hosted_tools=False)
     return replace(features, web_search=features.web_search and provider.requires_openai_auth)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from app_server.threads.log.state import ThreadState
 from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.images import without_images
 from protocol.model import Json, JsonObject
 
 BASE_INSTRUCTIONS = """\
@@ -51,6 +52,9 @@ def request_body(
     the history, and are not part of it. `history` takes the place of the thread's own.
     """
     settings = state.in_force
+    shown = state.history if history is None else history
+    if not features.images:
+        shown = without_images(shown)
     body: JsonObject = {
         "model": settings.model,
         "instructions": _instructions(state),
@@ -60,7 +64,7 @@ def request_body(
                 *notes,
                 STYLES.get(settings.personality or ""),
             ),
-            *(state.history if history is None else history),
+            *shown,
         ],
         "tools": list(tools),
         "tool_choice": "auto",

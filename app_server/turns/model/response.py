@@ -13,6 +13,7 @@ from app_server.turns.model.interface import (
     TextDelta,
 )
 from app_server.turns.model.plan_messages import PlanMessage, TurnPlans
+from app_server.turns.model.web_search import search_item
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import (
     AgentMessageDeltaNotification,
@@ -21,12 +22,13 @@ from protocol.items import (
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
     ReasoningThreadItem,
+    WebSearchThreadItem,
 )
 from protocol.model import Json, JsonObject
 from protocol.responses import MessagePhase
 from protocol.turns import TokenUsageBreakdown
 
-OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem)
+OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem, WebSearchThreadItem)
 
 PHASES = ("commentary", "partial_answer", "final_answer")
 
@@ -42,7 +44,9 @@ class ResponseReader:
         self._recorder = recorder
         self._plans = plans
         self._planning: dict[str, PlanMessage] = {}
-        self._open: dict[str, AgentMessageThreadItem | ReasoningThreadItem] = {}
+        self._open: dict[
+            str, AgentMessageThreadItem | ReasoningThreadItem | WebSearchThreadItem
+        ] = {}
         self._unnamed: str | None = None
         """The id of an open item that the model gave none."""
 
@@ -125,6 +129,8 @@ class ResponseReader:
                 self._message(item_id, new=True)
             case "reasoning":
                 self._reasoning(item_id, new=True)
+            case "web_search_call":
+                self._announce(search_item(self._name(item_id), item))
 
     async def _finish(self, item: JsonObject) -> None:
         item_id = _id_of(item)
@@ -147,11 +153,23 @@ class ResponseReader:
                 reasoning.content = texts_of(item.get("content"))
                 await self._recorder.completed(reasoning, [item])
                 del self._open[reasoning.id]
+            case "web_search_call":
+                await self._finish_search(item_id, item)
             case "function_call" | "custom_tool_call" | "tool_search_call":
                 await self._recorder.remember(item)
                 self.calls.append(item)
             case _:
                 await self._recorder.remember(item)
+
+    async def _finish_search(self, item_id: str | None, item: JsonObject) -> None:
+        begun = self._find(WebSearchThreadItem, item_id, new=False, done=True)
+        search = search_item(self._name(item_id) if begun is None else begun.id, item)
+        if begun is None:
+            self._announce(search)
+        else:
+            search.started_at_ms = begun.started_at_ms
+        await self._recorder.completed(search, [item])
+        del self._open[search.id]
 
     def _message(
         self, item_id: str | None, *, new: bool = False, done: bool = False

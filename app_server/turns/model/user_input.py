@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.runtime.contained_files import BrokenFiles, read_text
+from app_server.turns.model.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
 from protocol.items import (
     AudioUserInput,
     ImageUserInput,
@@ -24,8 +25,8 @@ from protocol.rollout import SignalMark
 
 SKILL_FILE = "SKILL.md"
 
-MAX_MEDIA_BYTES = 20 * 1024 * 1024
-"""Bytes of a local image or sound; a larger one is named to the model instead of shown."""
+MAX_SOUND_BYTES = 20 * 1024 * 1024
+"""Bytes of a local sound; a larger one is named to the model instead of played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +81,20 @@ async def _content(part: UserInput) -> JsonObject:
         case TextUserInput():
             return _text(part.text)
         case ImageUserInput():
-            return _image(part)
+            return await _given_image(part)
         case LocalImageUserInput():
-            url = await anyio.to_thread.run_sync(_read_media, Path(part.path), "image")
-            if url is None:
-                return _text(f"[image {part.path} could not be read]")
+            try:
+                url = await anyio.to_thread.run_sync(_read_image, Path(part.path))
+            except BadImage as exc:
+                return _text(f"[image {part.path} could not be read: {exc}]")
             return _image(ImageUserInput(type="image", url=url, detail=part.detail))
         case AudioUserInput():
             return _only(type="input_audio", audio_url=part.url, file_id=part.file_id)
         case LocalAudioUserInput():
-            url = await anyio.to_thread.run_sync(_read_media, Path(part.path), "audio")
-            if url is None:
+            sound = await anyio.to_thread.run_sync(_read_sound, Path(part.path))
+            if sound is None:
                 return _text(f"[audio {part.path} could not be read]")
-            return _only(type="input_audio", audio_url=url)
+            return _only(type="input_audio", audio_url=sound)
         case SkillUserInput() | MentionUserInput():
             return _text(f"[{part.type} {part.name}: {part.path}]")
 
@@ -109,15 +111,33 @@ def _only(**members: str | None) -> JsonObject:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _read_media(path: Path, family: str) -> str | None:
+async def _given_image(part: ImageUserInput) -> JsonObject:
+    if part.url is not None:
+        try:
+            await anyio.to_thread.run_sync(check_url, part.url)
+        except BadImage as exc:
+            return _text(f"[an image could not be read: {exc}]")
+    return _image(part)
+
+
+def _read_image(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_IMAGE_BYTES + 1)
+    except OSError as exc:
+        raise BadImage(exc.strerror or "it cannot be opened") from None
+    return image_url(content)
+
+
+def _read_sound(path: Path) -> str | None:
     kind, _ = mimetypes.guess_type(path)
-    if kind is None or not kind.startswith(f"{family}/"):
+    if kind is None or not kind.startswith("audio/"):
         return None
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_MEDIA_BYTES + 1)
+            content = file.read(MAX_SOUND_BYTES + 1)
     except OSError:
         return None
-    if len(content) > MAX_MEDIA_BYTES:
+    if len(content) > MAX_SOUND_BYTES:
         return None
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

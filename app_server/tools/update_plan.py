@@ -1,0 +1,112 @@
+"""The plan that a model keeps of its work, for clients to show.
+
+Source: docs/tools.md, "Plans".
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from app_server.turns.model.features import ModelFeatures
+from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.turn import TurnContext
+from protocol.model import Json, JsonObject
+from protocol.turns import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
+
+NAME = "update_plan"
+UPDATED = "Plan updated"
+NOT_IN_PLAN_MODE = "update_plan is not available in Plan mode: the plan is what you write"
+
+MAX_STEPS = 100
+MAX_TEXT_CHARS = 4_000
+"""Of a step, and of the explanation."""
+
+STATUSES: dict[str, TurnPlanStepStatus] = {
+    "pending": "pending",
+    "in_progress": "inProgress",
+    "completed": "completed",
+}
+
+_DECLARATION: JsonObject = {
+    "type": "function",
+    "name": NAME,
+    "description": (
+        "Shows the user your plan, in place of the one before. Use it for work of several steps, "
+        "and call it again when a step is begun or done. One step at a time is in progress."
+    ),
+    "strict": False,
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "explanation": {"type": "string", "description": "Why the plan changes."},
+            "plan": {
+                "type": "array",
+                "description": "All steps, in their order.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "step": {"type": "string"},
+                        "status": {"type": "string", "enum": list(STATUSES)},
+                    },
+                    "required": ["step", "status"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+        "required": ["plan"],
+        "additionalProperties": False,
+    },
+}
+
+
+class _Step(ToolArguments):
+    step: str = Field(max_length=MAX_TEXT_CHARS)
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class _Plan(ToolArguments):
+    plan: list[_Step] = Field(max_length=MAX_STEPS)
+    explanation: str | None = Field(default=None, max_length=MAX_TEXT_CHARS)
+
+
+class UpdatePlan:
+    """Passes a turn's plan on."""
+
+    def __init__(self, turn: TurnContext) -> None:
+        self._turn = turn
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the function, in every mode: what is declared should not change in a thread."""
+        return [_DECLARATION] if model.update_plan else []
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether it is the function."""
+        return call.is_function(NAME)
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return False: of two plans the later one counts."""
+        return False
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Tell the clients of the thread.
+
+        Raises:
+            BadCall: the plan makes no sense, or this is the mode in which plans are written.
+        """
+        turn = self._turn
+        if turn.settings.mode == "plan":
+            raise BadCall(NOT_IN_PLAN_MODE)
+        wanted = call.read(_Plan)
+        turn.recorder.emit(
+            TurnPlanUpdatedNotification(
+                thread_id=turn.thread_id,
+                turn_id=turn.turn_id,
+                explanation=wanted.explanation,
+                plan=[
+                    TurnPlanStep(step=step.step, status=STATUSES[step.status])
+                    for step in wanted.plan
+                ],
+            )
+        )
+        return UPDATED

@@ -1,0 +1,47 @@
+"""The web search of whoever serves the model: declared, and made by the server itself.
+
+Its calls are no calls of ours; what clients see of them is in turns/model/web_search.py.
+Source: docs/tools.md, "Web search".
+"""
+
+from collections.abc import Sequence
+
+from app_server.turns.model.features import IMAGE, TEXT, ModelFeatures
+from app_server.turns.model.web_search_settings import WebSearchMode, WebSearchSettings
+from app_server.turns.tools.call import RequestedCall
+from protocol.model import Json, JsonObject
+
+_ACCESS: dict[WebSearchMode, JsonObject] = {
+    "cached": {"external_web_access": False},
+    "indexed": {"external_web_access": True, "indexed_web_access": True},
+    "live": {"external_web_access": True},
+}
+
+
+class WebSearch:
+    """Declares the search."""
+
+    def __init__(self, settings: WebSearchSettings) -> None:
+        self._settings = settings
+
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the search where it is known to be there, or the settings say that it is."""
+        settings = self._settings
+        mode = settings.mode or ("cached" if model.web_search else "disabled")
+        if mode == "disabled" or not model.hosted_tools:
+            return []
+        kinds = [TEXT, IMAGE] if model.web_search and model.images else None
+        shown = {} if kinds is None else {"search_content_types": kinds}
+        return [{"type": "web_search", **_ACCESS[mode], **settings.members, **shown}]
+
+    def offers(self, call: RequestedCall) -> bool:
+        """Return False: whoever serves the model makes its calls."""
+        return False
+
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return True; never asked."""
+        return True
+
+    async def run(self, call: RequestedCall) -> Json:
+        """Never called, as no call is for it."""
+        raise AssertionError("a call of web search is no call of ours")
