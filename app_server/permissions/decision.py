@@ -37,6 +37,8 @@ class CommandFacts:
     """Why it wants to leave the sandbox, in its words."""
     prefix_rule: tuple[str, ...] | None = None
     """The rule that it would like to be remembered."""
+    is_elsewhere: bool = False
+    """Whether it is to run in a folder that is none of the thread's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ def decide(
     danger = danger_of(script)
     if danger is not None:
         return _decide_about_danger(danger, policy, confinement)
-    asking = [command for command in not_reading(script) if not _is_allowed(command, rules)]
+    others = not_reading(script, is_elsewhere=facts.is_elsewhere)
+    asking = [command for command in others if not _is_allowed(command, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
         return Run()
     return Ask(True, None, proposed(asking, facts.prefix_rule))

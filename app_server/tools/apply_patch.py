@@ -333,4 +333,10 @@ def _root(folder: str) -> str:
     """Return the folder that paths of a diff begin at: the repository's, or the given one."""
     real = Path(folder).resolve()
     parents = (real, *real.parents)[:MAX_PARENTS]
-    return str(next((place for place in parents if (place / ".git").exists()), real))
+    return str(next(filter(_is_repository, parents), real))
+
+
+def _is_repository(folder: Path) -> bool:
+    """Whether Git takes a folder for one: an empty `.git`, as a sandbox makes it, is none."""
+    git = folder / ".git"
+    return git.is_file() or (git / "HEAD").is_file()

@@ -17,7 +17,7 @@ from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement import UNCONFINED, Confinement
-from app_server.permissions.decision import Ask, CommandFacts, Refuse
+from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, EXEC_DECLARATION, ExecArguments
@@ -100,7 +100,7 @@ class ExecCommand:
         run = self._terminals.open(item, planned.arguments.cmd, recorder)
         try:
             if isinstance(decision, Ask):
-                await self._ask(run, planned, decision)
+                decision = await self._ask(run, planned, decision)
             else:
                 recorder.started(item)
             confinement = planned.request.confinement if decision.sandboxed else UNCONFINED
@@ -119,7 +119,8 @@ class ExecCommand:
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
         login = arguments.login and self._terminals.place.settings.allow_login_shell
-        script = await self._gate.read(arguments.cmd)
+        is_users = arguments.shell is None
+        script = await self._gate.read(arguments.cmd, shell, is_users=is_users)
         facts = CommandFacts(
             script=script,
             sandbox_permissions=arguments.sandbox_permissions,
@@ -143,18 +144,19 @@ class ExecCommand:
         )
         return _Planned(arguments=arguments, request=request, launch=launch)
 
-    async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> None:
+    async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Run:
         """Announce the item as one that nothing runs for yet, and ask."""
         item = run.item
         item.source, item.process_id = "agent", None
         announce = partial(self._turn.recorder.started, item)
         try:
-            await self._gate.ask(planned.request, ask, announce, run.decline)
+            allowed = await self._gate.ask(planned.request, ask, announce, run.decline)
             item.source, item.process_id = "unifiedExecStartup", run.session_id
         except ApprovalCancelled:
             self._turn.interrupt()
             await anyio.lowlevel.checkpoint()
             raise
+        return allowed
 
     async def _run(
         self, run: CommandRun, planned: _Planned, confinement: Confinement, made_room: str | None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.commands.nested import read_command
+from app_server.permissions.commands.nested import read_command, run_by
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import (
     CANNOT_ASK,
@@ -173,6 +173,44 @@ async def test_without_a_sandbox_there_is_nothing_to_leave(
 ) -> None:
     decided = await decision(command, policy, UNCONFINED, sandbox_permissions=permissions)
     assert decided == WITHOUT_SANDBOX[command][policy]
+
+
+@claim("commands:shells")
+@pytest.mark.parametrize(
+    ("shell", "is_users", "is_understood"),
+    [
+        ("/bin/bash", False, True),
+        ("/usr/bin/zsh", False, True),
+        ("/opt/mine/bin/bash", True, True),
+        ("/opt/mine/bin/bash", False, False),
+        ("/work/bash", False, False),
+        ("/usr/bin/fish", True, False),
+        ("/usr/bin/python3", False, False),
+        ("/bin/rm", False, False),
+    ],
+)
+async def test_only_a_shell_makes_of_a_script_what_was_understood(
+    shell: str, is_users: bool, is_understood: bool
+) -> None:
+    for command, trusted in (("ls", INSIDE), ("touch x", OUTSIDE)):
+        script = run_by(await read_command(READER, command), shell, is_users=is_users)
+        decided = decide(CommandFacts(script=script), "untrusted", CONFINED, RULES)
+        assert decided == (trusted if is_understood else Ask(True))
+
+
+async def test_what_is_forbidden_is_so_for_any_shell() -> None:
+    script = run_by(await read_command(READER, "npm i"), "/opt/fish", is_users=False)
+    assert decide(CommandFacts(script=script), "never", CONFINED, RULES) == YARN
+    script = run_by(await read_command(READER, "i"), "/usr/bin/npm", is_users=False)
+    assert decide(CommandFacts(script=script), "never", CONFINED, RULES) == YARN
+
+
+async def test_git_in_a_folder_of_others_may_run_what_that_is_set_to() -> None:
+    for command in ("ls", "git status"):
+        here = await decision(command, "untrusted")
+        there = await decision(command, "untrusted", is_elsewhere=True)
+        assert here == INSIDE
+        assert (there == INSIDE) is (command == "ls")
 
 
 # Rules.

@@ -149,7 +149,12 @@ async def test_the_diff_of_a_turn_is_told_once_a_change(tmp_path: Path) -> None:
 @claim("patch:turn-diff-root")
 async def test_paths_of_the_diff_begin_at_the_repository(tmp_path: Path) -> None:
     async with workspace(tmp_path) as work:
-        (work.folder.parent / ".git").mkdir()
+        git = work.folder.parent / ".git"
+        git.mkdir()
+        # Empty, it is what a sandbox lays something over.
+        assert ("turn/diff/updated", ADDED_DIFF) in await work.apply(ADD)
+        (git / "HEAD").write_text("ref: refs/heads/main\n")
+        (work.folder / "new.txt").unlink()
         shown = await work.apply(ADD)
         assert ("turn/diff/updated", ADDED_DIFF.replace("new.txt", "work/new.txt")) in shown
 

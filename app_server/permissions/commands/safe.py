@@ -24,11 +24,14 @@ def only_reads(script: Script) -> bool:
     return script.is_understood and not not_reading(script)
 
 
-def not_reading(script: Script) -> list[Command]:
-    """Return the commands of a script that are not known to read only."""
+def not_reading(script: Script, *, is_elsewhere: bool = False) -> list[Command]:
+    """Return the commands of a script that are not known to read only.
+
+    `is_elsewhere` says that they run in a folder which does not belong to the thread.
+    """
     programs = {program_name(command.words[0]) for command in script.commands}
     # The configuration of another repository may name programs to run.
-    harmful = {"git"} if "cd" in programs else set()
+    harmful = {"git"} if is_elsewhere or "cd" in programs else set()
     return [
         command
         for command in script.commands

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from app_server.permissions.commands.nested import read_command
+from app_server.permissions.commands.nested import read_command, run_by
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import (
     Ask,
@@ -77,21 +77,28 @@ class CommandGate:
     _learned: list[PrefixRule] = field(default_factory=list, init=False)
     """What could not be written down."""
 
-    async def read(self, script: str) -> Script:
+    async def read(self, script: str, shell: str, *, is_users: bool) -> Script:
         """Take a command line apart, for `CommandFacts` and for `command_actions`.
+
+        `shell` is the absolute path of what runs it; `is_users` says that the user chose it, and
+        not the model.
 
         Raises:
             LoadFailed: the grammar cannot be loaded now.
         """
-        return await read_command(self.scripts, script)
+        return run_by(await read_command(self.scripts, script), shell, is_users=is_users)
 
     async def decide(self, request: CommandRequest) -> Decision:
         """Say what becomes of a command: it runs, `ask` has to be called first, or it is refused.
 
         Asks nobody, and takes as long as it takes to look at the files of rules.
         """
-        policy = self.asker.thread.state.in_force.approval_policy
-        decision = decide(request.facts, policy, request.confinement, await self._rules())
+        settings = self.asker.thread.state.in_force
+        facts = replace(
+            request.facts, is_elsewhere=request.cwd not in (settings.cwd, *settings.roots)
+        )
+        policy = settings.approval_policy
+        decision = decide(facts, policy, request.confinement, await self._rules())
         if isinstance(decision, Ask) and self._is_remembered(request, sandboxed=decision.sandboxed):
             return Run(decision.sandboxed)
         return decision
@@ -102,8 +109,10 @@ class CommandGate:
         ask: Ask,
         announce: Callable[[], None],
         on_denied: OnDenied,
-    ) -> None:
-        """Ask the user or the reviewer; returns when the command may run as `ask` says.
+    ) -> Run:
+        """Ask the user or the reviewer, and return how the command may run.
+
+        That is as `ask` says, or if the user accepted a rule, as the rule says.
 
         `announce` tells clients of the item, and is called before the question is put; `on_denied`
         completes the item as declined, and is called before a refusal is raised. Waits as long as
@@ -119,6 +128,8 @@ class CommandGate:
             await self._ask(request, ask, question, on_denied)
         else:
             await self._ask(request, ask, question, on_denied, announce)
+        decision = await self.decide(request)
+        return decision if isinstance(decision, Run) else Run(ask.sandboxed)
 
     async def may_run_outside(
         self, request: CommandRequest, on_denied: OnDenied, reason: str = RETRY

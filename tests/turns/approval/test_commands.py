@@ -231,6 +231,36 @@ async def test_a_rule_that_is_accepted_holds_for_all_threads(tmp_path: Path) -> 
         assert sorted(path.name for path in work.folder.iterdir()) == ["a", "b", "c", "f"]
 
 
+async def test_an_accepted_rule_holds_for_the_command_that_is_asked_about(tmp_path: Path) -> None:
+    rule = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "a"]}}
+    async with place(tmp_path, sandbox="read-only") as work:
+        # It would be asked about once more if it ran in the sandbox.
+        await work.run("touch a", rule)
+        assert (work.folder / "a").exists()
+
+
+@claim("commands:shells")
+async def test_a_program_that_is_no_shell_is_trusted_with_nothing(tmp_path: Path) -> None:
+    async with place(tmp_path, sandbox="read-only") as work:
+        (work.served.home / "rules").mkdir()
+        rules = work.served.home / "rules" / "default.rules"
+        rules.write_text('prefix_rule(pattern=["touch"], decision="allow")\n')
+        evil = work.folder / "bash"
+        evil.write_text("#!/bin/sh\ntouch pwned\n")
+        evil.chmod(0o755)
+        for line in ("ls", "touch a"):
+            await work.begin(command(line, shell=str(evil)))
+            question = await work.answer("decline")
+            assert question["command"].startswith(str(evil))
+            assert question["commandActions"] == [{"type": "unknown", "command": line}]
+            assert question["proposedExecpolicyAmendment"] is None
+            await work.end()
+        assert not (work.folder / "pwned").exists()
+        # A shell of the system may be named.
+        await work.run("touch a", shell="sh")  # noqa: S604 - an argument of the tool
+        assert (work.folder / "a").exists()
+
+
 @claim("commands:unwritten")
 async def test_a_rule_that_cannot_be_written_holds_for_the_session(tmp_path: Path) -> None:
     async with place(tmp_path) as work:
