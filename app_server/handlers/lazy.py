@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from app_server.handlers.services import Services
 from app_server.handlers.table import Handlers, Row
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import Handler, LateHandler
 from app_server.runtime.loader import Lazy, load
-from protocol.model import WireModel
 
 
 class LazyHandlers:
@@ -25,9 +23,9 @@ class LazyHandlers:
         return self._row.at_start
 
     @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to a handler that loads the real one first."""
-        return {method: partial(self._call, method) for method in self._row.methods}
+    def routes(self) -> Mapping[str, LateHandler]:
+        """Method to what loads its handler."""
+        return {method: LateHandler(partial(self._one, method)) for method in self._row.methods}
 
     async def load(self) -> Mapping[str, Handler]:
         """Import the class and make it, if that is not done; return its own routes.
@@ -41,6 +39,5 @@ class LazyHandlers:
         handlers: Handlers = (await load(self._row.load))(self._services)
         return handlers.routes
 
-    async def _call(self, method: str, context: RequestContext, params: Any) -> WireModel:
-        routes = self._handlers.value or await self.load()
-        return await routes[method](context, params)
+    async def _one(self, method: str) -> Handler:
+        return (await self.load())[method]

@@ -9,7 +9,7 @@ Source: docs/wire.md, "Framing", "Order", "Bounds".
 
 import asyncio
 import logging
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -48,6 +48,9 @@ JOINED_CHARS = 32 * 1024
 """Of waiting messages that are written at once, after the first."""
 BATCH_STEP = 16
 """Messages of a batch that are taken before others may run."""
+
+
+_ANY_TIME = nullcontext()
 
 
 class MessageStream(Protocol):
@@ -263,7 +266,7 @@ class RpcConnection:
                 await self._answer(request, chars, reply)
         elif (lane := _lane(order, request)) is not None:
             place = self._queue.take_place(lane, order.access)
-            tasks.create_task(self._answer_in_turn(place, request, chars, reply))
+            tasks.create_task(self._answer(request, chars, reply, place))
         else:
             tasks.create_task(self._answer(request, chars, reply))
 
@@ -276,40 +279,38 @@ class RpcConnection:
             and self._in_flight_chars + chars <= limits.max_in_flight_chars
         )
 
-    async def _answer_in_turn(
-        self, place: Turnstile, request: Request, chars: int, reply: Reply
+    async def _answer(
+        self, request: Request, chars: int, reply: Reply, place: Turnstile | None = None
     ) -> None:
-        async with place:
-            await self._answer(request, chars, reply)
-
-    async def _answer(self, request: Request, chars: int, reply: Reply) -> None:
-        context = RequestContext(
-            self._id,
-            request.method,
-            self._jsonrpc or (request.jsonrpc and request.method == "initialize"),
-            self.session,
-            self._open_session,
-        )
-        try:
-            text = await self._requests.dispatch(context, request)
-        except BaseException:
-            context.answered()
-            raise
-        finally:
-            self._in_flight -= 1
-            self._in_flight_chars -= chars
-        if reply == self._reply and self._outbox.claim():
+        """Answer a request when its turn comes; without a place that is now."""
+        async with _ANY_TIME if place is None else place:
+            context = RequestContext(
+                self._id,
+                request.method,
+                self._jsonrpc or (request.jsonrpc and request.method == "initialize"),
+                self.session,
+                self._open_session,
+            )
             try:
-                await self._send_now(text)
-            finally:
+                text = await self._requests.dispatch(context, request)
+            except BaseException:
                 context.answered()
-        elif reply == self._reply and len(text) > MAX_ANSWER_CHARS:
-            try:
-                await self._outbox.add_large(text)
+                raise
             finally:
-                context.answered()
-        else:
-            reply(text, context.answered)
+                self._in_flight -= 1
+                self._in_flight_chars -= chars
+            if reply == self._reply and self._outbox.claim():
+                try:
+                    await self._send_now(text)
+                finally:
+                    context.answered()
+            elif reply == self._reply and len(text) > MAX_ANSWER_CHARS:
+                try:
+                    await self._outbox.add_large(text)
+                finally:
+                    context.answered()
+            else:
+                reply(text, context.answered)
 
     async def _send_now(self, text: str) -> None:
         """Send without waking the write task; that saves a turn of the event loop an answer."""

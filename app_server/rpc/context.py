@@ -67,3 +67,11 @@ class RequestContext:
 
 Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel]]
 """Answers one method: takes the caller and the params in their type, gives the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateHandler:
+    """A handler that is loaded with the first request for its method."""
+
+    load: Callable[[], Awaitable[Handler]]
+    """Gives it, or raises LoadFailed; the next request tries that again."""

@@ -7,8 +7,8 @@ from app_server.rpc.connection import (
     MessageStream,
     RpcConnection,
 )
+from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
-from app_server.rpc.lazy_dispatch import LazyDispatcher
 from app_server.rpc.limits import ConnectionLimits
 
 
@@ -25,7 +25,7 @@ class Conversations:
         """Return how much waits on each connection."""
         return [connection.load for connection in self._connections]
 
-    async def hold(self, stream: MessageStream, requests: LazyDispatcher) -> None:
+    async def hold(self, stream: MessageStream, requests: Dispatcher) -> None:
         """Hold the conversation with one client, until it or `finish` ends it."""
         connection = RpcConnection(stream, requests, self._hub, self._limits)
         self._connections.add(connection)

@@ -14,8 +14,8 @@ from app_server.handlers.lazy import LazyHandlers
 from app_server.handlers.services import Services
 from app_server.handlers.table import TABLE
 from app_server.rpc.connection import MessageStream
+from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
-from app_server.rpc.lazy_dispatch import LazyDispatcher
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import load
 from app_server.server.apps import serve_apps
@@ -51,7 +51,7 @@ class Core:
         self._work = work
         self._drain_s = drain_s
         self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
-        self._requests = LazyDispatcher(
+        self._requests = Dispatcher(
             {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()}
         )
 
@@ -145,7 +145,6 @@ class Core:
         """Return what loads the parts that are needed first, in the order of the need."""
         services = self.services
         return [
-            self._requests.prepare,
             *(lazy.load for lazy in self._handlers if lazy.at_start),
             partial(load, build_first_types),
             self._built.lazy_model.prepare,

@@ -49,7 +49,7 @@ MOST_TO_LISTEN = 310
 ROOMS_TO_LISTEN = {"cli", "config", "http", "rpc", "runtime", "server", "transport"}
 """All that a start imports of the server before that; of `rpc` the bounds alone."""
 
-MOST_TO_ANSWER = 790
+MOST_TO_ANSWER = 860
 """Modules until the first request can be answered."""
 
 MOST_IN_ROOM = {
@@ -69,8 +69,8 @@ where it is needed (docs/architecture.md)."""
 
 MOST_ELSEWHERE = 14
 
-NEVER = {"httpx", "httpx2", "jsonrpcserver", "mcp", "starlette", "tomlkit", "uvicorn"}
-"""Libraries that a start does without."""
+NEVER = {"httpx", "httpx2", "mcp", "starlette", "tomlkit", "uvicorn"}
+"""Libraries that a start does without, and the first request."""
 
 
 def run(code: str, *words: str) -> str:
@@ -97,7 +97,7 @@ def test_clients_can_connect_before_the_server_is_imported(tmp_path: Path) -> No
     assert {"app_server.rpc.limits"} == {
         name for name in modules if name.startswith("app_server.rpc.")
     }
-    assert {*NEVER, "protocol", "pydantic", "sqlite3"} & set(rooms) == set()
+    assert {*NEVER, "jsonrpcserver", "protocol", "pydantic", "sqlite3"} & set(rooms) == set()
     assert len(modules) <= MOST_TO_LISTEN
 
 
