@@ -27,6 +27,11 @@ MAX_FIRST_LINE = 8_192
 _NAMES = frozenset({"apply_patch", "applypatch"})
 
 
+def may_be_patch(text: str) -> bool:
+    """Whether a command, or the arguments that have it, may apply a patch; looks only for names."""
+    return any(name in text for name in _NAMES)
+
+
 @dataclass(frozen=True, slots=True)
 class CommandPatch:
     """A patch in a command."""
@@ -50,7 +55,7 @@ class CommandPatches:
             LoadFailed: the grammar cannot be loaded now.
         """
         first, _, rest = script.strip().partition("\n")
-        if not rest or len(first) > MAX_FIRST_LINE or not any(name in first for name in _NAMES):
+        if not rest or len(first) > MAX_FIRST_LINE or not may_be_patch(first):
             return None
         parser = (await self._grammar.get())()
         return _found(parser, first, rest)

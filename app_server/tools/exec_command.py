@@ -16,6 +16,7 @@ import anyio.to_thread
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
 from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run
 from app_server.permissions.shell.actions import command_actions
@@ -70,8 +71,8 @@ class ExecCommand:
         return call.is_function(EXEC_COMMAND)
 
     def may_overlap(self, call: RequestedCall) -> bool:
-        """Return True: commands of one answer run beside each other."""
-        return True
+        """Whether it runs beside other commands of its answer, as all do that apply no patch."""
+        return not (isinstance(call.input, str) and may_be_patch(call.input))
 
     async def run(self, call: RequestedCall) -> Json:
         """Ask if need be, run the line, and tell what it printed until it ended or went on.
