@@ -10,6 +10,7 @@ from tests.support.harness import (
     claim,
     serve,
     stdio_server,
+    tools_of_thread,
 )
 from tests.support.mcp_calls import steps_until_settled
 
@@ -135,7 +136,7 @@ async def test_the_first_request_waits_for_servers_but_not_for_long(tmp_path: Pa
     async with serve(tmp_path, config=config) as served, served.client() as client:
         thread_id = await client.start_thread()
         assert (await client.turn(thread_id, "hi"))["status"] == "completed"
-        assert [tool["name"] for tool in served.model.requests[0]["tools"]] == [
+        assert [tool["name"] for tool in tools_of_thread(served.model.requests[0])] == [
             "list_mcp_resources",
             "list_mcp_resource_templates",
             "read_mcp_resource",

@@ -21,6 +21,7 @@ from tests.support.harness import (
     claim,
     serve,
     stdio_server,
+    tools_of_thread,
 )
 from tests.support.mcp_calls import (
     answer_of,
@@ -124,7 +125,7 @@ async def test_tools_can_be_kept_from_the_model(tmp_path: Path) -> None:
     async with with_peer(tmp_path, omit_tools_from='["direct"]') as (served, client, thread_id):
         _, outputs = await call_items(served, client, thread_id, raw_call("meta"))
         assert outputs == ["unsupported call: mcp__rawmeta"]
-        tools = served.model.requests[0]["tools"]
+        tools = tools_of_thread(served.model.requests[0])
         assert [tool["type"] for tool in tools] == ["function"] * 3
         params = {"threadId": thread_id, "server": "raw", "tool": "plain"}
         result = await client.call("mcpServer/tool/call", params)
