@@ -349,7 +349,15 @@ class Refusal:
 
 
 OF_EVERY_TURN = frozenset(
-    {"apply_patch", "request_permissions", "exec_command", "request_user_input", "write_stdin"}
+    {
+        "apply_patch",
+        "exec_command",
+        "request_permissions",
+        "request_user_input",
+        "update_plan",
+        "view_image",
+        "write_stdin",
+    }
 )
 """Names of the tools that every turn has, whatever its thread."""
 
