@@ -19,7 +19,7 @@ from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.outlet import OnPiece, Outlet
 from app_server.host.programs.program import Program, ProgramOrder
 from app_server.host.programs.programs import Programs
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.confining import confinement_of
 from app_server.permissions.places import configured_places
 from app_server.permissions.trust import project_trust, says_something
@@ -38,8 +38,12 @@ from protocol.host import (
     CommandExecWriteParams,
     CommandExecWriteResponse,
 )
+from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
 
 METHOD = "command/exec"
+
+_OURS_NOT = (DangerFullAccessSandboxPolicy, ExternalSandboxPolicy)
+"""Nothing is confined here."""
 
 MAX_KEPT = 24 * 1024 * 1024
 """Bytes of each stream in a response, also without a cap: both fit into an answer."""
@@ -147,14 +151,19 @@ class CommandExecHandlers:
             overrides = Overrides(
                 model_provider=OFFLINE, sandbox_mode=mode, sandbox_policy=params.sandbox_policy
             )
-            config, _ = await config_for(self._configuration, None, cwd)
-            requirements = requirements_of(config)
+            config = await self._configuration.read()
             trust = None
-            if says_something(config):
-                trust = await anyio.to_thread.run_sync(project_trust, config, cwd)
+            if mode is None and params.sandbox_policy is None:
+                # What a project says counts where the client says nothing.
+                config, _ = await config_for(self._configuration, None, cwd)
+                if says_something(config):
+                    trust = await anyio.to_thread.run_sync(project_trust, config, cwd)
+            requirements = requirements_of(config)
             settings = initial_settings(config, cwd, overrides, trust)
             refuse_overrides(overrides, settings, requirements)
             settings, _ = with_required(settings, requirements)
+            if isinstance(settings.sandbox_policy, _OURS_NOT):
+                return UNCONFINED
             return confinement_of(settings, configured_places(config, str(self._home)))
 
     def _telling(self, client: ConnectionId, process_id: str) -> OnPiece:

@@ -19,10 +19,10 @@ MERGE_S = 0.01
 PIECE_BYTES = 256 * 1024
 """Told at once, at most; in base64 it fits into a message."""
 
-BUSY_CHARS = 4 * 1024 * 1024
+BUSY_CHARS = 6 * 1024 * 1024
 """That wait for who hears it: above, the program is not read."""
 
-LOOK_S = 0.02
+LOOK_S = 0.005
 """Between two looks at whether that has become less than half."""
 
 OnPiece: TypeAlias = Callable[[Stream, bytes, bool], None]
