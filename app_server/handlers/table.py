@@ -458,13 +458,28 @@ def _host_process() -> HandlerClass:
     return ProcessHandlers
 
 
+@_serves("gitDiffToRemote")
+def _host_git_diff() -> HandlerClass:
+    from app_server.handlers.host.git_diff import GitDiffHandlers
+
+    return GitDiffHandlers
+
+
+@_serves("getAuthStatus")
+def _account_auth_status() -> HandlerClass:
+    from app_server.handlers.account.auth_status import AuthStatusHandlers
+
+    return AuthStatusHandlers
+
+
+@_serves("getConversationSummary")
+def _threads_summary() -> HandlerClass:
+    from app_server.handlers.threads.summary import SummaryHandlers
+
+    return SummaryHandlers
+
+
 TABLE: Sequence[Row] = tuple(_rows)
 
-NOT_BUILT = frozenset(
-    {
-        "getAuthStatus",
-        "getConversationSummary",
-        "gitDiffToRemote",
-    }
-)
+NOT_BUILT: frozenset[str] = frozenset()
 """Methods of the contract that no class serves yet; they answer `methodNotBuilt`."""

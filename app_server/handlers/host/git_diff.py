@@ -1,0 +1,55 @@
+"""gitDiffToRemote: what a checkout has that no remote has.
+
+Source: docs/tools.md, "Host methods".
+"""
+
+import json
+from collections.abc import Mapping
+
+import anyio.to_thread
+
+from app_server.handlers.errors import config_failures
+from app_server.handlers.services import Services
+from app_server.host.git_diff import NoDifference, diff_to_remote, shown_folders
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.permissions.confining import confinement_for
+from app_server.permissions.places import configured_places
+from app_server.rpc.context import Handler, RequestContext
+from protocol.errors import internal_error, invalid_request
+from protocol.legacy import GitDiffToRemoteParams, GitDiffToRemoteResponse
+from protocol.policy import ReadOnlySandboxPolicy
+
+
+class GitDiffHandlers:
+    """The method gitDiffToRemote."""
+
+    def __init__(self, services: Services) -> None:
+        self._home = services.home
+        self._configuration = services.configuration
+        self._commands = services.commands
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"gitDiffToRemote": self.diff}
+
+    async def diff(
+        self, context: RequestContext, params: GitDiffToRemoteParams
+    ) -> GitDiffToRemoteResponse:
+        """Compare a checkout with the nearest commit that a remote has."""
+        cwd = self._configuration.resolve(params.cwd)
+        with config_failures():
+            places = configured_places(await self._configuration.read(), str(self._home))
+        folders = await anyio.to_thread.run_sync(shown_folders, cwd)
+        confinement = confinement_for(ReadOnlySandboxPolicy(), folders, places)
+        try:
+            sha, difference = await diff_to_remote(self._commands, confinement, cwd)
+        except (NoDifference, FileNotFoundError, NotADirectoryError) as exc:
+            raise invalid_request(
+                f"failed to compute git diff to remote for cwd: {json.dumps(params.cwd)}",
+                "noGitDiff",
+                cwd=params.cwd,
+            ) from exc
+        except SandboxUnavailable as exc:
+            raise internal_error(str(exc), "sandboxUnavailable") from exc
+        return GitDiffToRemoteResponse(sha=sha, diff=difference)
