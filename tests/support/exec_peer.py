@@ -152,11 +152,15 @@ class Holders:
 
     async def ended(self) -> None:
         """Wait until none of them lives."""
+        assert await self.left() == b""
+
+    async def left(self) -> bytes:
+        """Wait until none of them lives, and give what they wrote that `held` did not wait for."""
         assert self._keeper is not None
         os.close(self._keeper)
         self._keeper = None
         with anyio.fail_after(2 * WAIT_S):
-            assert await self._reader.read() == b""
+            return await self._reader.read()
 
 
 HOLD = "import os, sys; held = os.open(sys.argv.pop(1), os.O_WRONLY); os.write(held, b'x'); "
