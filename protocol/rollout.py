@@ -19,12 +19,28 @@ from protocol.items import (
 )
 from protocol.metadata_records import MetadataRecord
 from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
-from protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from protocol.policy import (
+    ApprovalsReviewer,
+    AskForApproval,
+    FileSystemSandboxEntry,
+    SandboxPolicy,
+)
 from protocol.record_base import ROLLOUT_VERSION, RecordBase
 from protocol.specs import type_adapter
 from protocol.threads import GitInfo
 from protocol.turns import ThreadTokenUsage, TurnError
 from protocol.values import Personality, ReasoningSummary
+
+
+class StoredProfile(WireModel):
+    """A permission profile of the configuration, as it was when it was chosen."""
+
+    id: str
+    extends: str | None = None
+    entries: list[FileSystemSandboxEntry]
+    network: bool = False
+    sandbox_policy: SandboxPolicy
+    """The policy that stands for it; the profile holds for as long as that is the thread's."""
 
 
 class Settings(WireModel):
@@ -53,6 +69,15 @@ class Settings(WireModel):
     """In the place of those that the thread was created with."""
     developer_instructions: str | None = absent_if_none()
     """In the place of those that the thread was created with."""
+
+    profile: StoredProfile | None = absent_if_none()
+    """See `profile_in_force`."""
+
+    @property
+    def profile_in_force(self) -> StoredProfile | None:
+        """The chosen profile, unless another policy was chosen since."""
+        profile = self.profile
+        return profile if profile and profile.sandbox_policy == self.sandbox_policy else None
 
     @property
     def roots(self) -> list[str]:

@@ -3,11 +3,12 @@
 Source: docs/tools.md, "Sandbox".
 """
 
-import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from app_server.permissions.globs import expression
+from app_server.permissions.paths import depth_of, folded, is_in
 
 Access: TypeAlias = Literal["write", "read", "none"]
 """What may be done with a place: `write` includes reading, `none` not even that."""
@@ -30,8 +31,8 @@ class Confinement:
     denied: tuple[str, ...] = ()
     """Neither readable nor writable."""
     denied_patterns: tuple[str, ...] = ()
-    """Regular expressions for whole paths; what they match, and what is in it, is denied as well,
-    whatever lies deeper. They are matched with paths as `folded` returns them."""
+    """What they match, and what is in it, is denied as well, whatever lies deeper; `*`, `**` and
+    `?` as in globs.py, from the root."""
     scratch: tuple[str, ...] = ()
     """Folders that a process gets empty and to itself; what it writes there ends with it."""
     network: bool = True
@@ -55,7 +56,7 @@ class Ruling:
 
     def __init__(self, confinement: Confinement) -> None:
         self.confinement = confinement
-        self._patterns = [re.compile(one, re.DOTALL) for one in confinement.denied_patterns]
+        self._patterns = [expression(one) for one in confinement.denied_patterns]
         everywhere = ("/",)
         self._places: Sequence[tuple[Sequence[str], Access]] = (
             (confinement.denied, "none"),
@@ -80,21 +81,6 @@ class Ruling:
                 if is_in(looked_at, there) and depth_of(place) > depth:
                     found, depth = access, depth_of(place)
         return found
-
-
-def is_in(path: str, folder: str) -> bool:
-    """Whether an absolute path is a folder, or something in it."""
-    return folder in ("/", path) or path.startswith(f"{folder}/")
-
-
-def depth_of(path: str) -> int:
-    """Return how many folders an absolute path has; 0 for the root."""
-    return 0 if path == "/" else path.count("/")
-
-
-def folded(text: str) -> str:
-    """Return one form of names that some file systems take for one: case, composed letters."""
-    return unicodedata.normalize("NFD", text).casefold()
 
 
 def _ways(path: str) -> Iterator[str]:

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from app_server.permissions.confinement import Confinement, is_in
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.globs import real_pattern
+from app_server.permissions.paths import is_in
 
 GIT = ".git"
 
@@ -49,6 +51,7 @@ def resolved(confinement: Confinement) -> Confinement:
         writable=writable,
         protected=tuple(dict.fromkeys(protected)),
         denied=tuple(dict.fromkeys(map(real, confinement.denied))),
+        denied_patterns=tuple(map(real_pattern, confinement.denied_patterns)),
         scratch=_present(confinement.scratch),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from app_server.config.requirements import Requirements
-from app_server.sessions.settings import Overrides
+from app_server.sessions.settings import Overrides, read_only
 from protocol.policy import (
     AskForApproval,
     DangerFullAccessSandboxPolicy,
@@ -61,7 +61,7 @@ def with_required(settings: Settings, requirements: Requirements) -> tuple[Setti
         replaced.append(_replaced("approval_policy", _policy_name(first), problem))
     problem = _sandbox_problem(settings.sandbox_policy, requirements)
     if problem is not None:
-        changed["sandbox_policy"] = ReadOnlySandboxPolicy()
+        settings = read_only(settings, network=False)
         replaced.append(_replaced("sandbox_mode", _NAMES["read-only"], problem))
     return (settings.model_copy(update=changed) if changed else settings), replaced
 

@@ -5,10 +5,13 @@ Source: docs/config.md, "Threads".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, cast
 
 from app_server.config.default_provider import default_provider_id
 from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.permissions.profile_places import read_only as without_writing
+from app_server.permissions.profiles import read_profile
 from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
 from app_server.turns.model.providers import ProviderNotFound, default_model, read_providers
 from protocol.policy import (
@@ -23,7 +26,7 @@ from protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings
+from protocol.rollout import Settings, StoredProfile
 from protocol.values import CollaborationMode, Personality, ReasoningSummary
 
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
@@ -49,6 +52,8 @@ class Overrides:
     approvals_reviewer: ApprovalsReviewer | None = None
     sandbox_mode: SandboxMode | None = None
     sandbox_policy: SandboxPolicy | None = None
+    profile: StoredProfile | None = None
+    """Wins over both."""
     effort: str | None = None
     summary: ReasoningSummary | None = None
     service_tier: str | None = None
@@ -81,16 +86,18 @@ def initial_settings(
     if mode is None:
         # Nobody is asked about a project until its user has been: it is looked at alone.
         mode = "read-only" if trust is None else "workspace-write"
-    profile = view.string("default_permissions")
-    if profile is not None:
-        mode = sandbox_mode_of(profile)
+    name = view.string("default_permissions")
+    own = None if name is None else profile_of(config, name)
+    if name is not None and own is None:
+        mode = sandbox_mode_of(name)
     settings = Settings(
         model=default_model(config, provider_id),
         model_provider=provider_id,
         cwd=cwd,
         approval_policy=configured_approval_policy(view, trust),
         approvals_reviewer=configured_reviewer(view),
-        sandbox_policy=sandbox_policy(mode, view),
+        sandbox_policy=sandbox_policy(mode, view) if own is None else own.sandbox_policy,
+        profile=own,
         effort=view.string("model_reasoning_effort"),
         summary=cast(ReasoningSummary | None, view.choice("model_reasoning_summary", SUMMARIES)),
         service_tier=view.string("service_tier"),
@@ -103,6 +110,8 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
     policy = overrides.sandbox_policy
     if policy is None and overrides.sandbox_mode is not None:
         policy = sandbox_policy(overrides.sandbox_mode, view)
+    if overrides.profile is not None:
+        policy = overrides.profile.sandbox_policy
     chosen = {
         "model": overrides.model,
         "model_provider": overrides.model_provider,
@@ -123,6 +132,8 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
     changed: dict[str, object] = {
         name: value for name, value in chosen.items() if value is not None
     }
+    if policy is not None:
+        changed["profile"] = overrides.profile
     if overrides.mode is not None:
         changed["model"] = overrides.mode.settings.model
         changed["effort"] = overrides.mode.settings.reasoning_effort
@@ -148,8 +159,20 @@ def of_turn(settings: Settings) -> Settings:
             network = policy.network_access == "enabled"
         case _:
             network = policy.network_access
+    return read_only(settings, network=network)
+
+
+def read_only(settings: Settings, *, network: bool) -> Settings:
+    """Return the same settings with a sandbox in which nothing is written.
+
+    What a profile hides stays hidden.
+    """
     confined = ReadOnlySandboxPolicy(network_access=network)
-    return settings.model_copy(update={"sandbox_policy": confined})
+    profile = settings.profile_in_force
+    if profile is not None:
+        profile = without_writing(profile, network=network)
+        confined = ReadOnlySandboxPolicy(network_access=profile.network)
+    return settings.model_copy(update={"sandbox_policy": confined, "profile": profile})
 
 
 def of_review(settings: Settings, model: str | None) -> Settings:
@@ -166,20 +189,31 @@ def of_review(settings: Settings, model: str | None) -> Settings:
         "mode_instructions": None,
         "personality": None,
     }
+    changed_settings = settings.model_copy(update=changed)
     if isinstance(policy, WorkspaceWriteSandboxPolicy):
-        changed["sandbox_policy"] = ReadOnlySandboxPolicy(network_access=policy.network_access)
-    return settings.model_copy(update=changed)
+        return read_only(changed_settings, network=policy.network_access)
+    return changed_settings
+
+
+def profile_of(config: Config, name: str) -> StoredProfile | None:
+    """Read a profile of the configuration; None for a built-in one.
+
+    Raises:
+        ConfigError: it is none of both, or something in it makes no sense.
+    """
+    if name in PERMISSION_PROFILES or name.startswith(":"):
+        return None
+    return read_profile(config, name, str(Path.home()))
 
 
 def sandbox_mode_of(profile: str) -> SandboxMode:
     """Return the sandbox that a permission profile stands for.
 
     Raises:
-        ConfigError: there is no such profile.
+        ConfigError: there is no such profile among the built-in ones.
     """
     if profile not in PERMISSION_PROFILES:
-        kind = "built-in" if profile.startswith(":") else "configured"
-        raise ConfigError(f"default_permissions refers to unknown {kind} profile `{profile}`")
+        raise ConfigError(f"default_permissions refers to unknown built-in profile `{profile}`")
     return PERMISSION_PROFILES[profile]
 
 

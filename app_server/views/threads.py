@@ -306,6 +306,8 @@ def thread_settings(settings: Settings) -> ThreadSettings:
 
 
 def _profile(settings: Settings) -> ActivePermissionProfile | None:
+    if (own := settings.profile_in_force) is not None:
+        return ActivePermissionProfile(id=own.id, extends=own.extends)
     match settings.sandbox_policy:
         case DangerFullAccessSandboxPolicy():
             return None

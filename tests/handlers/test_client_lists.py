@@ -52,6 +52,72 @@ async def test_profiles_that_an_administrator_forbids_are_listed_as_such(tmp_pat
         assert page["data"] == [*PROFILES[:2], profile(":danger-full-access", allowed=False)]
 
 
+OWN = """
+[permissions.mine]
+extends = ":workspace"
+[permissions.mine.filesystem]
+"/opt" = "write"
+"/srv/secret" = "deny"
+[permissions.look.filesystem]
+":root" = "read"
+"""
+
+
+@claim("permissions:own")
+async def test_profiles_of_the_configuration_are_listed_and_chosen(tmp_path: Path) -> None:
+    async with serve(tmp_path, config=OWN) as served, served.client() as client:
+        demands = 'allowed_sandbox_modes = ["read-only"]\n'
+        listed = await client.call("permissionProfile/list", {})
+        assert listed["data"] == [*PROFILES, profile("mine"), profile("look")]
+        policy = {
+            "type": "workspaceWrite",
+            "writableRoots": ["/opt"],
+            "networkAccess": False,
+            "excludeTmpdirEnvVar": False,
+            "excludeSlashTmp": False,
+        }
+        mine, look = {"id": "mine", "extends": ":workspace"}, {"id": "look", "extends": None}
+        chosen = await client.call("thread/start", {"permissions": "mine"})
+        assert (chosen["sandbox"], chosen["activePermissionProfile"]) == (policy, mine)
+        thread_id = chosen["thread"]["id"]
+        await client.turn(thread_id, "go", permissions="look")
+        params = {"threadId": thread_id}
+        resumed = await client.call("thread/resume", params)
+        assert resumed["activePermissionProfile"] == look
+        await client.call("thread/settings/update", {**params, "permissions": "mine"})
+        fork = await client.call("thread/fork", params)
+        assert (fork["sandbox"], fork["activePermissionProfile"]) == (policy, mine)
+        await client.call(
+            "thread/settings/update", {**params, "sandboxPolicy": {"type": "readOnly"}}
+        )
+        resumed = await client.call("thread/resume", params)
+        assert resumed["activePermissionProfile"] == {"id": ":read-only", "extends": None}
+        (tmp_path / REQUIREMENTS).write_text(demands)
+        listed = await client.call("permissionProfile/list", {})
+        assert [one["id"] for one in listed["data"] if one["allowed"]] == [":read-only", "look"]
+        replaced = await client.call("thread/start", {"permissions": "mine"})
+        assert (replaced["sandbox"]["type"], replaced["activePermissionProfile"]) == (
+            "readOnly",
+            mine,
+        )
+
+
+@claim("permissions:own")
+async def test_a_profile_can_be_the_default_and_has_to_make_sense(tmp_path: Path) -> None:
+    async with (
+        serve(tmp_path, config=f'default_permissions = "look"\n{OWN}') as served,
+        served.client() as client,
+    ):
+        started = await client.call("thread/start", {})
+        assert started["activePermissionProfile"] == {"id": "look", "extends": None}
+        broken = {"permissions.look.filesystem": {"relative": "read"}}
+        error = await client.refusal("thread/start", {"config": broken})
+        assert error.message == (
+            "failed to load configuration: filesystem path `relative` must be absolute, use "
+            "`~/...`, or start with `:`\nin `permissions.look.filesystem.relative`\n"
+        )
+
+
 async def sandbox_of_turns(served: Served, method: str, **params: Any) -> str:
     """Start a thread, or a turn in one, with a profile, and return the sandbox that holds then."""
     async with served.client() as client:
@@ -82,8 +148,8 @@ async def test_a_profile_can_be_chosen(tmp_path: Path, method: str) -> None:
             base: dict[str, Any] = {} if method == "thread/start" else common
             error = await client.refusal(method, {**base, "permissions": "mine"})
             assert error.message == (
-                "failed to load configuration: default_permissions refers to unknown configured "
-                "profile `mine`"
+                "failed to load configuration: default_permissions refers to undefined profile "
+                "`mine`"
             )
             member = "sandbox" if method == "thread/start" else "sandboxPolicy"
             other = "read-only" if method == "thread/start" else {"type": "readOnly"}

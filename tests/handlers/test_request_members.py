@@ -292,10 +292,11 @@ async def test_permission_profiles_choose_the_sandbox_of_threads_and_turns(
             ":read-only",
         )
         unknown = "failed to load configuration: default_permissions refers to unknown"
+        undefined = unknown.replace("unknown", "undefined profile `mine`")
         turn = {"threadId": thread_id, "input": INPUT}
         for method, params, message in (
             ("thread/start", {"permissions": ":nope"}, f"{unknown} built-in profile `:nope`"),
-            ("turn/start", {**turn, "permissions": "mine"}, f"{unknown} configured profile `mine`"),
+            ("turn/start", {**turn, "permissions": "mine"}, undefined),
             (
                 "thread/start",
                 {"permissions": ":workspace", "sandbox": "read-only"},

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
+from app_server.permissions.confined import confined_to
 from app_server.permissions.confinement import UNCONFINED, Access, Confinement, Ruling
-from app_server.permissions.confining import confined_to, confinement_for, confinement_of
+from app_server.permissions.confining import confinement_for, confinement_of
 from app_server.permissions.places import (
     SECRETS_OF_USERS,
     Places,
@@ -117,7 +118,7 @@ NESTED = Confinement(
     writable=("/work", "/work/.git/worktrees/w"),
     protected=("/work/.git",),
     denied=("/work/secret", "/work/both"),
-    denied_patterns=(r"/work/.*\.env",),
+    denied_patterns=("/work/**/*.env",),
 )
 
 

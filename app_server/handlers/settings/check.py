@@ -11,6 +11,8 @@ from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
+from app_server.permissions.places import configured_places
+from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 from app_server.turns.model.settings import read_model_settings
 from app_server.turns.model.web_search_settings import read_web_search
@@ -25,6 +27,9 @@ def check_settings(config: Config) -> None:
     view = config.view()
     initial_settings(config, "/", Overrides(model_provider=OFFLINE))
     sandbox_policy("workspace-write", view)
+    for name in profile_names(config):
+        read_profile(config, name, "/")
+    configured_places(config, "/")
     read_model_settings(config)
     read_web_search(view)
     for key in ("compact_prompt", "experimental_compact_prompt_file"):

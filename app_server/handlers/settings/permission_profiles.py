@@ -1,12 +1,13 @@
-"""permissionProfile/list: each profile is a sandbox mode by a name.
+"""permissionProfile/list: the built-in profiles, and those of the configuration.
 
 Source: docs/config.md, "Permission profiles".
 """
 
 from collections.abc import Mapping
 
-from app_server.handlers.errors import requirements_failures
+from app_server.handlers.errors import config_failures, requirements_failures
 from app_server.handlers.services import Services
+from app_server.permissions.profiles import profile_names, read_profile
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.settings import PERMISSION_PROFILES
 from app_server.views.offset_pages import page
@@ -15,6 +16,8 @@ from protocol.config import (
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
+from protocol.policy import ReadOnlySandboxPolicy
+from protocol.rollout import StoredProfile
 
 
 class PermissionProfileHandlers:
@@ -31,12 +34,23 @@ class PermissionProfileHandlers:
     async def list_profiles(
         self, context: RequestContext, params: PermissionProfileListParams
     ) -> PermissionProfileListResponse:
-        """List the built-in profiles, and whether an administrator lets them be chosen."""
+        """List the profiles, and whether an administrator lets them be chosen."""
         with requirements_failures():
             allowed = (await self._configuration.requirements()).sandbox_modes
+        with config_failures():
+            config = await self._configuration.read()
+            own = [(name, read_profile(config, name, "/")) for name in profile_names(config)]
+        modes: list[tuple[str, str]] = [*PERMISSION_PROFILES.items()]
+        modes += [(name, _mode(profile)) for name, profile in own]
         profiles = [
             PermissionProfileSummary(id=name, allowed=allowed is None or mode in allowed)
-            for name, mode in PERMISSION_PROFILES.items()
+            for name, mode in modes
         ]
         data, next_cursor = page(profiles, params.cursor, params.limit, "permission profiles")
         return PermissionProfileListResponse(data=data, next_cursor=next_cursor)
+
+
+def _mode(profile: StoredProfile) -> str:
+    """Return the sandbox mode that says most of it."""
+    reads_only = isinstance(profile.sandbox_policy, ReadOnlySandboxPolicy)
+    return "read-only" if reads_only else "workspace-write"

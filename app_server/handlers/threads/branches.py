@@ -10,7 +10,7 @@ from typing import Any, cast
 from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import thread_overrides
+from app_server.handlers.threads.chosen_settings import profile_config, thread_overrides
 from app_server.handlers.threads.configured import config_for
 from app_server.handlers.threads.history import refuse_ephemeral
 from app_server.handlers.threads.threads import shown_turns
@@ -70,7 +70,8 @@ class BranchHandlers:
         source_id, configuration = params.thread_id, self._services.configuration
         with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
             source, end = await self._source(source_id)
-            overrides = thread_overrides(params, configuration.resolve)
+            profiles = await profile_config(configuration, params.permissions, params.config)
+            overrides = thread_overrides(params, configuration.resolve, profiles)
             folder = overrides.cwd or source.settings.cwd
             config, of_project = await config_for(configuration, params.config, folder)
             requirements = requirements_of(config)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from app_server.config.effective import Configuration
 from app_server.config.values import Config
-from app_server.sessions.settings import Overrides, sandbox_mode_of, with_overrides
+from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
 from app_server.threads.log.state import ThreadState
 from protocol.errors import RpcError, invalid_params, invalid_request
 from protocol.model import WireModel
 from protocol.policy import SandboxMode
+from protocol.rollout import StoredProfile
 from protocol.threads import (
     ThreadForkParams,
     ThreadOverrides,
@@ -68,7 +70,7 @@ def refuse_not_built(params: WireModel) -> None:
             raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
 
 
-def thread_overrides(params: ThreadOverrides, resolve: Resolve) -> Overrides:
+def thread_overrides(params: ThreadOverrides, resolve: Resolve, config: Config) -> Overrides:
     """Collect what a client chose for a thread that is started, resumed or forked.
 
     Raises:
@@ -92,6 +94,7 @@ def thread_overrides(params: ThreadOverrides, resolve: Resolve) -> Overrides:
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=params.sandbox or _sandbox_mode(params.permissions),
+        profile=_profile(params.permissions, config),
         service_tier=params.service_tier,
         personality=_personality(params),
         workspace_roots=_roots(place, params.runtime_workspace_roots),
@@ -112,7 +115,8 @@ def members_without_effect(
         != (settings.developer_instructions or created.developer_instructions),
         "runtime_workspace_roots": changed.roots != settings.roots,
         "sandbox": changed.sandbox_policy.type != settings.sandbox_policy.type,
-        "permissions": changed.sandbox_policy.type != settings.sandbox_policy.type,
+        "permissions": changed.sandbox_policy.type != settings.sandbox_policy.type
+        or changed.profile_in_force != settings.profile_in_force,
     }
     names = [*ThreadOverrides.model_fields, "personality"]
     return [
@@ -124,7 +128,7 @@ def members_without_effect(
 
 
 def turn_overrides(
-    params: TurnStartParams | ThreadSettingsUpdateParams, resolve: Resolve
+    params: TurnStartParams | ThreadSettingsUpdateParams, resolve: Resolve, config: Config
 ) -> Overrides:
     """Collect what a client chose for the turns of a thread that has its settings already.
 
@@ -147,6 +151,7 @@ def turn_overrides(
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=_sandbox_mode(params.permissions),
+        profile=_profile(params.permissions, config),
         sandbox_policy=params.sandbox_policy,
         effort=params.effort,
         summary=params.summary,
@@ -194,8 +199,29 @@ def _personality(params: ThreadOverrides) -> Personality | None:
     )
 
 
+async def profile_config(
+    configuration: Configuration,
+    permissions: str | None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Config:
+    """Read the configuration if a profile is one of it; else nothing is needed.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    return await configuration.read(overrides) if _is_own(permissions) else Config({})
+
+
+def _is_own(permissions: str | None) -> bool:
+    return permissions is not None and not permissions.startswith(":")
+
+
 def _sandbox_mode(profile: str | None) -> SandboxMode | None:
-    return None if profile is None else sandbox_mode_of(profile)
+    return sandbox_mode_of(profile) if profile and not _is_own(profile) else None
+
+
+def _profile(name: str | None, config: Config) -> StoredProfile | None:
+    return None if name is None else profile_of(config, name)
 
 
 def _mode(mode: CollaborationMode | None) -> CollaborationMode | None:

@@ -10,7 +10,12 @@ from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, setting_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import local_folder, model_name, turn_overrides
+from app_server.handlers.threads.chosen_settings import (
+    local_folder,
+    model_name,
+    profile_config,
+    turn_overrides,
+)
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, with_overrides
@@ -50,7 +55,9 @@ class ThreadSettingsHandlers:
             config_failures(),
             setting_failures(),
         ):
-            overrides = turn_overrides(params, self._services.configuration.resolve)
+            configuration = self._services.configuration
+            profiles = await profile_config(configuration, params.permissions)
+            overrides = turn_overrides(params, configuration.resolve, profiles)
             requirements = await self._services.configuration.requirements()
             session = self._services.sessions.get(thread_id)
 

@@ -16,7 +16,11 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.idempotency import chosen_id, digest_of
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import members_without_effect, thread_overrides
+from app_server.handlers.threads.chosen_settings import (
+    members_without_effect,
+    profile_config,
+    thread_overrides,
+)
 from app_server.handlers.threads.configured import config_for
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.list_query import list_query
@@ -123,7 +127,8 @@ class ThreadHandlers:
         chosen = None if params.thread_id is None else chosen_id(params.thread_id)
         thread_id = self._clock.new_id() if chosen is None else chosen
         with config_failures(), thread_failures(thread_id, "thread not found"):
-            overrides = thread_overrides(params, self._configuration.resolve)
+            profiles = await profile_config(self._configuration, params.permissions, params.config)
+            overrides = thread_overrides(params, self._configuration.resolve, profiles)
             cwd = overrides.cwd or self._configuration.resolve(None)
             config, of_project = await config_for(self._configuration, params.config, cwd)
             requirements = requirements_of(config)
@@ -241,8 +246,9 @@ class ThreadHandlers:
             config_failures(),
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
+            profiles = await profile_config(self._configuration, params.permissions, params.config)
             overrides = replace(
-                thread_overrides(params, self._configuration.resolve),
+                thread_overrides(params, self._configuration.resolve, profiles),
                 base_instructions=params.base_instructions,
                 developer_instructions=params.developer_instructions,
             )

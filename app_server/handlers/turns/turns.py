@@ -14,7 +14,7 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.idempotency import digest_of
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import turn_overrides
+from app_server.handlers.threads.chosen_settings import profile_config, turn_overrides
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.managed_policy import refuse_overrides, with_required
@@ -77,7 +77,8 @@ class TurnHandlers:
             setting_failures(),
         ):
             requirements = await self._configuration.requirements()
-            overrides = turn_overrides(params, self._configuration.resolve)
+            profiles = await profile_config(self._configuration, params.permissions)
+            overrides = turn_overrides(params, self._configuration.resolve, profiles)
             session = await self._sessions.writable(params.thread_id)
             before = session.thread.state.settings
             settings, replaced = _settings(session, overrides, requirements)

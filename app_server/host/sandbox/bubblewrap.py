@@ -22,6 +22,7 @@ def arguments(
     *,
     seccomp_fd: int,
     has_terminal: bool,
+    links: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
     """Return the command line up to, and without, the command; all places exist by now."""
     network = () if confinement.network else ("--unshare-net",)
@@ -35,6 +36,8 @@ def arguments(
             line += ["--ro-bind", "/", "/"]
         case _:
             line += ["--tmpfs", "/"]
+            for target, place in links:
+                line += ["--symlink", target, place]
     line += ["--dev", "/dev", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 - it is the sandbox's own
     line += ["--proc", "/proc"]
     # To root of this machine the settings of the kernel are open there, whatever the namespace.

@@ -9,6 +9,8 @@ import shutil
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 
 from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
@@ -19,6 +21,7 @@ from app_server.host.sandbox.seccomp import seccomp_filter
 from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
+from app_server.permissions.globs import TooMuchToMatch, matches
 
 
 class Bubblewrap:
@@ -54,9 +57,9 @@ def _wrap(
 ) -> Wrapped:
     """Put what is opened and made into `held`, for as long as it does not belong to the result."""
     try:
-        made = mounts(confinement, cwd, _kind_of)
+        made = mounts(_with_matches(confinement), cwd, _kind_of)
         placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
-    except (TooManyPlaces, OSError) as exc:
+    except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
     terminal = [_setsid(), "--ctty"] if tty else []
     filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
@@ -68,6 +71,7 @@ def _wrap(
         confinement,
         seccomp_fd=filter_fd,
         has_terminal=tty,
+        links=_links() if shown_everywhere(confinement) == "none" else (),
     )
     return Wrapped(
         (*limit, *line, *terminal, *command),
@@ -76,6 +80,17 @@ def _wrap(
         takes_terminal=tty,
         ends=[placeholder.release for placeholder in placeholders],
     )
+
+
+def _with_matches(confinement: Confinement) -> Confinement:
+    """Deny what patterns match now; what is made later is not known to a mount."""
+    found = [path for pattern in confinement.denied_patterns for path in matches(pattern)]
+    return replace(confinement, denied=(*confinement.denied, *found))
+
+
+def _links() -> Sequence[tuple[str, str]]:
+    """Return the links of the root folder, such as `/bin`, and where they lead."""
+    return [(str(path.readlink()), str(path)) for path in Path("/").iterdir() if path.is_symlink()]
 
 
 def _placeholder(mount: Mount, held: ExitStack) -> Placeholder:

@@ -7,7 +7,9 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 from collections.abc import Iterator, Sequence
 
 from app_server.host.sandbox.wrapped import Wrapped
-from app_server.permissions.confinement import Access, Confinement, depth_of
+from app_server.permissions.confinement import Access, Confinement
+from app_server.permissions.globs import expression_text
+from app_server.permissions.paths import depth_of
 
 PROGRAM = "/usr/bin/sandbox-exec"
 
@@ -101,6 +103,10 @@ def _places(confinement: Confinement) -> Iterator[str]:
                 yield f"(deny file-write* (subpath {quoted}))"
             case "none":
                 yield f"(deny file-read* file-write* (subpath {quoted}))"
+
+    for pattern in confinement.denied_patterns:
+        text = expression_text(pattern).replace('"', '\\"')
+        yield f'(deny file-read* file-write* (regex #"^{text}(/.*)?$"))'
 
 
 def _quoted(path: str) -> str:

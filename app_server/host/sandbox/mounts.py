@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.permissions.confinement import Confinement, depth_of
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.paths import depth_of
 
 Kind: TypeAlias = Literal["folder", "other", "missing"]
 """What a path leads to."""

@@ -15,6 +15,7 @@ from protocol.policy import (
     FileSystemAccessMode,
     FileSystemPath,
     FileSystemSandboxEntry,
+    GlobPatternFileSystemPath,
     PathFileSystemPath,
     ProjectRootsFileSystemSpecialPath,
     RootFileSystemSpecialPath,
@@ -84,6 +85,9 @@ def _entries(confinement: Confinement, cwd: str) -> Iterator[FileSystemSandboxEn
     for places, access in ranks:
         for place in places:
             yield FileSystemSandboxEntry(path=_named(place, cwd), access=access)
+    for pattern in confinement.denied_patterns:
+        path = GlobPatternFileSystemPath(pattern=pattern)
+        yield FileSystemSandboxEntry(path=path, access="deny")
 
 
 def _named(place: str, cwd: str) -> FileSystemPath:

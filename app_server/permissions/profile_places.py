@@ -1,0 +1,93 @@
+"""What a permission profile lets be reached: from its entries to a confinement; pure.
+
+Source: docs/config.md, "Permission profiles".
+"""
+
+from collections.abc import Sequence
+
+from app_server.permissions.confined import confined_to
+from app_server.permissions.confinement import Confinement
+from app_server.permissions.places import SLASH_TMP, Places
+from protocol.policy import (
+    FileSystemAccessMode,
+    FileSystemPath,
+    GlobPatternFileSystemPath,
+    MinimalFileSystemSpecialPath,
+    PathFileSystemPath,
+    ProjectRootsFileSystemSpecialPath,
+    ReadOnlySandboxPolicy,
+    RootFileSystemSpecialPath,
+    SlashTmpFileSystemSpecialPath,
+    SpecialFileSystemPath,
+    TmpdirFileSystemSpecialPath,
+)
+from protocol.rollout import StoredProfile
+
+MINIMAL = (
+    *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),
+    *("/nix/store", "/run/current-system", "/run/systemd/resolve", "/System", "/Library"),
+)
+"""What programs need to run: `:minimal`."""
+
+
+def read_only(profile: StoredProfile, *, network: bool) -> StoredProfile:
+    """Return the same without anything that can be written, and with less network if at all."""
+    network = network and profile.network
+    entries = [
+        entry.model_copy(update={"access": "read"}) if entry.access == "write" else entry
+        for entry in profile.entries
+    ]
+    policy = ReadOnlySandboxPolicy(network_access=network)
+    changed = {"entries": entries, "network": network, "sandbox_policy": policy}
+    return profile.model_copy(update=changed)
+
+
+def confinement_of_profile(
+    profile: StoredProfile, roots: Sequence[str], places: Places
+) -> Confinement:
+    """Say what a profile lets be reached by work that belongs to the given folders.
+
+    What is hidden from everybody stays so unless the profile names exactly that.
+    """
+    by_access: dict[FileSystemAccessMode, list[str]] = {"read": [], "write": [], "deny": []}
+    patterns: list[str] = []
+    for entry in profile.entries:
+        if isinstance(entry.path, GlobPatternFileSystemPath):
+            pattern = entry.path.pattern
+            patterns += [pattern] if pattern.startswith("/") else _under(roots, pattern)
+        else:
+            by_access[entry.access] += _paths(entry.path, roots, places)
+    named = {*by_access["read"], *by_access["write"]}
+    temporary = {SLASH_TMP, places.tmpdir}
+    secrets = tuple(place for place in places.secrets if place not in named)
+    return confined_to(
+        [place for place in by_access["write"] if place not in temporary],
+        Places(places.home, places.user_home, places.tmpdir, secrets),
+        shown=() if by_access["write"] else roots,
+        temporary=[place for place in by_access["write"] if place in temporary],
+        readable=None if "/" in named else by_access["read"],
+        denied=by_access["deny"],
+        denied_patterns=patterns,
+        network=profile.network,
+    )
+
+
+def _paths(path: FileSystemPath, roots: Sequence[str], places: Places) -> Sequence[str]:
+    match path:
+        case PathFileSystemPath():
+            return [path.path]
+        case SpecialFileSystemPath(value=RootFileSystemSpecialPath()):
+            return ["/"]
+        case SpecialFileSystemPath(value=MinimalFileSystemSpecialPath()):
+            return MINIMAL
+        case SpecialFileSystemPath(value=SlashTmpFileSystemSpecialPath()):
+            return [SLASH_TMP]
+        case SpecialFileSystemPath(value=TmpdirFileSystemSpecialPath()):
+            return [] if places.tmpdir is None else [places.tmpdir]
+        case SpecialFileSystemPath(value=ProjectRootsFileSystemSpecialPath(subpath=below)):
+            return roots if below is None else _under(roots, below)
+    return []
+
+
+def _under(roots: Sequence[str], below: str) -> list[str]:
+    return [f"{root.rstrip('/')}/{below}" for root in roots]

@@ -1,0 +1,275 @@
+"""Permission profiles of the configuration: what is read, what is refused, what can be reached."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from app_server.config.values import Config, ConfigError
+from app_server.permissions import globs
+from app_server.permissions.confinement import Confinement, Ruling
+from app_server.permissions.confining import confinement_of
+from app_server.permissions.globs import TooMuchToMatch, matches, real_pattern
+from app_server.permissions.places import Places
+from app_server.permissions.profile_places import MINIMAL, confinement_of_profile, read_only
+from app_server.permissions.profiles import profile_names, read_profile
+from app_server.permissions.resolving import resolved
+from protocol.policy import (
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from protocol.rollout import Settings, StoredProfile
+from tests.support.harness import claim
+from tests.support.sandboxes import make_victim, run_confined
+
+PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh", "/home/u/.netrc"))
+ALL = """
+[permissions.base]
+extends = ":workspace"
+[permissions.base.filesystem]
+"/opt" = "write"
+"~/secret" = "deny"
+":tmpdir" = "deny"
+[permissions.child]
+extends = "base"
+[permissions.child.filesystem]
+"~/.ssh" = "read"
+[permissions.child.network]
+enabled = true
+[permissions.closed.filesystem]
+":minimal" = "read"
+"/data/**" = "read"
+glob_scan_max_depth = 3
+"/data/*.key" = "deny"
+[permissions.closed.filesystem.":workspace_roots"]
+"." = "write"
+"docs" = "read"
+"**/*.env" = "deny"
+[permissions.none]
+[permissions.looks]
+extends = ":read-only"
+"""
+
+
+def config(text: str = ALL) -> Config:
+    return Config(tomllib.loads(text))
+
+
+def profile(name: str, text: str = ALL) -> StoredProfile:
+    return read_profile(config(text), name, "/home/u")
+
+
+@pytest.mark.parametrize(
+    ("name", "extends", "policy"),
+    [
+        (
+            "base",
+            ":workspace",
+            WorkspaceWriteSandboxPolicy(writable_roots=["/opt"], exclude_tmpdir_env_var=True),
+        ),
+        (
+            "child",
+            "base",
+            WorkspaceWriteSandboxPolicy(
+                writable_roots=["/opt"], exclude_tmpdir_env_var=True, network_access=True
+            ),
+        ),
+        (
+            "closed",
+            None,
+            WorkspaceWriteSandboxPolicy(exclude_tmpdir_env_var=True, exclude_slash_tmp=True),
+        ),
+        ("none", None, ReadOnlySandboxPolicy()),
+        ("looks", ":read-only", ReadOnlySandboxPolicy()),
+    ],
+)
+@claim("permissions:own")
+def test_what_clients_are_told_of_a_profile(
+    name: str, extends: str | None, policy: SandboxPolicy
+) -> None:
+    found = profile(name)
+    assert (found.id, found.extends, found.sandbox_policy) == (name, extends, policy)
+    assert profile_names(config()) == ["base", "child", "closed", "none", "looks"]
+
+
+@claim("permissions:own")
+def test_what_a_profile_lets_be_reached() -> None:
+    protected = tuple(
+        f"{root}/{name}" for root in ("/work", "/opt") for name in (".git", ".codex", ".agents")
+    )
+    child = confinement_of_profile(profile("child"), ["/work"], PLACES)
+    assert (child.readable, child.network) == (None, True)
+    assert child.writable == ("/work", "/opt", "/tmp")
+    assert child.protected == ("/home/u/.server", *protected)
+    # What a profile names may be read, though it is hidden from others.
+    assert {*child.denied} == {"/home/u/.netrc", "/home/u/secret", "/var/t"}
+    closed = confinement_of_profile(profile("closed"), ["/a", "/b"], PLACES)
+    assert closed.readable == (*MINIMAL, "/data", "/a/docs", "/b/docs")
+    assert closed.writable == ("/a", "/b")
+    assert closed.denied_patterns == ("/data/*.key", "/a/**/*.env", "/b/**/*.env")
+    assert closed.access("/a/docs/x") == "read"
+    assert closed.access("/a/x") == "write"
+    assert closed.access("/home/u/x") == "none"
+    assert closed.access("/a/deep/down/.env") == "none"
+    nothing = confinement_of_profile(profile("none"), ["/work"], PLACES)
+    assert (nothing.readable, nothing.writable) == ((), ())
+    assert nothing.access("/etc/passwd") == "none"
+
+
+@claim("permissions:own")
+def test_a_profile_holds_until_another_policy_is_chosen() -> None:
+    chosen = profile("closed")
+    settings = Settings(
+        model="m",
+        model_provider="p",
+        cwd="/work",
+        approval_policy="never",
+        sandbox_policy=chosen.sandbox_policy,
+        profile=chosen,
+    )
+    assert confinement_of(settings, PLACES) == confinement_of_profile(chosen, ["/work"], PLACES)
+    stored = Settings.model_validate_json(settings.model_dump_json(by_alias=True))
+    assert stored == settings
+    other = settings.model_copy(update={"sandbox_policy": ReadOnlySandboxPolicy()})
+    assert other.profile_in_force is None
+    assert confinement_of(other, PLACES).readable is None
+    # Where nothing may be written, what is hidden stays hidden.
+    closed = confinement_of_profile(read_only(chosen, network=True), ["/work"], PLACES)
+    assert (closed.writable, closed.network) == ((), False)
+    assert closed.access("/work/a/.env") == "none"
+    assert closed.access("/work/a") == "read"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[permissions.b]", "default_permissions refers to undefined profile `a`"),
+        (
+            '[permissions.a]\nextends = "a"',
+            "permissions profile inheritance cycle detected: a -> a",
+        ),
+        (
+            '[permissions.a]\nextends = "b"',
+            "permissions profile `a` extends undefined profile `b`",
+        ),
+        (
+            '[permissions.a]\nextends = ":danger-full-access"',
+            "permissions profile `a` cannot extend unsupported built-in profile "
+            "`:danger-full-access`",
+        ),
+        (
+            '[permissions.a]\n[permissions.":b"]',
+            "permissions profile `:b` uses a reserved built-in profile prefix\n"
+            "in `permissions.:b`\n",
+        ),
+        (
+            '[permissions.a.filesystem]\n"relative" = "read"',
+            "filesystem path `relative` must be absolute, use `~/...`, or start with `:`\n"
+            "in `permissions.a.filesystem.relative`\n",
+        ),
+        (
+            '[permissions.a.filesystem]\n":bogus" = "deny"',
+            "there is no special path `:bogus`\nin `permissions.a.filesystem.:bogus`\n",
+        ),
+        (
+            '[permissions.a.filesystem]\n"/a/*.x" = "read"',
+            "filesystem glob path `/a/*.x` only supports `deny` access; use an exact path or "
+            "trailing `/**` for `read` subtree access\nin `permissions.a.filesystem./a/*.x`\n",
+        ),
+        (
+            '[permissions.a.filesystem]\n"/a/[b]" = "deny"',
+            "filesystem glob path `/a/[b]`: only `*`, `**` and `?` are supported in a pattern\n"
+            "in `permissions.a.filesystem./a/[b]`\n",
+        ),
+        (
+            '[permissions.a.filesystem.":workspace_roots"]\n"../x" = "write"',
+            "filesystem subpath `../x` must be a descendant path without `.` or `..` components\n"
+            "in `permissions.a.filesystem.:workspace_roots.../x`\n",
+        ),
+        (
+            '[permissions.a.filesystem."/opt"]\n"x" = "write"',
+            "only `:workspace_roots` can have a table of paths below it\n"
+            "in `permissions.a.filesystem./opt`\n",
+        ),
+        (
+            "[permissions.a.network]\nenabled = true\nallowed_domains = []",
+            "only `enabled` is supported of the network of a profile\n"
+            "in `permissions.a.network.allowed_domains`\n",
+        ),
+    ],
+)
+@claim("permissions:own")
+def test_what_makes_no_sense_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        profile("a", text)
+    assert str(refused.value) == problem
+
+
+def test_bounds_of_profiles() -> None:
+    many = "\n".join(f'"/p{number}" = "read"' for number in range(513))
+    with pytest.raises(ConfigError, match="more than 512 entries"):
+        profile("a", f"[permissions.a.filesystem]\n{many}")
+    chain = "\n".join(f'[permissions.p{n}]\nextends = "p{n + 1}"' for n in range(20))
+    with pytest.raises(ConfigError, match="more than 16 profiles away from its last"):
+        profile("p0", chain + "\n[permissions.p20]")
+
+
+def test_what_patterns_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path.resolve()
+    for name in ("a.env", "sub/b.ENV", "sub/deep/c.env", "sub/env", "sub/.env.txt", "x/y.key"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    (root / "link").symlink_to(root / "sub")
+    expected = {
+        "**/*.env": ["a.env", "sub/b.ENV", "sub/deep/c.env"],
+        "*.env": ["a.env"],
+        "sub/*": ["sub/.env.txt", "sub/b.ENV", "sub/deep", "sub/env"],
+        "sub/???": ["sub/env"],
+        "link/*.env": ["sub/b.ENV"],
+    }
+    for pattern, names in expected.items():
+        found = matches(real_pattern(f"{root}/{pattern}"))
+        assert sorted(found) == [f"{root}/{name}" for name in names]
+    assert len(matches(f"{root}/**")) == 10
+    assert matches(f"{root}/**/*.env", depth=1) == [f"{root}/a.env"]
+    confinement = Confinement(writable=(str(root),), denied_patterns=(f"{root}/link/*.env",))
+    ruling = Ruling(resolved(confinement))
+    assert ruling.access(f"{root}/sub/B.env") == "none"
+    assert ruling.access(f"{root}/a.env") == "write"
+    monkeypatch.setattr(globs, "MAX_MATCHES", 2)
+    with pytest.raises(TooMuchToMatch, match="matches more than 2 files"):
+        matches(f"{root}/**/*.env")
+    monkeypatch.setattr(globs, "MAX_ENTRIES", 3)
+    with pytest.raises(TooMuchToMatch, match="has more than 3 files to look at"):
+        matches(f"{root}/**/*.none")
+
+
+@pytest.mark.process
+@claim("permissions:own")
+async def test_a_profile_holds_for_commands(tmp_path: Path) -> None:
+    victim = make_victim(tmp_path / "machine")
+    (victim.work / "docs").mkdir()
+    (victim.work / "sub").mkdir()
+    (victim.work / "sub" / "x.env").write_text("secret")
+    confinement = resolved(
+        confinement_of_profile(profile("closed"), [str(victim.work)], victim.places)
+    )
+    script = (
+        "cat sub/x.env; echo x >docs/new; cat ../outside/file.txt; ls /home /root; cat ~/.netrc;"
+        " echo works >made && cat made && ls .git && ls /"
+    )
+    ended = await run_confined(
+        ("/bin/sh", "-c", script), victim.work, confinement, env={"HOME": str(victim.root / "user")}
+    )
+    assert ended.code == 0, ended.err
+    *said, top = ended.out.split("hooks\n")
+    assert said == ["works\nconfig\n"]
+    # Only what is named, and the way to it.
+    way = victim.root.parts[1]
+    seen = {path.split("/")[1] for path in MINIMAL}
+    assert set(top.split()) <= {*seen, "dev", "proc", way}
+    assert {"usr", "bin", "etc"} <= set(top.split())
+    assert len(ended.err.splitlines()) >= 5
+    assert sorted(os.listdir(victim.work / "docs")) == []
