@@ -9,7 +9,7 @@ Source: docs/wire.md, "Replay", "Server requests".
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -231,6 +231,31 @@ class Hub:
         """Tell the listeners of a thread; `method` is for types that serve several."""
         self._tell(self._listeners.get(thread_id, ()), thread_id, event, method)
 
+    def emit_run(self, thread_id: ThreadId, first: WireModel, more: Sequence[str]) -> None:
+        """Tell the listeners of a thread a delta, and the pieces of its text that came with it.
+
+        Each is an event of its own, as `emit` would tell it, in half the time.
+        """
+        stream = self.streams.find(thread_id)
+        seq = None if stream is None else stream.next_seq()
+        outgoing = Outgoing(METHOD_OF[type(first).__name__], first, self._now_ms(), seq)
+        run = [outgoing]
+        if stream is None:
+            run += [outgoing.followed_by(piece, None) for piece in more]
+        else:
+            self.streams.keep(stream, outgoing)
+            for piece in more:
+                run.append(outgoing.followed_by(piece, stream.next_seq()))
+                self.streams.keep(stream, run[-1])
+        listeners = self._listeners.get(thread_id, ())
+        held = self._held.get(thread_id, ()) if stream is not None else ()
+        for connection_id in listeners:
+            peer = self._peers.get(connection_id)
+            if peer is not None and connection_id not in held:
+                _post(peer, *run, as_listener=True)
+        if len(listeners) > 1:
+            self._sent_since_yield += len(listeners) * len(run)
+
     def broadcast(self, event: WireModel) -> None:
         """Tell every client that has initialized.
 
@@ -388,13 +413,15 @@ def _may_be_asked(session: ClientSession, method: str, params: WireModel) -> boo
     return extension is None or session.has_extension(extension)
 
 
-def _post(peer: Peer, message: Message, *, as_listener: bool) -> None:
+def _post(peer: Peer, *messages: Message, as_listener: bool) -> None:
+    """Queue messages of one method."""
     session = peer.session
-    if session is None or message.method in session.opted_out:
+    if session is None or messages[0].method in session.opted_out:
         return
-    spec = NOTIFICATIONS[message.method]
+    spec = NOTIFICATIONS[messages[0].method]
     if (spec.experimental or spec.opt_in) and not session.experimental:
         return
     form = session.experimental, session.jsonrpc, as_listener and session.experimental
-    # The form that can be joined is needed by who falls behind alone.
-    peer.post(message.text(form), message.delta(form) if peer.is_behind else None)
+    for message in messages:
+        # The form that can be joined is needed by who falls behind alone.
+        peer.post(message.text(form), message.delta(form) if peer.is_behind else None)

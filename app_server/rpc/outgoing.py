@@ -59,7 +59,9 @@ class Message(Protocol):
 class Outgoing:
     """An event, when it happened, and its place in the stream of its thread."""
 
-    __slots__ = ("_deltas", "_key", "_texts", "at_ms", "event", "is_delta", "method", "seq")
+    __slots__ = (
+        "_deltas", "_key", "_piece", "_texts", "at_ms", "event", "is_delta", "method", "seq"
+    )  # fmt: skip
 
     def __init__(self, method: str, event: WireModel, at_ms: int, seq: int | None = None) -> None:
         """`seq` None is for what stands in no stream."""
@@ -70,6 +72,8 @@ class Outgoing:
         self.is_delta = isinstance(event, DELTAS)
         """Whether this is a piece of a text."""
         self._key: Hashable = None
+        self._piece: str | None = None
+        """Where it is another than the event's."""
         self._texts: dict[Form, str] = {}
         self._deltas: dict[Form, Delta] = {}
 
@@ -84,7 +88,14 @@ class Outgoing:
     @property
     def piece(self) -> str:
         """The text of a delta."""
-        return cast(str, self.event.__dict__["delta"])
+        return cast(str, self.event.__dict__["delta"]) if self._piece is None else self._piece
+
+    def followed_by(self, piece: str, seq: int | None) -> "Outgoing":
+        """Return the next piece of a delta's text, which comes at the same time."""
+        following = Outgoing(self.method, self.event, self.at_ms, seq)
+        following._key = self.key
+        following._piece = piece
+        return following
 
     def text(self, form: Form) -> str:
         """Render the whole message."""

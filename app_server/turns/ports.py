@@ -1,5 +1,6 @@
 """What turns need from the rooms above them; server.py joins them."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from app_server.extension.metadata import ApprovalPersistence
@@ -12,6 +13,9 @@ class ClientPort(Protocol):
 
     def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
         """Tell the listeners of a thread; `method` is for types that serve several. Never waits."""
+
+    def emit_run(self, thread_id: str, first: WireModel, more: Sequence[str]) -> None:
+        """Tell the listeners a delta, and the pieces of its text that came with it. Never waits."""
 
     def broadcast(self, event: WireModel) -> None:
         """Tell every client; never waits."""

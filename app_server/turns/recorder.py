@@ -6,6 +6,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
 from protocol.items import (
+    AgentMessageDeltaNotification,
     CommandExecutionThreadItem,
     ItemCompletedNotification,
     ItemStartedNotification,
@@ -50,6 +51,13 @@ class TurnRecorder:
         """Tell the thread's listeners."""
         self.thread.open_items.note(event)
         self._clients.emit(self.thread.id, event)
+
+    def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
+        """Tell a piece of a message, and those that came with it, each as an event of its own."""
+        self.thread.open_items.note(first)
+        for piece in more:
+            self.thread.open_items.add_text(first.item_id, piece)
+        self._clients.emit_run(self.thread.id, first, more)
 
     @property
     def is_crowded(self) -> bool:

@@ -222,10 +222,13 @@ class TurnRun:
         try:
             async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
                 async for batch in batches:
-                    for event in batch:
-                        # Of all that comes most is text, and none of it has to be waited for.
-                        if not reader.tell(event):
-                            await reader.take(event)
+                    # Of all that comes most is text, and none of it has to be waited for.
+                    left = batch
+                    while left:
+                        told = reader.tell(left)
+                        if not told:
+                            await reader.take(left[0])
+                        left = left[told or 1 :]
                         if self._recorder.is_crowded:
                             await self._recorder.yield_to_loop()
         finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app_server.cli.bench import as_json, main, table
+from app_server.clients.bench.model import asked_for
 from app_server.clients.bench.processor import listener_of, processor_seconds
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import Figures, Measured, Samples, Target, bench
@@ -147,3 +148,21 @@ def test_a_listener_is_found_and_its_processor_time_grows() -> None:
     while processor_seconds(os.getpid()) == before:
         pass
     assert processor_seconds(2**22 + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "tools", "asked"),
+    [
+        (["deltas 2000"], [], ("deltas", 2000)),
+        # Tools stand behind the input in what servers send, and are long.
+        (["deltas 2000"], ["x" * 10_000], ("deltas", 2000)),
+        (["deltas 5", "events 7"], [], ("events", 7)),
+        (["flood"], [], ("flood", 1)),
+        (["hello"], [], ("deltas", 1)),
+    ],
+)
+def test_the_model_answers_the_last_message_wherever_it_stands(
+    texts: list[str], tools: list[str], asked: tuple[str, int]
+) -> None:
+    body = {"input": [{"type": "input_text", "text": text} for text in texts], "tools": tools}
+    assert asked_for(json.dumps(body, separators=(",", ":")).encode()) == asked

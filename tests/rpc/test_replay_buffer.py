@@ -308,3 +308,44 @@ def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
         stream.keep(outgoing)
     assert kept <= stream.events + 64
     assert stream.events <= max(kept, 64)
+
+
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=80), st.data())
+def test_a_run_of_pieces_is_told_and_kept_like_one_after_the_other(
+    pieces: list[str], data: st.DataObject
+) -> None:
+    together, apart = Hub(lambda: 7), Hub(lambda: 7)
+    cut = data.draw(st.integers(0, len(pieces)))
+    runs = [run for run in (pieces[:cut], pieces[cut:]) if run]
+
+    def delta(text: str) -> AgentMessageDeltaNotification:
+        return AgentMessageDeltaNotification(thread_id="t", turn_id="u", item_id="i", delta=text)
+
+    told: list[list[Any]] = []
+    for hub in (together, apart):
+        hub.open_stream("t")
+        listening, stable = Client(), Client(experimental=False)
+        with hub.connect(listening) as one, hub.connect(stable) as two:
+            hub.subscribe(one, "t")
+            hub.subscribe(two, "t")
+            before = hub.streams.position("t")
+            for run in runs:
+                if hub is together:
+                    hub.emit_run("t", delta(run[0]), run[1:])
+                else:
+                    for piece in run:
+                        hub.emit("t", delta(piece))
+            assert before is not None
+            stream = hub.streams.find("t")
+            assert stream is not None
+            told.append(
+                [
+                    listening.heard,
+                    stable.heard,
+                    [entry.text((True, False, True)) for entry in stream.since(before.seq)],
+                    (stream.last, stream.size, stream.events),
+                ]
+            )
+    assert told[0] == told[1]
+    assert [message["params"]["delta"] for message in told[0][0]] == pieces
+    assert [message["seq"] for message in told[0][0]] == list(range(1, len(pieces) + 1))

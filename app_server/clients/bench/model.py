@@ -67,6 +67,13 @@ def answer(kind: str, number: int) -> bytes:
     return HEAD + b"".join(map(chunk, chunks)) + chunk(b"")
 
 
+def asked_for(body: bytes) -> tuple[str, int]:
+    """Read from a request what it asks for, and how much; the tools may stand behind the input."""
+    asked = re.findall(rb'"text":"(deltas|events|flood|huge)(?: (\d+))?"', body)
+    kind, number = asked[-1] if asked else (b"deltas", b"1")
+    return kind.decode(), int(number or 1)
+
+
 async def flood(writer: asyncio.StreamWriter) -> None:
     """Write deltas until the client has gone."""
     writer.write(HEAD + b"".join(chunk(rendered(event)) for event in BEGIN))
@@ -86,11 +93,10 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             if not head.startswith(b"POST"):
                 writer.write(NOT_FOUND)
                 continue
-            asked = re.findall(rb'"text":"(deltas|events|flood|huge)(?: (\d+))?"', body[-4000:])
-            kind, number = asked[-1] if asked else (b"deltas", b"1")
-            if kind == b"flood":
+            kind, number = asked_for(body)
+            if kind == "flood":
                 await flood(writer)
-            writer.write(answer(kind.decode(), int(number or 1)))
+            writer.write(answer(kind, number))
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()

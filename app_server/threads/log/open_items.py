@@ -61,6 +61,10 @@ class OpenItems:
             case ReasoningSummaryPartAddedNotification():
                 self._add(event.item_id, "summary", event.summary_index, "")
 
+    def add_text(self, item_id: str, text: str) -> None:
+        """Take into account a piece of a message that came with one that was noted."""
+        self._add(item_id, "text", 0, text)
+
     def _add(self, item_id: str, member: str, index: int, text: str) -> None:
         known = self._items.get(item_id)
         if known is not None:

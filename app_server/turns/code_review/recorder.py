@@ -30,6 +30,9 @@ class ReviewRecorder(TurnRecorder):
         if not isinstance(event, AgentMessageDeltaNotification):
             super().emit(event)
 
+    def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
+        """Tell nobody: these are texts of messages."""
+
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item, but for messages."""
         if not isinstance(item, AgentMessageThreadItem):

@@ -1,5 +1,6 @@
 """One response of a model, event by event: deltas out, finished items into the log."""
 
+from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from app_server.turns.model.interface import (
@@ -50,15 +51,21 @@ class ResponseReader:
         self._unnamed: str | None = None
         """The id of an open item that the model gave none."""
 
-    def tell(self, event: ModelEvent) -> bool:
-        """Pass a piece of a message's text on; whether the event is one."""
-        if not isinstance(event, TextDelta):
-            return False
-        self._say(self._message(event.item_id).id, event.delta)
-        return True
+    def tell(self, events: Sequence[ModelEvent]) -> int:
+        """Pass on the pieces of a message's text that a batch begins with; returns how many."""
+        pieces: list[str] = []
+        item_id: str | None = None
+        for event in events:
+            if not isinstance(event, TextDelta) or (pieces and event.item_id != item_id):
+                break
+            item_id = event.item_id
+            pieces.append(event.delta)
+        if pieces:
+            self._say(self._message(item_id).id, pieces)
+        return len(pieces)
 
     async def take(self, event: ModelEvent) -> None:
-        """Take one event that `tell` did not.
+        """Take one event that `tell` did not pass on.
 
         Raises:
             OSError: the disk refused.
@@ -109,18 +116,18 @@ class ResponseReader:
                 self._recorder.abandoned(item_id)
         self._open.clear()
 
-    def _say(self, item_id: str, delta: str) -> None:
+    def _say(self, item_id: str, pieces: Sequence[str]) -> None:
         if (planning := self._planning.get(item_id)) is not None:
-            planning.take(delta)
+            for piece in pieces:
+                planning.take(piece)
             return
-        self._recorder.emit(
-            AgentMessageDeltaNotification(
-                thread_id=self._recorder.thread.id,
-                turn_id=self._recorder.turn_id,
-                item_id=item_id,
-                delta=delta,
-            )
+        first = AgentMessageDeltaNotification(
+            thread_id=self._recorder.thread.id,
+            turn_id=self._recorder.turn_id,
+            item_id=item_id,
+            delta=pieces[0],
         )
+        self._recorder.emit_run(first, pieces[1:])
 
     def _begin(self, item: JsonObject) -> None:
         item_id = _id_of(item)
