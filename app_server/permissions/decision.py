@@ -100,7 +100,7 @@ def decide(
     asking = [command for command in others if not _is_allowed(command, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
         return Run()
-    return Ask(True, None, proposed(asking, facts.prefix_rule))
+    return Ask(True, facts.justification, proposed(asking, facts.prefix_rule))
 
 
 def may_leave_sandbox(policy: AskForApproval) -> bool:

@@ -238,7 +238,6 @@ def _asking() -> list[Scenario]:
             "untrusted",
             [command("touch learned.txt"), command("touch learned.txt b.txt")],
             learn,
-            reason="what was accepted runs in the sandbox first, and is asked about to leave it",
         ),
         Scenario("rule-learned-escalated", read, "on-request", [command(LEARNED, **escalated)] * 2),
         Scenario("escalate-prefix-rule", read, "on-request", [pushes], "decline"),
@@ -298,10 +297,121 @@ def _asking() -> list[Scenario]:
     ]
 
 
+def _matrix() -> list[Scenario]:
+    """Every policy with every sandbox, kind of command and answer."""
+    kinds = {
+        "read": command("cat a.txt"),
+        "write": command("touch w.txt"),
+        "danger": command("rm -f gone.txt"),
+        "escalated": command(
+            "touch e.txt", sandbox_permissions="require_escalated", justification="May I?"
+        ),
+        "script": command("for i in 1 2; do echo $i; done"),
+    }
+    return [
+        Scenario(
+            f"matrix-{kind}-{sandbox}-{policy}-{answer}",
+            sandbox,
+            policy,
+            [call],
+            answer,
+            reason=_reason(kind, sandbox, policy, answer),
+        )
+        for policy in ("never", "on-request", "untrusted")
+        for sandbox in ("read-only", "workspace-write", "danger-full-access")
+        for kind, call in kinds.items()
+        for answer in ("accept", "decline", "cancel")
+        # Nobody is asked in these.
+        if answer == "accept" or policy == "untrusted" or kind in ("danger", "escalated")
+        if answer == "accept" or policy != "never"
+    ]
+
+
+def _reason(kind: str, sandbox: str, policy: str, answer: str) -> str | None:
+    is_full = sandbox == "danger-full-access"
+    match kind, policy:
+        case "danger", "never":
+            return WORDS if is_full else "what nobody may be asked about runs in the sandbox"
+        case "danger", _:
+            return "the user is told what is dangerous, and offered no rule"
+        case "read", "untrusted":
+            return "known reads run without a question"
+        case "write", "never" | "on-request" if sandbox == "read-only":
+            return "Codex shows no item of what its sandbox denied at once, and asks nobody"
+        case "write", "untrusted" if sandbox == "read-only" and answer == "accept":
+            return "what was accepted runs in the sandbox, and is asked about to leave it"
+        case "escalated", "never":
+            return "there is nothing to leave" if is_full else WORDS
+        case "script", "untrusted":
+            return "no rule is offered for a shell with a script"
+    return None
+
+
 def granular(**chosen: bool) -> Any:
     """Make a policy that says kind by kind who is asked."""
     others = {"mcp_elicitations": True, "request_permissions": True, "skill_approval": True}
     return {"granular": {**others, **chosen}}
+
+
+def _patches() -> list[Scenario]:
+    read, write = "read-only", "workspace-write"
+    add = patch("*** Add File: new.txt", "+one", "+two")
+    edit = patch("*** Update File: a.txt", "@@", "-hello", "+goodbye")
+    missing = patch("*** Update File: a.txt", "@@", "-no such line", "+goodbye")
+    known: Mapping[str, Any] = {"model": "gpt-5.5"}
+    return [
+        Scenario("patch-add", write, "on-request", [add], **known),
+        Scenario("patch-edit", write, "on-request", [edit], **known),
+        Scenario("patch-delete", write, "on-request", [patch("*** Delete File: a.txt")], **known),
+        Scenario(
+            "patch-move",
+            write,
+            "on-request",
+            [patch("*** Update File: a.txt", "*** Move to: b.txt", "@@", "-hello", "+goodbye")],
+            **known,
+        ),
+        Scenario("patch-unmatched", write, "on-request", [missing], **known),
+        Scenario(
+            "patch-missing-file",
+            write,
+            "on-request",
+            [patch("*** Update File: none.txt", "@@", "-a", "+b")],
+            **known,
+        ),
+        Scenario(
+            "patch-add-over", write, "on-request", [patch("*** Add File: a.txt", "+x")], **known
+        ),
+        *(
+            Scenario(f"patch-readonly-{answer}", read, "on-request", [add], answer, **known)
+            for answer in ("accept", "decline", "acceptForSession")
+        ),
+        Scenario(
+            "patch-readonly-cancel",
+            read,
+            "on-request",
+            [add],
+            "cancel",
+            reason="the item ends, as declined; in Codex it stays in progress",
+            **known,
+        ),
+        Scenario("patch-readonly-never", read, "never", [add], **known),
+        Scenario("patch-untrusted", write, "untrusted", [add], **known),
+        Scenario(
+            "patch-for-session",
+            read,
+            "on-request",
+            [add, patch("*** Update File: new.txt", "@@", "-one", "+uno")],
+            "acceptForSession",
+            **known,
+        ),
+        Scenario(
+            "patch-heredoc",
+            write,
+            "on-request",
+            [command("apply_patch <<'EOF'\n" + add["input"] + "\nEOF")],
+        ),
+        Scenario("patch-garbage", write, "on-request", [{**add, "input": "no patch"}], **known),
+    ]
 
 
 def _others() -> list[Scenario]:
@@ -314,9 +424,15 @@ def _others() -> list[Scenario]:
             "never",
             [function("update_plan", plan=plan, explanation="why")],
             model="gpt-5.5",
+            reason="every model has a plan",
         ),
         Scenario(
-            "plan-broken", write, "never", [function("update_plan", plan="x")], model="gpt-5.5"
+            "plan-broken",
+            write,
+            "never",
+            [function("update_plan", plan="x")],
+            model="gpt-5.5",
+            reason="every model has a plan",
         ),
         Scenario(
             "image-missing",
@@ -324,6 +440,7 @@ def _others() -> list[Scenario]:
             "never",
             [function("view_image", path="none.png")],
             model="gpt-5.5",
+            reason=WORDS,
         ),
         Scenario(
             "question",
@@ -350,4 +467,4 @@ def _others() -> list[Scenario]:
     ]
 
 
-SCENARIOS: Sequence[Scenario] = (*_commands(), *_asking(), *_others())
+SCENARIOS: Sequence[Scenario] = (*_commands(), *_asking(), *_matrix(), *_patches(), *_others())
