@@ -1,5 +1,7 @@
 """The conversations with all clients of a server."""
 
+from typing import TYPE_CHECKING
+
 import anyio
 
 from app_server.rpc.connection import (
@@ -10,6 +12,16 @@ from app_server.rpc.connection import (
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
+from app_server.runtime.loader import load
+
+if TYPE_CHECKING:
+    from app_server.older_interface.stream import OlderInterface
+
+
+def _older_interface() -> "type[OlderInterface]":
+    from app_server.older_interface.stream import OlderInterface
+
+    return OlderInterface
 
 
 class Conversations:
@@ -27,7 +39,9 @@ class Conversations:
 
     async def hold(self, stream: MessageStream, requests: Dispatcher) -> None:
         """Hold the conversation with one client, until it or `finish` ends it."""
-        connection = RpcConnection(stream, requests, self._hub, self._limits)
+        older_interface = await load(_older_interface)
+        client = older_interface(stream)
+        connection = RpcConnection(client, requests, self._hub, self._limits)
         self._connections.add(connection)
         try:
             await connection.run()

@@ -8,13 +8,13 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
 import anyio.abc
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.approvals import (
@@ -25,6 +25,7 @@ from app_server.clients.mcp_front.approvals import (
     patch_params,
 )
 from app_server.clients.mcp_front.events import EVENT
+from app_server.clients.mcp_front.older import METHODS, OlderSide
 from app_server.clients.mcp_front.questions import (
     DECLINED,
     ELICITATION,
@@ -79,8 +80,14 @@ class Conversation:
     """One MCP client."""
 
     def __init__(
-        self, stream: MessageStream, app: AppClient, version: str, limits: FrontLimits
+        self,
+        stream: MessageStream,
+        app: AppClient,
+        version: str,
+        limits: FrontLimits,
+        open_older: Callable[[], Awaitable[MessageStream]],
     ) -> None:
+        """`open_older` begins another conversation with the app-server."""
         self._stream = stream
         self._app = app
         self._version = version
@@ -94,6 +101,9 @@ class Conversation:
         """Of items that somebody may be asked about, by their ids; the newest."""
         self._reading = anyio.CancelScope()
         self._gone = False
+        self._open_older = open_older
+        self._client: JsonObject = {"name": "mcp-client", "version": ""}
+        """Who calls, as it said in the handshake."""
 
     async def run(self, when_finished: Callable[[], None]) -> None:
         """Converse until the client has finished, or the app-server has gone.
@@ -101,6 +111,7 @@ class Conversation:
         `when_finished` is called then; calls that still run are answered, within a bound.
         """
         async with anyio.create_task_group() as self._questions:
+            self._older = OlderSide(self._open_older, self._send, self._questions)
             self._questions.start_soon(self._follow_app)
             async with anyio.create_task_group() as self._tool_calls:
                 with self._reading:
@@ -109,6 +120,7 @@ class Conversation:
                 self._tool_calls.cancel_scope.deadline = (
                     anyio.current_time() + self._limits.finish_s
                 )
+            await self._older.aclose()
             self._questions.cancel_scope.cancel()
 
     async def on_event(self, event: Notification) -> None:
@@ -144,6 +156,8 @@ class Conversation:
 
     async def _take(self, text: str) -> None:
         match parse_message(text):
+            case Request() as request if request.method in METHODS:
+                await self._older.forward(text, self._client)
             case Request() as request:
                 await self._take_request(request)
             case Notification("notifications/cancelled", {"requestId": str() | int() as call_id}):
@@ -151,6 +165,8 @@ class Conversation:
                     scope.cancel()
             case Notification() as event:
                 logger.debug("notification: %s", event.method)
+            case Answer() as answer if await self._older.answered(answer.id, from_json(text)):
+                pass
             case Answer() as answer:
                 future = self._answers.get(answer.id)
                 if future is not None and not future.done():
@@ -190,6 +206,8 @@ class Conversation:
 
     async def _initialize(self, params: JsonObject) -> JsonObject:
         asked, client = params.get("protocolVersion"), params.get("clientInfo")
+        if isinstance(client, dict):
+            self._client = client
         handshake: JsonObject = {
             "clientInfo": client,
             "capabilities": {"experimentalApi": True},

@@ -20,7 +20,13 @@ async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -
     Returns when either of them has gone; the server is told to stop.
     """
     near, far = open_pipe()
-    conversation = Conversation(stream, AppClient(near), VERSION, limits)
+
+    async def open_older() -> MessageStream:
+        other_near, other_far = open_pipe()
+        tasks.start_soon(server.converse, other_far)
+        return other_near
+
+    conversation = Conversation(stream, AppClient(near), VERSION, limits, open_older)
 
     def stop() -> None:
         # The only client there will ever be has gone: nobody waits for its turns.

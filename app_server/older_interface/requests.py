@@ -1,0 +1,274 @@
+"""From methods of the older interface to methods of today, and from their results back. No I/O.
+
+Source: docs/older_interface.md; openai/codex, codex-rs/app-server-protocol (`protocol/v1.rs`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from app_server.older_interface.history import messages_of
+from protocol.errors import RpcError, invalid_params
+from protocol.model import Json, JsonObject
+
+Params: TypeAlias = Mapping[str, Any]
+
+_ID_AT_END = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
+
+_MODES = {
+    "read-only": "readOnly",
+    "workspace-write": "workspaceWrite",
+    "danger-full-access": "dangerFullAccess",
+    "external-sandbox": "externalSandbox",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A request of today, and what its result means in the older interface."""
+
+    method: str
+    params: JsonObject
+    result: Callable[[Any], JsonObject]
+
+
+def translate(method: str, params: Params) -> Translated:
+    """Translate one request.
+
+    Raises:
+        RpcError: a member is missing or makes no sense; the error names it.
+    """
+    return TRANSLATIONS[method](params)
+
+
+def _new_conversation(params: Params) -> Translated:
+    return Translated("thread/start", _thread(params), _started)
+
+
+def _resume(params: Params) -> Translated:
+    if params.get("history") is not None:
+        raise _wrong("history", "is not taken; give `conversationId` or `path`")
+    overrides = params.get("overrides") or {}
+    if not isinstance(overrides, dict):
+        raise _wrong("overrides", "must be an object")
+    thread_id = params.get("conversationId") or _id_of(params.get("path"))
+    request = {"threadId": thread_id, **_thread(overrides)}
+    return Translated("thread/resume", request, lambda result: _started(result, resumed=True))
+
+
+def _id_of(path: Any) -> str:
+    """Return the id that the name of a rollout file ends with."""
+    found = _ID_AT_END.search(PurePath(path).stem) if isinstance(path, str) else None
+    if found is None:
+        raise _wrong("path", "names no conversation; give `conversationId`")
+    return found[0]
+
+
+def _thread(params: Params) -> JsonObject:
+    config = dict(params.get("config") or {})
+    if params.get("compactPrompt") is not None:
+        config["compact_prompt"] = params["compactPrompt"]
+    if params.get("profile") is not None:
+        config["profile"] = params["profile"]
+    policy = params.get("approvalPolicy")
+    given = {
+        "model": params.get("model"),
+        "modelProvider": params.get("modelProvider"),
+        "cwd": params.get("cwd"),
+        # What the older policy asked about, today's asks about before it is tried.
+        "approvalPolicy": "on-request" if policy == "on-failure" else policy,
+        "sandbox": params.get("sandbox"),
+        "baseInstructions": params.get("baseInstructions"),
+        "developerInstructions": params.get("developerInstructions"),
+        "config": config or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _started(result: Any, *, resumed: bool = False) -> JsonObject:
+    thread = result["thread"]
+    answer: JsonObject = {
+        "conversationId": thread["id"],
+        "model": result["model"],
+        "rolloutPath": thread.get("path"),
+    }
+    if result.get("reasoningEffort") is not None:
+        answer["reasoningEffort"] = result["reasoningEffort"]
+    if resumed:
+        answer["initialMessages"] = messages_of(thread.get("turns") or [])
+    return answer
+
+
+def _send_message(params: Params) -> Translated:
+    return Translated("turn/start", _turn(params), _nothing)
+
+
+def _send_turn(params: Params) -> Translated:
+    policy = params.get("approvalPolicy")
+    chosen = {
+        "cwd": params.get("cwd"),
+        "approvalPolicy": "on-request" if policy == "on-failure" else policy,
+        "sandboxPolicy": sandbox_policy(params.get("sandboxPolicy")),
+        "model": params.get("model"),
+        "effort": params.get("effort"),
+        "summary": params.get("summary"),
+        "personality": params.get("personality"),
+        "outputSchema": params.get("outputSchema"),
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Translated("turn/start", {**_turn(params), **given}, _nothing)
+
+
+def _turn(params: Params) -> JsonObject:
+    items = params.get("items")
+    if not isinstance(items, list):
+        raise _wrong("items", "must be a list")
+    return {"threadId": _conversation(params), "input": [_item(item) for item in items]}
+
+
+def _item(item: Any) -> Json:
+    """Take the members of an input item out of its `data`, where the older interface has them."""
+    if not isinstance(item, dict):
+        raise _wrong("items", "must hold objects")
+    data = item.get("data")
+    members = data if isinstance(data, dict) else item
+    match item.get("type"):
+        case "text":
+            return {"type": "text", "text": members.get("text")}
+        case "image":
+            return {"type": "image", "url": members.get("imageUrl", members.get("url"))}
+        case "localImage":
+            return {"type": "localImage", "path": members.get("path")}
+    raise _wrong("items", f"must be of type text, image or localImage, not {item.get('type')!r}")
+
+
+def sandbox_policy(policy: Any) -> Json:
+    """Write a sandbox policy as today's wire has it; what is written so already stays."""
+    if policy is None or not isinstance(policy, dict):
+        return policy
+    mode = policy.get("mode", policy.get("type"))
+    members = {
+        re.sub("_([a-z])", lambda found: found[1].upper(), name): value
+        for name, value in policy.items()
+        if name not in ("mode", "type")
+    }
+    return {"type": _MODES.get(str(mode), mode), **members}
+
+
+def _interrupt(params: Params) -> Translated:
+    request = {"threadId": _conversation(params), "turnId": ""}
+    return Translated("turn/interrupt", request, lambda result: {"abortReason": "interrupted"})
+
+
+def _list(params: Params) -> Translated:
+    given = {
+        "limit": params.get("pageSize"),
+        "cursor": params.get("cursor"),
+        "modelProviders": params.get("modelProviders"),
+    }
+    request = {name: value for name, value in given.items() if value is not None}
+
+    def result(page: Any) -> JsonObject:
+        items = [_summary(thread) for thread in page["data"]]
+        return {"items": items, "nextCursor": page.get("nextCursor")}
+
+    return Translated("thread/list", request, result)
+
+
+def _summary(thread: JsonObject) -> JsonObject:
+    return {
+        "conversationId": thread["id"],
+        "path": thread.get("path"),
+        "preview": thread["preview"],
+        "timestamp": thread["createdAt"],
+        "modelProvider": thread["modelProvider"],
+        "cwd": thread["cwd"],
+        "cliVersion": thread["cliVersion"],
+        "source": thread["source"],
+        "gitInfo": thread.get("gitInfo"),
+    }
+
+
+def _archive(params: Params) -> Translated:
+    return Translated("thread/archive", {"threadId": _conversation(params)}, _nothing)
+
+
+def _saved_config(params: Params) -> Translated:
+    def result(answer: Any) -> JsonObject:
+        config = answer["config"]
+        shown = {
+            "approvalPolicy": config.get("approval_policy"),
+            "sandboxMode": config.get("sandbox_mode"),
+            "sandboxSettings": config.get("sandbox_workspace_write"),
+            "model": config.get("model"),
+            "modelReasoningEffort": config.get("model_reasoning_effort"),
+            "modelReasoningSummary": config.get("model_reasoning_summary"),
+            "modelVerbosity": config.get("model_verbosity"),
+        }
+        return {"config": {**shown, "tools": None, "profile": None, "profiles": {}}}
+
+    return Translated("config/read", {}, result)
+
+
+def _default_model(params: Params) -> Translated:
+    wanted = {
+        "model": params.get("model"),
+        "model_reasoning_effort": params.get("reasoningEffort"),
+    }
+    edits = [
+        {"keyPath": key, "value": value, "mergeStrategy": "replace"}
+        for key, value in wanted.items()
+    ]
+    return Translated("config/batchWrite", {"edits": edits}, _nothing)
+
+
+def _user_info(params: Params) -> Translated:
+    def result(answer: Any) -> JsonObject:
+        account = answer.get("account") or {}
+        return {"allegedUserEmail": account.get("email")}
+
+    return Translated("account/read", {}, result)
+
+
+def _execute(params: Params) -> Translated:
+    given = {
+        "command": params.get("command"),
+        "timeoutMs": params.get("timeoutMs"),
+        "cwd": params.get("cwd"),
+        "sandboxPolicy": sandbox_policy(params.get("sandboxPolicy")),
+    }
+    request = {name: value for name, value in given.items() if value is not None}
+    return Translated("command/exec", request, dict)
+
+
+def _conversation(params: Params) -> str:
+    conversation_id = params.get("conversationId")
+    if not isinstance(conversation_id, str):
+        raise _wrong("conversationId", "must be a string")
+    return conversation_id
+
+
+def _nothing(result: Any) -> JsonObject:
+    return {}
+
+
+def _wrong(field: str, rule: str) -> RpcError:
+    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+
+
+TRANSLATIONS: Mapping[str, Callable[[Params], Translated]] = {
+    "newConversation": _new_conversation,
+    "resumeConversation": _resume,
+    "sendUserMessage": _send_message,
+    "sendUserTurn": _send_turn,
+    "interruptConversation": _interrupt,
+    "listConversations": _list,
+    "archiveConversation": _archive,
+    "getUserSavedConfig": _saved_config,
+    "setDefaultModel": _default_model,
+    "userInfo": _user_info,
+    "execOneOffCommand": _execute,
+}
+"""By method; `stream.py` answers the others of the older interface by itself."""

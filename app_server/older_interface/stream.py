@@ -1,0 +1,224 @@
+"""A pipe to a client that may speak the older interface: messages are translated on the way.
+
+Until a client uses a method of the older interface nothing is translated, and all that it costs is
+one look at the beginning of each message.
+Source: docs/older_interface.md.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic_core import from_json, to_json
+
+from app_server.older_interface.approvals import (
+    COMMAND,
+    PATCH,
+    command_approval,
+    decision,
+    patch_approval,
+)
+from app_server.older_interface.events import event_of, turn_of
+from app_server.older_interface.requests import TRANSLATIONS, Translated, translate
+from protocol.envelope import render_error, render_result
+from protocol.errors import RpcError, invalid_params
+from protocol.model import Json, JsonObject
+
+OWN = ("addConversationListener", "removeConversationListener", "getUserAgent")
+"""Methods that are answered here."""
+
+LOOKED_AT_CHARS = 4_096
+"""Of a message, for the name of a method of the older interface."""
+
+MAX_LISTENERS = 1_000
+MAX_CHANGES = 64
+"""Patches whose changes are kept for a question about them."""
+
+PREFIX = "older:"
+"""With what ids of translated requests begin."""
+
+_METHOD = re.compile(rf'"method"\s*:\s*"(?:{"|".join((*TRANSLATIONS, *OWN))})"')
+
+
+class Pipe(Protocol):
+    """A pipe of whole messages."""
+
+    async def receive(self) -> str:
+        """Return the next message; anyio.EndOfStream at the end."""
+
+    async def send(self, *texts: str) -> None:
+        """Send messages, in their order; anyio.BrokenResourceError once the client has gone."""
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close the pipe."""
+
+
+class OlderInterface:
+    """A MessageStream over another one."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self.aclose = pipe.aclose
+        self._is_used = False
+        self._user_agent: str | None = None
+        self._count = 0
+        self._asked: dict[str, tuple[Json, Translated]] = {}
+        """Translated requests that wait for their answers: the client's id, and what it asked."""
+        self._questions: set[Json] = set()
+        """Ids of requests of the server that the client answers in the older form."""
+        self._listeners: dict[str, str] = {}
+        """Conversations by subscription."""
+        self._changes: OrderedDict[str, list[Json]] = OrderedDict()
+
+    # From the client.
+
+    async def receive(self) -> str:
+        """Return the next message, as today's wire has it."""
+        while True:
+            text = await self._pipe.receive()
+            if not self._is_used and _METHOD.search(text, 0, LOOKED_AT_CHARS) is None:
+                return text
+            message = _parsed(text)
+            if message is None:
+                return text
+            passed_on = await self._take(message)
+            if passed_on is not None:
+                return text if passed_on is message else to_json(passed_on).decode()
+
+    async def _take(self, message: JsonObject) -> JsonObject | None:
+        """Return what goes on to the server; None if it was answered here."""
+        method, message_id = message.get("method"), message.get("id")
+        if method is None and _hashable(message_id) in self._questions:
+            self._questions.discard(message_id)
+            if "error" in message:
+                return message
+            return {**message, "result": decision(message.get("result"))}
+        is_older = method in TRANSLATIONS or method in OWN
+        if not (is_older and isinstance(method, str) and isinstance(message_id, str | int)):
+            return message
+        self._is_used = True
+        params = {} if message.get("params") is None else message["params"]
+        jsonrpc = message.get("jsonrpc") == "2.0"
+        try:
+            if not isinstance(params, dict):
+                raise invalid_params("Invalid params: must be an object", field="params")
+            if method in OWN:
+                answer = render_result(message_id, self._own(method, params), jsonrpc=jsonrpc)
+                await self._pipe.send(answer)
+                return None
+            translated = translate(method, params)
+        except RpcError as exc:
+            await self._pipe.send(render_error(message_id, exc.to_wire(), jsonrpc=jsonrpc))
+            return None
+        self._count += 1
+        own_id = f"{PREFIX}{self._count}"
+        self._asked[own_id] = (message_id, translated)
+        return {**message, "id": own_id, "method": translated.method, "params": translated.params}
+
+    def _own(self, method: str, params: Mapping[str, Any]) -> JsonObject:
+        match method:
+            case "getUserAgent":
+                return {"userAgent": self._user_agent}
+            case "addConversationListener":
+                conversation_id = params.get("conversationId")
+                if not isinstance(conversation_id, str):
+                    raise _wrong("conversationId", "must be a string")
+                if len(self._listeners) >= MAX_LISTENERS:
+                    raise _wrong("conversationId", f"has {MAX_LISTENERS} listeners already")
+                self._count += 1
+                subscription = f"{PREFIX}{self._count}"
+                self._listeners[subscription] = conversation_id
+                return {"subscriptionId": subscription}
+        subscription_id = params.get("subscriptionId")
+        if not isinstance(subscription_id, str) or subscription_id not in self._listeners:
+            raise _wrong("subscriptionId", "is not that of a listener")
+        del self._listeners[subscription_id]
+        return {}
+
+    # From the server.
+
+    async def send(self, *texts: str) -> None:
+        """Send messages, in the form that the client speaks."""
+        if not self._is_used:
+            if self._user_agent is None:
+                self._user_agent = _user_agent(texts)
+            await self._pipe.send(*texts)
+            return
+        rendered = [shown for text in texts for shown in self._shown(text)]
+        if rendered:
+            await self._pipe.send(*rendered)
+
+    def _shown(self, text: str) -> list[str]:
+        message = _parsed(text)
+        if message is None:
+            return [text]
+        method = message.get("method")
+        if method is None:
+            asked = self._asked.pop(str(message.get("id")), None)
+            return [text if asked is None else _answered(message, *asked)]
+        params = message.get("params") or {}
+        if params.get("threadId") not in self._listeners.values():
+            return [text]
+        if "id" in message:
+            return [self._question(message, method, params) or text]
+        return self._events(message, method, params)
+
+    def _question(self, message: JsonObject, method: str, params: JsonObject) -> str | None:
+        if method == COMMAND:
+            name, asked = "execCommandApproval", command_approval(params)
+        elif method == PATCH:
+            given = self._changes.get(params["itemId"], [])
+            name, asked = "applyPatchApproval", patch_approval(params, given)
+        else:
+            return None
+        self._questions.add(message["id"])
+        return to_json({**message, "method": name, "params": asked}).decode()
+
+    def _events(self, message: JsonObject, method: str, params: JsonObject) -> list[str]:
+        """Render a notification about a conversation that the client listens to."""
+        if method == "serverRequest/resolved":
+            self._questions.discard(params.get("requestId"))
+        if method == "item/started" and params["item"]["type"] == "fileChange":
+            self._changes[params["item"]["id"]] = params["item"]["changes"]
+            if len(self._changes) > MAX_CHANGES:
+                self._changes.popitem(last=False)
+        event = event_of(method, params)
+        if event is None:
+            return []
+        shown = {"conversationId": params["threadId"], "id": turn_of(params), "msg": event}
+        members = {name: message[name] for name in ("jsonrpc",) if name in message}
+        kind = f"codex/event/{event['type']}"
+        return [to_json({**members, "method": kind, "params": shown}).decode()]
+
+
+def _answered(message: JsonObject, message_id: Json, translated: Translated) -> str:
+    if "error" in message:
+        return to_json({**message, "id": message_id}).decode()
+    result = translated.result(message["result"])
+    return to_json({**message, "id": message_id, "result": result}).decode()
+
+
+def _parsed(text: str) -> JsonObject | None:
+    try:
+        message = from_json(text)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def _hashable(value: Json) -> Json:
+    return value if isinstance(value, str | int) else None
+
+
+def _user_agent(texts: tuple[str, ...]) -> str | None:
+    for text in texts:
+        if '"userAgent"' in text[:LOOKED_AT_CHARS] and (message := _parsed(text)) is not None:
+            result = message.get("result")
+            found = result.get("userAgent") if isinstance(result, dict) else None
+            return found if isinstance(found, str) else None
+    return None
+
+
+def _wrong(field: str, rule: str) -> RpcError:
+    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)

@@ -1,0 +1,371 @@
+"""Conversations on a real server: what clients did before there were threads and turns."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.harness import (
+    WAIT_S,
+    LinePipe,
+    Pipe,
+    ScriptedModel,
+    Served,
+    calls,
+    claim,
+    environment_without,
+    says,
+    serve,
+    write_config,
+)
+from tests.support.processes import EXECUTABLE
+
+
+class OldClient:
+    """A client of the older interface: it checks nothing against today's schema."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._count = 0
+        self.kept: list[dict[str, Any]] = []
+
+    async def receive(self) -> dict[str, Any]:
+        with anyio.fail_after(WAIT_S):
+            message: dict[str, Any] = json.loads(await self._pipe.receive())
+        return message
+
+    async def send(self, message: Any) -> None:
+        await self._pipe.send(json.dumps(message))
+
+    async def ask(self, method: str, params: Any = None) -> dict[str, Any]:
+        """Call a method and return the whole answer."""
+        self._count += 1
+        request = {"jsonrpc": "2.0", "id": self._count, "method": method}
+        await self.send(request if params is None else {**request, "params": params})
+        while (message := await self.receive()).get("id") != self._count or "method" in message:
+            self.kept.append(message)
+        return message
+
+    async def call(self, method: str, params: Any = None) -> Any:
+        answer = await self.ask(method, params)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    async def until(
+        self, method: str, answer: Callable[[dict[str, Any]], Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Collect messages up to one; `answer` gives the results of requests."""
+        seen: list[dict[str, Any]] = []
+        while not seen or seen[-1]["method"] != method:
+            message = self.kept.pop(0) if self.kept else await self.receive()
+            seen.append(message)
+            if "id" in message:
+                assert answer is not None, message
+                result = answer(message)
+                await self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        return seen
+
+    async def listen(self, **params: Any) -> dict[str, Any]:
+        """Start a conversation and listen to it."""
+        started: dict[str, Any] = await self.call("newConversation", params)
+        wanted = {"conversationId": started["conversationId"], "experimentalRawEvents": False}
+        assert set(await self.call("addConversationListener", wanted)) == {"subscriptionId"}
+        return started
+
+
+@asynccontextmanager
+async def old_client(served: Served) -> AsyncIterator[OldClient]:
+    async with served.pipe() as pipe:
+        client = OldClient(pipe)
+        info = {"name": "old", "title": None, "version": "1"}
+        await client.call("initialize", {"clientInfo": info})
+        await client.send({"method": "initialized"})
+        yield client
+
+
+def text(words: str) -> list[Any]:
+    return [{"type": "text", "data": {"text": words}}]
+
+
+def events(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Return the events, without ids, in the order in which they came."""
+    found = []
+    for message in messages:
+        if message["method"].startswith("codex/event/"):
+            msg = dict(message["params"]["msg"])
+            assert message["method"] == f"codex/event/{msg['type']}"
+            found.append((msg.pop("type"), msg))
+    return found
+
+
+@claim("older:conversation")
+async def test_a_conversation_is_a_thread(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        served.model.scripts.append(says("Hel", "lo."))
+        started = await client.listen(cwd=str(tmp_path), approvalPolicy="on-failure")
+        thread_id = started["conversationId"]
+        assert started == {
+            "conversationId": thread_id,
+            "model": "scripted",
+            "rolloutPath": next((tmp_path / "threads").rglob("*.jsonl")).as_posix(),
+        }
+        send = {"conversationId": thread_id, "items": text("hi")}
+        assert await client.call("sendUserMessage", send) == {}
+        seen = await client.until("codex/event/task_complete")
+        found = [event for event in events(seen) if event[0] not in ("token_count", "warning")]
+        assert found == [
+            ("task_started", {"model_context_window": None}),
+            ("user_message", {"message": "hi", "kind": "plain"}),
+            ("agent_message_delta", {"delta": "Hel"}),
+            ("agent_message_delta", {"delta": "lo."}),
+            ("agent_message", {"message": "Hello."}),
+            ("task_complete", {"last_agent_message": "Hello."}),
+        ]
+        of_today = [m["method"] for m in seen if m.get("params", {}).get("threadId") == thread_id]
+        assert of_today == []
+        turn = {
+            **send,
+            "cwd": "/",
+            "approvalPolicy": "never",
+            "sandboxPolicy": {"mode": "workspace-write", "network_access": True},
+            "model": "other",
+            "effort": "low",
+            "summary": "auto",
+            "outputSchema": {"type": "object"},
+        }
+        assert await client.call("sendUserTurn", turn) == {}
+        await client.until("codex/event/task_complete")
+        body = served.model.requests[-1]
+        assert (body["model"], body["text"]["format"]["schema"]) == ("other", {"type": "object"})
+        listed = await client.call("listConversations", {"pageSize": 5})
+        (item,) = listed["items"]
+        assert (item["conversationId"], item["preview"], listed["nextCursor"]) == (
+            thread_id,
+            "hi",
+            None,
+        )
+        # A conversation is resumed by the file that was named for it.
+        resumed = await client.call("resumeConversation", {"path": started["rolloutPath"]})
+        assert [message["type"] for message in resumed.pop("initialMessages")] == [
+            "user_message",
+            "agent_message",
+        ] * 2
+        assert resumed == {**started, "model": "other", "reasoningEffort": "low"}
+        archive = {"conversationId": thread_id, "rolloutPath": started["rolloutPath"]}
+        assert await client.call("archiveConversation", archive) == {}
+        assert (await client.call("listConversations", {}))["items"] == []
+
+
+@claim("older:approvals")
+@pytest.mark.parametrize(
+    ("decision", "is_done"), [("approved", True), ("allow", True), ("denied", False), (5, False)]
+)
+async def test_commands_and_patches_are_asked_about(
+    tmp_path: Path, decision: Any, is_done: bool
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    patch = "*** Begin Patch\n*** Add File: b.txt\n+new\n*** End Patch"
+    asks = [
+        {
+            "name": "exec_command",
+            "arguments": {"cmd": "echo hey; touch a.txt", "login": False, "shell": "sh"},
+        },
+        {"name": "apply_patch", "arguments": {"input": patch}, "call_id": "call_2"},
+    ]
+    async with serve(tmp_path / "home") as served, old_client(served) as client:
+        served.model.scripts += [calls(*asks), says("Done.")]
+        started = await client.listen(
+            cwd=str(folder), sandbox="workspace-write", approvalPolicy="untrusted"
+        )
+        thread_id = started["conversationId"]
+        await client.call("sendUserMessage", {"conversationId": thread_id, "items": text("go")})
+        seen = await client.until("codex/event/task_complete", lambda asked: {"decision": decision})
+        command, change = (message for message in seen if "id" in message)
+        shell = command["params"]["command"][0]
+        assert (command["method"], command["params"]) == (
+            "execCommandApproval",
+            {
+                "conversationId": thread_id,
+                "callId": "call_1",
+                "command": [shell, "-c", "echo hey; touch a.txt"],
+                "cwd": str(folder),
+                "reason": None,
+                "parsedCmd": [{"type": "unknown", "cmd": "echo hey; touch a.txt"}],
+            },
+        )
+        added = {f"{folder}/b.txt": {"add": {"content": "new\n"}}}
+        assert (change["method"], change["params"]) == (
+            "applyPatchApproval",
+            {
+                "conversationId": thread_id,
+                "callId": "call_2",
+                "fileChanges": added,
+                "reason": None,
+                "grantRoot": None,
+            },
+        )
+        made = [(folder / name).exists() for name in ("a.txt", "b.txt")]
+        assert made == [is_done, is_done]
+        by_kind = dict(events(seen))
+        assert by_kind["patch_apply_begin"]["changes"] == added
+        assert by_kind["patch_apply_end"]["success"] is is_done
+        ended = by_kind["exec_command_end"]
+        assert (ended["aggregated_output"], ended["exit_code"]) == (
+            ("hey\n", 0) if is_done else ("", -1)
+        )
+        if is_done:
+            chunk = by_kind["exec_command_output_delta"]["chunk"]
+            assert base64.b64decode(chunk) == b"hey\n"
+            assert "+++ b/b.txt" in by_kind["turn_diff"]["unified_diff"]
+
+
+@claim("older:listeners")
+async def test_events_have_the_form_that_was_asked_for(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        started = await client.call("newConversation", {})
+        thread_id = started["conversationId"]
+        listen = {"conversationId": thread_id}
+        send = {"conversationId": thread_id, "items": [{"type": "text", "text": "hi"}]}
+        await client.call("sendUserMessage", send)
+        await client.until("turn/completed")
+        listener = await client.call("addConversationListener", listen)
+        await client.call("sendUserMessage", send)
+        await client.until("codex/event/task_complete")
+        assert await client.call("removeConversationListener", listener) == {}
+        await client.call("sendUserMessage", send)
+        await client.until("turn/completed")
+        again = await client.ask("removeConversationListener", listener)
+        assert again["error"]["message"] == (
+            "Invalid params: `subscriptionId` is not that of a listener"
+        )
+
+
+@claim("older:others")
+async def test_the_other_methods_of_the_older_interface(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        assert (await client.call("getUserAgent"))["userAgent"].startswith("old/0.169.0 ")
+        assert await client.call("userInfo") == {"allegedUserEmail": None}
+        assert (
+            await client.call("setDefaultModel", {"model": "mine", "reasoningEffort": None}) == {}
+        )
+        saved = (await client.call("getUserSavedConfig"))["config"]
+        assert (saved["model"], saved["modelReasoningEffort"], saved["profiles"]) == (
+            "mine",
+            None,
+            {},
+        )
+        ran = await client.call(
+            "execOneOffCommand",
+            {
+                "command": ["sh", "-c", "echo out; echo err >&2; exit 3"],
+                "cwd": str(tmp_path),
+                "sandboxPolicy": {"mode": "read-only"},
+            },
+        )
+        assert ran == {"exitCode": 3, "stdout": "out\n", "stderr": "err\n"}
+        # Today's methods go on beside them.
+        assert (await client.call("thread/loaded/list", {}))["data"] == []
+
+
+@claim("older:interrupt")
+async def test_a_turn_is_interrupted(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        served.model.scripts.append(
+            calls({"name": "exec_command", "arguments": {"cmd": "sleep 3600"}})
+        )
+        started = await client.listen(sandbox="danger-full-access", approvalPolicy="never")
+        conversation = {"conversationId": started["conversationId"]}
+        await client.call("sendUserMessage", {**conversation, "items": text("go")})
+        await client.until("codex/event/exec_command_begin")
+        assert await client.call("interruptConversation", conversation) == {
+            "abortReason": "interrupted"
+        }
+        seen = await client.until("codex/event/turn_aborted")
+        assert events(seen)[-1] == ("turn_aborted", {"reason": "interrupted"})
+
+
+@claim("older:refused")
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("sendUserMessage", {"items": []}, "Invalid params: `conversationId` must be a string"),
+        ("sendUserMessage", {"conversationId": "x"}, "Invalid params: `items` must be a list"),
+        (
+            "sendUserMessage",
+            {"conversationId": "x", "items": [{"type": "video"}]},
+            "Invalid params: `items` must be of type text, image or localImage, not 'video'",
+        ),
+        (
+            "resumeConversation",
+            {"path": "/no/id.jsonl"},
+            "Invalid params: `path` names no conversation; give `conversationId`",
+        ),
+        (
+            "resumeConversation",
+            {"history": []},
+            "Invalid params: `history` is not taken; give `conversationId` or `path`",
+        ),
+        ("addConversationListener", {}, "Invalid params: `conversationId` must be a string"),
+        ("newConversation", [], "Invalid params: must be an object"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, method: str, params: Any, message: str
+) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        error = (await client.ask(method, params))["error"]
+        assert (error["code"], error["message"]) == (-32602, message)
+        # An error of what a call becomes has the id of the call.
+        unknown = await client.ask("archiveConversation", {"conversationId": "x"})
+        assert unknown["error"]["code"] in (-32600, -32602)
+
+
+@claim("older:mcp-server")
+async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
+    ask = {"name": "exec_command", "arguments": {"cmd": "touch made", "login": False}}
+    async with ScriptedModel().serve() as model:
+        write_config(tmp_path, model.url)
+        model.scripts += [calls(ask), says("Done.")]
+        process = await asyncio.create_subprocess_exec(
+            *(str(EXECUTABLE), "mcp-server", "--home", str(tmp_path)),
+            env=environment_without("OPENAI_API_KEY"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=tmp_path,
+        )
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            client = OldClient(LinePipe(process.stdout, process.stdin))
+            info = {"name": "old", "version": "1"}
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
+            assert (await client.call("initialize", hello))["serverInfo"]["title"] == "Codex"
+            await client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            started = await client.listen(cwd=str(tmp_path), approvalPolicy="untrusted")
+            send = {"conversationId": started["conversationId"], "items": text("go")}
+            await client.call("sendUserMessage", send)
+            seen = await client.until(
+                "codex/event/task_complete", lambda asked: {"decision": "denied"}
+            )
+            assert all(message["jsonrpc"] == "2.0" for message in seen)
+            (asked,) = (message for message in seen if "id" in message)
+            assert asked["method"] == "execCommandApproval"
+            assert dict(events(seen))["task_complete"] == {"last_agent_message": "Done."}
+            assert not (tmp_path / "made").exists()
+            # MCP goes on beside it.
+            names = [tool["name"] for tool in (await client.call("tools/list", {}))["tools"]]
+            assert names == ["codex", "codex-reply"]
+            process.stdin.close()
+            with anyio.fail_after(WAIT_S):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
