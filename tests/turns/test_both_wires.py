@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import BREAK, Gate, Refusal, Served, WireClient, claim, serve
-from tests.support.images import PNG_URL
+from tests.support.images import PNG, PNG_URL
 
 WIRES = ("responses", "chat")
 BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}
@@ -117,10 +117,13 @@ def _chunk(document: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(document)}\n\n".encode()
 
 
-async def thread_of(client: WireClient, wire: str, **provider: Any) -> str:
-    settings = {"wire_api": wire, **provider}
+async def thread_of(
+    client: WireClient, wire: str, provider: dict[str, Any] | None = None, **params: Any
+) -> str:
+    settings = {"wire_api": wire, **(provider or {})}
     overrides = {f"model_providers.scripted.{key}": value for key, value in settings.items()}
-    return await client.start_thread(config={**overrides, "model_context_window": 100_000})
+    config = {**overrides, "model_context_window": 100_000}
+    return await client.start_thread(config=config, **params)
 
 
 async def told(client: WireClient, thread_id: str, *parts: dict[str, Any]) -> list[Any]:
@@ -278,7 +281,9 @@ async def test_what_breaks_is_tried_again(tmp_path: Path, wire: str) -> None:
             script(wire, Says(text=["Hel"], ends=False)),
             script(wire, Says(text=["Hello"])),
         ]
-        thread_id = await thread_of(client, wire, request_max_retries=1, stream_max_retries=1)
+        thread_id = await thread_of(
+            client, wire, {"request_max_retries": 1, "stream_max_retries": 1}
+        )
         seen = await told(client, thread_id)
         assert seen == [
             ("begun", {**MESSAGE, "text": ""}),
@@ -300,7 +305,7 @@ async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) 
         # A comment keeps the connection alive, but is no answer.
         gate = Gate()
         served.model.scripts = [[b": ping\n\n", gate]]
-        thread_id = await thread_of(client, wire, stream_idle_timeout_ms=50)
+        thread_id = await thread_of(client, wire, {"stream_idle_timeout_ms": 50})
         (message, info, _), end = await told(client, thread_id)
         gate.opened.set()
         assert message == (
@@ -370,3 +375,36 @@ async def test_a_chat_request_has_the_thread_s_tools_and_input(tmp_path: Path) -
         ]
         assert (request["stream"], request["stream_options"]) == (True, {"include_usage": True})
         assert {tool["type"] for tool in request.get("tools", ())} <= {"function"}
+
+
+@claim("chat:tools")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_tools_work_with_either_api(tmp_path: Path, wire: str) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.png").write_bytes(PNG)
+    patch = "*** Begin Patch\n*** Add File: new.txt\n+made\n*** End Patch\n"
+    async with serve(tmp_path) as served, served.client() as client:
+        made = [
+            ("exec_command", json.dumps({"cmd": "echo hello"})),
+            ("view_image", json.dumps({"path": "a.png"})),
+            ("apply_patch", json.dumps({"input": patch})),
+            ("update_plan", json.dumps({"plan": [{"step": "a", "status": "completed"}]})),
+        ]
+        served.model.scripts = [script(wire, Says(calls=made)), script(wire, Says(text=["Done."]))]
+        thread_id = await thread_of(
+            client, wire, cwd=str(tmp_path / "work"), sandbox="danger-full-access"
+        )
+        seen = await told(client, thread_id)
+        assert seen[-1] == "completed"
+        done = [item["type"] for step, item in filter(is_item, seen) if step == "done"]
+        assert sorted(done[:-1]) == ["commandExecution", "fileChange", "imageView"]
+        assert (tmp_path / "work" / "new.txt").read_text() == "made\n"
+        read = dict(outputs(served, wire))
+        assert "hello" in read["call_0"]
+        assert "Success." in read["call_2"]
+        assert read["call_3"] == "Plan updated"
+        assert PNG_URL in json.dumps(served.model.requests[-1])
+
+
+def is_item(seen: Any) -> bool:
+    return isinstance(seen, tuple) and seen[0] in ("begun", "done")
