@@ -1,0 +1,90 @@
+"""The sandbox around commands of real turns, and around output without an end."""
+
+import os
+import resource
+from pathlib import Path
+
+import anyio
+import pytest
+
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.machine import MachineCommands
+from tests.support.harness import claim
+from tests.support.sandboxes import make_victim, working_launcher
+from tests.support.turn_commands import desk
+
+GIB = 1 << 30
+
+
+@pytest.mark.process
+@claim("sandbox:secrets", "sandbox:files", "sandbox:processes")
+async def test_a_model_does_not_get_at_its_server(tmp_path: Path) -> None:
+    working_launcher()
+    async with desk(tmp_path, "workspace-write") as at:
+        home = at.served.home
+        (home / "auth.json").write_text('{"OPENAI_API_KEY": "sk-secret"}')
+        (home / "rules").mkdir(exist_ok=True)
+        before = (home / "config.toml").read_text()
+        script = (
+            f"cat {home}/auth.json; echo x >{home}/config.toml; echo x >{home}/rules/default.rules;"
+            f" echo x >{home}/new; kill -0 {os.getpid()}; cat /proc/{os.getpid()}/environ;"
+            " mkdir .codex; ln -s / all; echo x >all/etc/escaped; unshare -U true; echo end"
+        )
+        told = await at.run(script)
+        assert "sk-secret" not in told.output
+        refused = [line for line in told.output.splitlines() if line != "end"]
+        assert (told.exit_code, len(refused)) == (0, 9), told.output
+        assert (home / "config.toml").read_text() == before
+        assert list((home / "rules").iterdir()) == []
+        assert not (home / "new").exists()
+        assert [path.name for path in at.folder.iterdir()] == ["all"]
+
+
+async def counted(tmp_path: Path, size: int) -> int:
+    """Have a confined command print that many bytes; returns how many came."""
+    victim = make_victim(tmp_path / "machine")
+    machine = MachineCommands()
+    came = 0
+
+    def count(stream: str, data: bytes) -> None:
+        nonlocal came
+        came += len(data)
+
+    try:
+        launch = CommandLaunch(
+            argv=("head", "-c", str(size), "/dev/zero"),
+            env={"PATH": os.environ["PATH"]},
+            cwd=str(victim.work),
+        )
+        running = await machine.start(launch, victim.confinement(), count)
+        with anyio.fail_after(600):
+            await running.finished.wait()
+        assert running.returncode == 0
+    finally:
+        await machine.aclose()
+    return came
+
+
+def used_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@pytest.mark.process
+@claim("sandbox:output")
+async def test_output_does_not_pile_up(tmp_path: Path) -> None:
+    working_launcher()
+    await counted(tmp_path / "first", 1 << 20)
+    before = used_kib()
+    assert await counted(tmp_path / "second", GIB // 2) == GIB // 2
+    assert used_kib() - before < 50 * 1024
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@claim("sandbox:output")
+async def test_ten_gigabytes_of_output_do_not_pile_up(tmp_path: Path) -> None:
+    working_launcher()
+    await counted(tmp_path / "first", 1 << 20)
+    before = used_kib()
+    assert await counted(tmp_path / "second", 10 * GIB) == 10 * GIB
+    assert used_kib() - before < 50 * 1024
