@@ -7,7 +7,10 @@ import pytest
 
 from app_server.tools.update_plan import MAX_STEPS, MAX_TEXT_CHARS, NOT_IN_PLAN_MODE
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
-from tests.tools.test_request_user_input import PLAN
+
+PLAN_MODE = {
+    "collaborationMode": {"mode": "plan", "settings": {"model": "scripted"}},
+}
 
 
 def step(text: str, status: str = "pending") -> dict[str, str]:
@@ -78,5 +81,5 @@ async def test_a_plan_that_makes_no_sense_is_refused(
 
 async def test_in_plan_mode_the_plan_is_what_is_written(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        assert await told(served, client, {"plan": [step("a")]}, **PLAN) == []
+        assert await told(served, client, {"plan": [step("a")]}, **PLAN_MODE) == []
         assert outputs(served) == [NOT_IN_PLAN_MODE]
