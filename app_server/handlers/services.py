@@ -16,6 +16,7 @@ from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.memory.budget import MemoryBudget
 from app_server.permissions.places import Places
+from app_server.permissions.rules.book import RuleBook
 from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
@@ -41,6 +42,7 @@ class Services:
     clock: Clock
     store: ThreadStore
     sessions: Sessions
+    rules: RuleBook
     hub: Hub
     configuration: Configuration
     config_file: ConfigFile

@@ -45,7 +45,7 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.lazy import LazyModel
 from app_server.turns.model.lists import ModelLists
-from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
+from app_server.views.rules import rules_warning
 
 if TYPE_CHECKING:
     pass
@@ -116,6 +116,7 @@ async def build_services(
     def log_grew(state: ThreadState) -> None:
         signals.log_grew(state)
 
+    rules = RuleBook(home, partial(_warn_of_rules, hub))
     sessions = Sessions(
         SessionPorts(
             store=store,
@@ -131,7 +132,7 @@ async def build_services(
             places=places,
             credentials=frozenset({DEBUG_TOKEN_VARIABLE}),
             skills=skills,
-            rules=RuleBook(home, partial(_warn_of_rules, hub)),
+            rules=rules,
             extensions=extensions,
             log_grew=log_grew,
             requirements=configuration.requirements,
@@ -156,6 +157,7 @@ async def build_services(
         clock=clock,
         store=store,
         sessions=sessions,
+        rules=rules,
         hub=hub,
         configuration=configuration,
         config_file=config_file,
@@ -219,15 +221,7 @@ def _is_available(environments: Environments, environment_id: str) -> bool:
 
 
 def _warn_of_rules(hub: Hub, broken: BrokenRules) -> None:
-    place = None if broken.line is None else TextPosition(line=broken.line, column=1)
-    hub.broadcast(
-        ConfigWarningNotification(
-            summary="A file of rules is broken; no rule of it holds.",
-            details=str(broken),
-            path=str(broken.path),
-            range=None if place is None else TextRange(start=place, end=place),
-        )
-    )
+    hub.broadcast(rules_warning(broken))
 
 
 async def _approve(file: ConfigFile, path: Sequence[str]) -> None:

@@ -3,9 +3,11 @@
 import platform
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 from app_server.handlers.services import Services
-from app_server.rpc.context import ClientSession, Handler, RequestContext
+from app_server.rpc.context import ClientSession, ConnectionId, Handler, RequestContext
+from app_server.views.rules import rules_warning
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
     PROTOCOL_VERSION,
@@ -21,6 +23,9 @@ class LifecycleHandlers:
     def __init__(self, services: Services) -> None:
         self._home = services.home
         self._version = services.version
+        self._rules = services.rules
+        self._hub = services.hub
+        self._tasks = services.tasks
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -48,6 +53,7 @@ class LifecycleHandlers:
                 opted_out=frozenset(capabilities.opt_out_notification_methods or ()),
             )
         )
+        context.after_answer(partial(self._begin_to_warn, context.connection_id))
         system = f"{platform.system()} {platform.release()}; {platform.machine()}"
         return InitializeResponse(
             user_agent=(
@@ -58,3 +64,11 @@ class LifecycleHandlers:
             platform_family="windows" if sys.platform == "win32" else "unix",
             platform_os={"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux"),
         )
+
+    def _begin_to_warn(self, connection_id: ConnectionId) -> None:
+        self._tasks.start_soon(self._warn_of_rules, connection_id)
+
+    async def _warn_of_rules(self, connection_id: ConnectionId) -> None:
+        """Tell a client that has come of files of rules that are broken."""
+        for broken in await self._rules.told_before():
+            self._hub.tell(connection_id, rules_warning(broken))

@@ -55,6 +55,7 @@ class RuleBook:
         self._on_broken = on_broken
         self._stamp: _Stamp | None = None
         self._rules = Rules()
+        self._broken: list[BrokenRules] = []
         self._reading = anyio.Lock()
 
     async def current(self) -> Rules:
@@ -64,11 +65,20 @@ class RuleBook:
         async with self._reading:
             stamp = await anyio.to_thread.run_sync(_stamp_of, self._folder)
             if stamp != self._stamp:
-                self._rules, broken = await anyio.to_thread.run_sync(read_rules, self._folder)
+                self._rules, self._broken = await anyio.to_thread.run_sync(read_rules, self._folder)
                 self._stamp = stamp
-                for file in broken:
+                for file in self._broken:
                     self._on_broken(file)
             return self._rules
+
+    async def told_before(self) -> list[BrokenRules]:
+        """Return the files that are broken, and that `on_broken` was told of before this call.
+
+        So whoever comes now can be told what it has missed; of all else it hears with the others.
+        """
+        before = self._broken
+        await self.current()
+        return [file for file in self._broken if file in before]
 
     async def learn(self, words: Sequence[str]) -> None:
         """Write down that commands which begin with these words run without a question.

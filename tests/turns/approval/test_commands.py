@@ -475,6 +475,23 @@ async def test_a_broken_file_of_rules_is_reported_with_its_line(tmp_path: Path) 
         messages = await work.client.until("turn/completed")
         assert "configWarning" not in methods_of(messages)
         assert [path.name for path in work.folder.iterdir()] == ["x"]
+        # Who comes later is told too, once.
+        async with work.served.client() as other:
+            told = await other.wait_for("configWarning")
+            assert told["params"] == warning["params"]
+            await other.call("thread/loaded/list", {})
+            assert "configWarning" not in methods_of(other.take_kept())
+
+
+async def test_a_file_that_was_broken_before_the_start_is_reported_to_who_comes(
+    tmp_path: Path,
+) -> None:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "a.rules").write_text("oops")
+    async with serve(tmp_path) as served, served.client() as client:
+        warning = await client.wait_for("configWarning")
+        assert warning["params"]["path"] == str(rules / "a.rules")
 
 
 # The log.
