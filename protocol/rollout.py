@@ -206,13 +206,15 @@ class ChangingFile(WireModel):
     """What git calls its content; null: there is no file."""
     after: str | None
     """What it will call it; null: the file goes."""
+    temporary: str | None = absent_if_none()
+    """What the new file is called in the same folder until it takes its place."""
 
 
 class FilesChanging(RecordBase):
     """A patch is about to be written.
 
     Its item says what became of it. Without an item the process died meanwhile, and each file is
-    as it was or as it was to be, which its content tells.
+    as it was or as it was to be; the next load looks, and writes the item.
     """
 
     type: Literal["filesChanging"] = "filesChanging"

@@ -10,6 +10,7 @@ Source: docs/tools.md, "Patches".
 """
 
 import os
+import posixpath
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,9 +33,21 @@ MAX_NAME_CHARS = 40
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_plan(plan: Plan) -> None:
-    """Make all changes of a plan; blocks until they are on the disk.
+def new_token() -> str:
+    """Make what tells the temporary files of one write from all others."""
+    return secrets.token_hex(4)
 
+
+def temporary_name(place: str, token: str, number: int) -> str:
+    """Return what the file that is to be at a place is called until then, in the same folder."""
+    name = posixpath.basename(place)[:MAX_NAME_CHARS]
+    return f".{name}.{token}-{number}{TEMPORARY_SUFFIX}"
+
+
+def write_plan(plan: Plan, token: str) -> None:
+    """Make all changes of a plan; blocks until they are made.
+
+    The new files are called by `temporary_name` at first, with the numbers of their changes.
     Nothing is written to a place but the one that the plan names, whatever links are put in its
     way meanwhile; folders that are missing are made.
 
@@ -44,7 +57,9 @@ def write_plan(plan: Plan) -> None:
     """
     with ExitStack() as open_folders:
         folders = _Folders(open_folders)
-        staged = [_Staged(number, change, folders) for number, change in enumerate(plan.changes)]
+        staged = [
+            _Staged(number, change, folders, token) for number, change in enumerate(plan.changes)
+        ]
         try:
             for one in staged:
                 one.write()
@@ -112,6 +127,7 @@ class _Staged:
     number: int
     change: PlannedChange
     folders: _Folders
+    token: str
     temporary: str | None = None
 
     @property
@@ -128,8 +144,8 @@ class _Staged:
             return
         path, place, _ = self._target
         like = self.change.before
-        with self.folders.of(path, place) as (folder, name):
-            temporary = f".{name[:MAX_NAME_CHARS]}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        temporary = temporary_name(place, self.token, self.number)
+        with self.folders.of(path, place) as (folder, _name):
             number = os.open(temporary, _NEW, 0o666 if like is None else 0o600, dir_fd=folder)
             self.temporary = temporary
             passed("opened", self.number)

@@ -10,10 +10,12 @@ from enum import Enum
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
+from app_server.patch.half_written import settle_all
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.places import configured_places
 from app_server.sessions.compaction_settings import read_compact_prompt
@@ -32,6 +34,7 @@ from app_server.turns.run import SessionSettings
 from protocol.items import CommandExecutionThreadItem
 from protocol.rollout import (
     HistoryAppended,
+    ItemCompleted,
     ItemEnded,
     Record,
     Settings,
@@ -184,7 +187,8 @@ class ThreadLoading:
         thread = await self._ports.store.load(thread_id)
         try:
             config, settings = await configure(thread.state)
-            await thread.append(*self._repairs(thread.state, settings))
+            settled = await self._settled_patches(thread.state)
+            await thread.append(*settled, *self._repairs(thread.state, settings))
             mcp, session_settings = read_mcp_settings(config), await self._settings_of(config)
         except BaseException:
             await self._ports.store.unload(thread)
@@ -195,6 +199,20 @@ class ThreadLoading:
     async def _settings_of(self, config: Config) -> SessionSettings:
         settings = await _session_settings(config)
         return replace(settings, places=configured_places(config, self._ports.places.home))
+
+    async def _settled_patches(self, state: ThreadState) -> list[Record]:
+        """Return the items of patches that a process died with."""
+        left = list(state.half_written.values())
+        if not left:
+            return []
+        items = await anyio.to_thread.run_sync(settle_all, left)
+        at_ms = self._ports.clock.now_ms()
+        for item in items:
+            item.completed_at_ms = at_ms
+        return [
+            ItemCompleted(at_ms=at_ms, turn_id=record.turn_id, item=item)
+            for record, item in zip(left, items, strict=True)
+        ]
 
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
         at_ms = self._ports.clock.now_ms()

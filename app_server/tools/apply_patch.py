@@ -16,13 +16,13 @@ import anyio.to_thread
 
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
 from app_server.patch.grammar import BEGIN, LARK
+from app_server.patch.half_written import changing_files
 from app_server.patch.in_command import CommandPatches
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
 from app_server.patch.shown import shown_changes, summary, touched
 from app_server.patch.turn_diff import TurnDiff
-from app_server.patch.unified import blob_name
-from app_server.patch.write import write_plan
+from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import Ask, Refuse
 from app_server.permissions.resolving import resolved
@@ -33,7 +33,7 @@ from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import FileChangeThreadItem, FileUpdateChange
 from protocol.model import Json, JsonObject
-from protocol.rollout import ChangingFile, FilesChanging
+from protocol.rollout import FilesChanging
 from protocol.turns import TurnDiffUpdatedNotification
 
 NAME = "apply_patch"
@@ -247,7 +247,8 @@ class ApplyPatch:
 
     async def _write(self, item: FileChangeThreadItem, plan: Plan) -> _Written:
         recorder = self._turn.recorder
-        files = await anyio.to_thread.run_sync(_changing, plan)
+        token = new_token()
+        files = await anyio.to_thread.run_sync(changing_files, plan, token)
         await recorder.thread.append(
             FilesChanging(
                 at_ms=recorder.now_ms(), turn_id=recorder.turn_id, item_id=item.id, files=files
@@ -258,7 +259,7 @@ class ApplyPatch:
         made: Sequence[PlannedChange] = plan.changes
         failure: str | None = None
         try:
-            await anyio.to_thread.run_sync(write_plan, plan)
+            await anyio.to_thread.run_sync(write_plan, plan, token)
         except NotWritten as exc:
             failure = str(exc)
             made = [plan.changes[number] for number in exc.changed]
@@ -297,17 +298,6 @@ def _planned(text: str, folder: str, confinement: Confinement) -> _Planned | Non
         return None
     plan = plan_patch(patch, folder, resolved(confinement))
     return _Planned(plan, shown_changes(plan))
-
-
-def _changing(plan: Plan) -> list[ChangingFile]:
-    files: list[ChangingFile] = []
-    for change in touched(plan.changes):
-        before, after = (
-            None if file is None else blob_name(file.text.encode())
-            for file in (change.before, change.after)
-        )
-        files.append(ChangingFile(path=change.path, before=before, after=after))
-    return files
 
 
 def _reason(plan: Plan) -> str | None:

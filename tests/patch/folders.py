@@ -4,7 +4,7 @@ from pathlib import Path
 
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
-from app_server.patch.write import write_plan
+from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement import UNCONFINED, Confinement
 
 
@@ -17,7 +17,7 @@ def plan(folder: Path, text: str, confinement: Confinement = UNCONFINED) -> Plan
 
 
 def apply(folder: Path, text: str) -> None:
-    write_plan(plan(folder, text))
+    write_plan(plan(folder, text), new_token())
 
 
 def content(folder: Path) -> dict[str, bytes]:

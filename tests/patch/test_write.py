@@ -8,7 +8,7 @@ import pytest
 
 from app_server.patch.errors import BadPatch, NotApplicable, NotWritten
 from app_server.patch.plan import MAX_FILE_BYTES
-from app_server.patch.write import TEMPORARY_SUFFIX, write_plan
+from app_server.patch.write import TEMPORARY_SUFFIX, new_token, write_plan
 from app_server.permissions.confinement import Confinement
 from tests.patch.folders import apply, content, patch_of, plan
 
@@ -229,7 +229,7 @@ def test_a_link_that_is_put_in_the_way_later_is_not_followed(folder: Path) -> No
     (folder / "sub").symlink_to("../outside")
     for made in (update, add, delete):
         with pytest.raises(NotWritten, match="Failed to write file"):
-            write_plan(made)
+            write_plan(made, new_token())
     assert content(outside) == {"f.txt": b"hello\n"}
 
 
@@ -240,7 +240,7 @@ def test_a_link_that_takes_the_place_of_a_file_is_not_followed(folder: Path) -> 
     (folder / "a.txt").unlink()
     (folder / "a.txt").symlink_to("../outside.txt")
     with pytest.raises(NotWritten, match="it has changed meanwhile"):
-        write_plan(made)
+        write_plan(made, new_token())
     assert outside.read_bytes() == b"hello\n"
 
 
@@ -251,7 +251,7 @@ def test_what_has_changed_since_it_was_planned_is_left_alone(folder: Path, what:
     (folder / what).write_bytes(b"by somebody else\n")
     before = content(folder)
     with pytest.raises(NotWritten) as failed:
-        write_plan(made)
+        write_plan(made, new_token())
     message = f"Failed to write file {folder}/{what}: it has changed meanwhile"
     assert (str(failed.value), failed.value.changed) == (message, ())
     assert content(folder) == before
@@ -271,7 +271,7 @@ def test_a_disk_that_refuses_late_leaves_what_was_done_and_says_so(
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(NotWritten, match="2: No space left on device") as failed:
-        write_plan(made)
+        write_plan(made, new_token())
     assert failed.value.changed == (0,)
     assert content(folder) == {"1": b"1\n", "a.txt": b"hello\n"}
 
@@ -288,7 +288,7 @@ def test_a_disk_that_refuses_early_changes_nothing(
     # The second file is that far when it fails.
     monkeypatch.setattr(os, "fchmod", fchmod)
     with pytest.raises(NotWritten, match="No space left on device") as failed:
-        write_plan(made)
+        write_plan(made, new_token())
     assert failed.value.changed == ()
     assert content(folder) == {"a.txt": b"hello\n"}
 

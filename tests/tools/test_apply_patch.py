@@ -425,6 +425,8 @@ async def test_the_log_says_what_was_changed_and_who_let_it(tmp_path: Path) -> N
         records = [record for record in work.log() if record["type"] in kinds]
         times = [(record.pop("atMs"), record.pop("v")) for record in records]
         assert all(at > 0 for at, _ in times)
+        temporary = records[1]["files"][0].pop("temporary")
+        assert (temporary[:9], temporary[-17:]) == (".new.txt.", ".app-server-patch")
         assert records == [
             {
                 "type": "approvalDecided",

@@ -110,6 +110,8 @@ class ThreadState:
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
     unfinished: dict[str, ItemLeftRunning] = field(default_factory=dict)
     """Items that go on, or went on when their process died, by id."""
+    half_written: dict[str, FilesChanging] = field(default_factory=dict)
+    """Patches whose items have no end, by the id of the item."""
     turn_settings: Settings | None = field(default=None, compare=False)
     """Of the running turn; in no record, as a turn does not outlive its process."""
 
@@ -179,6 +181,10 @@ class ThreadState:
                 self._recall(record)
             case ItemCompleted():
                 self._complete(record.item, size)
+                if self.half_written:
+                    self.half_written.pop(getattr(record.item, "id", ""), None)
+            case FilesChanging():
+                self.half_written[record.item_id] = record
             case ItemLeftRunning():
                 self._complete(record.item, size)
                 self.unfinished[record.item.id] = record
@@ -210,7 +216,7 @@ class ThreadState:
             case TurnsReverted():
                 # What it drops is not applied in the first place, see reverts.py.
                 self.signals.dropped(record.signals or ())
-            case ThreadCreated() | ApprovalDecided() | FilesChanging():
+            case ThreadCreated() | ApprovalDecided():
                 pass
 
     def give_up_open_turn(self, at_ms: int) -> None:

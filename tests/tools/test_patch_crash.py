@@ -1,0 +1,100 @@
+"""patch: a server that is killed while it writes one; the next server finds out what it did."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.patch.failpoints import KILL_AT
+from app_server.patch.write import TEMPORARY_SUFFIX
+from tests.support.harness import ScriptedModel, claim, write_config
+from tests.support.patches import answer_of, custom_call, patch_of
+from tests.support.processes import running
+from tests.support.turns import start_turn
+
+PATCH = patch_of(
+    "*** Update File: a.txt",
+    "-one",
+    "+two",
+    "*** Add File: new.txt",
+    "+new",
+    "*** Delete File: gone.txt",
+    "*** Update File: from.txt",
+    "*** Move to: to.txt",
+    "-one",
+    "+two",
+)
+BEFORE = {"a.txt": "one\n", "gone.txt": "gone\n", "from.txt": "one\n"}
+
+
+def edited(name: str) -> dict[str, Any]:
+    return {"path": name, "kind": {"type": "update", "move_path": None}, "diff": ""}
+
+
+def added(name: str) -> dict[str, Any]:
+    return {"path": name, "kind": {"type": "add"}, "diff": ""}
+
+
+def deleted(name: str) -> dict[str, Any]:
+    return {"path": name, "kind": {"type": "delete"}, "diff": ""}
+
+
+@claim("patch:crash")
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("step", "files", "changes"),
+    [
+        ("opened:1", BEFORE, []),
+        ("written:3", BEFORE, []),
+        ("replaced:0", {**BEFORE, "a.txt": "two\n"}, [edited("a.txt")]),
+        (
+            "deleted:2",
+            {"a.txt": "two\n", "new.txt": "new\n", "from.txt": "one\n"},
+            [edited("a.txt"), deleted("gone.txt"), added("new.txt")],
+        ),
+        (
+            "replaced:3",
+            {"a.txt": "two\n", "new.txt": "new\n", "from.txt": "one\n", "to.txt": "two\n"},
+            [edited("a.txt"), deleted("gone.txt"), added("new.txt"), added("to.txt")],
+        ),
+    ],
+)
+async def test_the_next_server_says_what_was_changed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    files: dict[str, str],
+    changes: list[Any],
+) -> None:
+    folder, home = tmp_path.resolve() / "work", tmp_path / "home"
+    folder.mkdir()
+    for name, text in BEFORE.items():
+        (folder / name).write_text(text)
+    async with ScriptedModel().serve() as model:
+        write_config(home, model.url)
+        monkeypatch.setenv(KILL_AT, step)
+        async with running(home) as server, server.client() as client:
+            thread_id = await client.start_thread(
+                cwd=str(folder), model="gpt-5.5", sandbox="workspace-write"
+            )
+            model.scripts.append(answer_of(custom_call(PATCH)))
+            turn_id = await start_turn(client, thread_id, "go")
+            assert await server.ended() == -9
+        monkeypatch.delenv(KILL_AT)
+        async with running(home) as server, server.client() as client:
+            found = await client.call("thread/resume", {"threadId": thread_id})
+            (turn,) = found["thread"]["turns"]
+            assert (turn["id"], turn["status"]) == (turn_id, "interrupted")
+            (item,) = [one for one in turn["items"] if one["type"] == "fileChange"]
+            assert (item["id"], item["status"]) == ("call_1", "failed")
+            shown = [{**one, "path": Path(one["path"]).name} for one in item["changes"]]
+            assert shown == changes
+            left = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+            assert not [name for name in left if name.endswith(TEMPORARY_SUFFIX)]
+            assert left == files
+            # The next turn works.
+            assert (await client.turn(thread_id, "on"))["status"] == "completed"
+        async with running(home) as server, server.client() as client:
+            found = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+            items = [one for turn in found["thread"]["turns"] for one in turn["items"]]
+            assert [one["type"] for one in items].count("fileChange") == 1
