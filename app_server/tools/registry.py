@@ -79,7 +79,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         ToolSearch(thread.servers, thread.of_clients),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),
         ClientTools(turn, thread.of_clients),
-        WebSearch(thread.web_search),
+        WebSearch(thread.web_search, partial(_is_unconfined, turn)),
     )
     around = HookedCalls(thread.user_hooks, turn).run
     return ToolTable(tools, turn.features, lambda: _notes(thread), around)
@@ -94,6 +94,10 @@ def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
         WriteStdin(turn, thread.terminals),
     )
     return ToolTable(tools, turn.features, list, HookedCalls(thread.user_hooks, turn).run)
+
+
+def _is_unconfined(turn: TurnContext) -> bool:
+    return turn.settings.sandbox_policy.type == "dangerFullAccess"
 
 
 def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:

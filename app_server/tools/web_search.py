@@ -4,7 +4,7 @@ Its calls are no calls of ours; what clients see of them is in turns/model/web_s
 Source: docs/tools.md, "Web search".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app_server.turns.model.features import IMAGE, TEXT, ModelFeatures
 from app_server.turns.model.web_search_settings import WebSearchMode, WebSearchSettings
@@ -21,18 +21,24 @@ _ACCESS: dict[WebSearchMode, JsonObject] = {
 class WebSearch:
     """Declares the search."""
 
-    def __init__(self, settings: WebSearchSettings) -> None:
+    def __init__(self, settings: WebSearchSettings, is_unconfined: Callable[[], bool]) -> None:
+        """`is_unconfined` says whether the turn may do whatever the user may."""
         self._settings = settings
+        self._is_unconfined = is_unconfined
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the search where it is known to be there, or the settings say that it is."""
         settings = self._settings
-        mode = settings.mode or ("cached" if model.web_search else "disabled")
+        mode = settings.mode or (self._usual_mode() if model.web_search else "disabled")
         if mode == "disabled" or not model.hosted_tools:
             return []
         kinds = [TEXT, IMAGE] if model.web_search and model.images else None
         shown = {} if kinds is None else {"search_content_types": kinds}
         return [{"type": "web_search", **_ACCESS[mode], **settings.members, **shown}]
+
+    def _usual_mode(self) -> WebSearchMode:
+        # A turn that may reach the network itself is kept from nothing by a copy of the web.
+        return "live" if self._is_unconfined() else "cached"
 
     def offers(self, call: RequestedCall) -> bool:
         """Return False: whoever serves the model makes its calls."""

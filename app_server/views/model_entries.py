@@ -18,7 +18,6 @@ EFFORTS = {
     "high": "thorough thinking",
     "xhigh": "very thorough thinking",
     "max": "as much thinking as it takes",
-    "ultra": "as much thinking as it takes, and work that is shared out",
 }
 ASSUMED_EFFORTS = ("minimal", "low", "medium", "high")
 """What clients may offer for a model of which it is not known."""

@@ -66,8 +66,17 @@ LIVE = {"type": "web_search", "external_web_access": True}
 def test_the_search_is_declared_where_there_is_one(
     model: str, provider: Provider, config: dict[str, Any], declared: list[Any]
 ) -> None:
-    search = WebSearch(read_web_search(Config(config).view()))
+    search = WebSearch(read_web_search(Config(config).view()), lambda: False)
     assert search.declarations(features_of(model, provider)) == declared
+
+
+def test_a_turn_that_nothing_confines_searches_the_live_web() -> None:
+    settings = read_web_search(Config({}).view())
+    [declared] = WebSearch(settings, lambda: True).declarations(features_of("gpt-5.5", OPENAI))
+    assert declared == {**LIVE, **BOTH}
+    cached = read_web_search(Config({"web_search": "cached"}).view())
+    [declared] = WebSearch(cached, lambda: True).declarations(features_of("gpt-5.5", OPENAI))
+    assert declared == {**CACHED, **BOTH}
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,26 @@ async def test_a_known_model_is_asked_for_what_is_usual_for_it(tmp_path: Path) -
         assert served.model.requests[-1]["text"]["format"]["schema"] == {"type": "object"}
 
 
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("gpt-5.5", "none", "none"),
+        ("gpt-5.5", "max", "max"),
+        ("gpt-5.5", "ultra", "xhigh"),
+        ("scripted", "ultra", "medium"),
+        ("scripted", "low", "low"),
+    ],
+)
+async def test_the_effort_that_is_asked_for_is_a_word_of_the_api(
+    tmp_path: Path, model: str, effort: str, sent: str
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(model=model, serviceTier="fast")
+        await client.turn(thread_id, "hi", effort=effort)
+        request = served.model.requests[-1]
+        assert (request["reasoning"], request["service_tier"]) == ({"effort": sent}, "priority")
+
+
 async def test_a_thread_is_compacted_by_the_window_that_its_provider_lists(
     tmp_path: Path,
 ) -> None:

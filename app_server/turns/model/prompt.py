@@ -34,6 +34,12 @@ STYLES = {
 ORDINARY_TIER = "default"
 """The service tier that a request has when it names none."""
 
+OLDER_TIERS = {"fast": "priority"}
+"""Names of service tiers that clients used before."""
+
+SHARED_EFFORT = "ultra"
+"""The effort that stands for work shared with other agents, of which there are none here."""
+
 ABORTED_OUTPUT = "aborted before there was a result"
 
 
@@ -74,13 +80,13 @@ def request_body(
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": state.id,
     }
-    reasoning = {"effort": settings.effort or features.default_effort, "summary": settings.summary}
-    if any(value not in (None, "none") for value in reasoning.values()):
-        body["reasoning"] = {
-            key: value for key, value in reasoning.items() if value not in (None, "none")
-        }
-    if settings.service_tier not in (None, ORDINARY_TIER):
-        body["service_tier"] = settings.service_tier
+    effort, summary = _effort(settings.effort, features), settings.summary
+    reasoning = {"effort": effort, "summary": None if summary == "none" else summary}
+    if chosen := {key: value for key, value in reasoning.items() if value is not None}:
+        body["reasoning"] = chosen
+    tier = settings.service_tier
+    if tier not in (None, ORDINARY_TIER):
+        body["service_tier"] = OLDER_TIERS.get(tier, tier)
     text: JsonObject = {}
     if features.verbosity is not None:
         text["verbosity"] = features.verbosity
@@ -96,6 +102,13 @@ def request_body(
     if client_metadata:
         body["client_metadata"] = client_metadata
     return body
+
+
+def _effort(chosen: str | None, features: ModelFeatures) -> str | None:
+    """Return the effort to ask for; the highest of clients is no word of the API."""
+    if chosen != SHARED_EFFORT:
+        return chosen or features.default_effort
+    return "xhigh" if "xhigh" in features.efforts else "medium"
 
 
 def _instructions(state: ThreadState) -> str:
