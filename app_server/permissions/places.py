@@ -28,8 +28,9 @@ SECRETS_OF_USERS = (
 )
 """Below the home of the user: keys and tokens of programs that speak for that user elsewhere."""
 
-SECRETS_OF_HOMES = ("auth.json", ".credentials.json")
-"""In our home, and in that of Codex: tokens of the account and of MCP servers."""
+SECRETS_OF_HOMES = ("auth.json", ".credentials.json", "app-server.sock")
+"""In our home, and in that of Codex: tokens of the account and of MCP servers, and the socket at
+which whoever reaches it is a client, who may have commands run without a sandbox."""
 
 SERVICE_SOCKETS = (
     "/run/containerd/containerd.sock",

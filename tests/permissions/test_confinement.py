@@ -180,6 +180,7 @@ def test_the_places_of_a_machine() -> None:
         "/else",
         "/srv/home/auth.json",
         "/srv/home/.credentials.json",
+        "/srv/home/app-server.sock",
         "/codex/auth.json",
         "/codex/.credentials.json",
         "/runtime/keyring",

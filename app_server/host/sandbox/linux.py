@@ -3,6 +3,7 @@
 Source: docs/tools.md, "Sandbox".
 """
 
+import errno
 import os
 import platform
 import shutil
@@ -58,10 +59,10 @@ def _wrap(
     """Put what is opened and made into `held`, for as long as it does not belong to the result."""
     try:
         made = mounts(_with_matches(confinement), cwd, _kind_of)
-        placeholders = [_placeholder(mount, held) for mount in made if mount.kind == "missing"]
+        made, placeholders = _with_placeholders(made, held)
     except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
-    terminal = [_setsid(), "--ctty"] if tty else []
+    terminal = [_setsid(), "-c"] if tty else []
     filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
     line = arguments(
         program,
@@ -93,10 +94,27 @@ def _links() -> Sequence[tuple[str, str]]:
     return [(str(path.readlink()), str(path)) for path in Path("/").iterdir() if path.is_symlink()]
 
 
-def _placeholder(mount: Mount, held: ExitStack) -> Placeholder:
-    placeholder = Placeholder(mount.path)
-    held.callback(placeholder.release)
-    return placeholder
+def _with_placeholders(
+    made: Sequence[Mount], held: ExitStack
+) -> tuple[Sequence[Mount], Sequence[Placeholder]]:
+    """Put something where mounts need it; one that can only be missing is left out."""
+    mounted: list[Mount] = []
+    placeholders: list[Placeholder] = []
+    for mount in made:
+        if mount.kind == "missing":
+            try:
+                placeholder = Placeholder(mount.path)
+            except (PermissionError, FileNotFoundError):
+                # What the server cannot make there, what it confines cannot make either.
+                continue
+            except OSError as exc:
+                if exc.errno == errno.EROFS:
+                    continue
+                raise
+            held.callback(placeholder.release)
+            placeholders.append(placeholder)
+        mounted.append(mount)
+    return mounted, placeholders
 
 
 def _readable(content: bytes, held: ExitStack) -> int:

@@ -83,6 +83,9 @@ def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:
     for places, show in ranks:
         for place in places:
             chosen[place] = show
+    if shown_everywhere(confinement) == "write":
+        # To root of this machine the settings of devices are open there, whatever the namespace.
+        chosen.setdefault("/sys", "read")
     if _around(cwd, chosen) == "empty" and cwd not in chosen:
         # What a command is to work in is seen, also where its neighbours are not.
         chosen[cwd] = "read"

@@ -1,6 +1,7 @@
 """What is started in the place of a command: terminals, ends, bounds, and machines without."""
 
 import asyncio
+import errno
 import os
 import shutil
 import stat
@@ -152,6 +153,30 @@ async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Vic
     (victim.work / ".codex").mkdir()
     launcher.wrap(("true",), str(victim.work), confinement).close()
     assert names() == sorted([*before, ".codex"])
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT])
+@claim("sandbox:missing")
+async def test_where_nothing_can_be_made_nothing_needs_protection(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (victim.work / ".agents").rmdir()
+
+    def refuse(path: str, mode: int = 0o777) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    launcher, confinement = working_launcher(), victim.confinement()
+    with monkeypatch.context() as patched:
+        patched.setattr("os.mkdir", refuse)
+        wrapped = launcher.wrap(("true",), str(victim.work), confinement)
+    wrapped.close()
+    places = [place for place in wrapped.argv if place.startswith(str(victim.work))]
+    assert sorted({*places}) == [str(victim.work), str(victim.work / ".git")]
+    with monkeypatch.context() as patched:
+        number = errno.EIO
+        patched.setattr("os.mkdir", refuse)
+        with pytest.raises(SandboxUnavailable, match="the sandbox cannot be made: "):
+            launcher.wrap(("true",), str(victim.work), confinement)
 
 
 async def test_nothing_is_left_open_or_on_the_disk_by_a_failure(

@@ -6,7 +6,7 @@ from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.mounts import Kind, Mount, Show, mounts, shown_everywhere
 from app_server.permissions.confinement import Confinement
 
-FOLDERS = {"/work", "/work/.git", "/home/u/.ssh", "/home/u", "/tmp", "/usr", "/tmp/project"}
+FOLDERS = {"/work", "/work/.git", "/home/u/.ssh", "/home/u", "/tmp", "/usr", "/tmp/project", "/sys"}
 FILES = {"/home/u/.netrc", "/work/key"}
 
 
@@ -22,14 +22,18 @@ def made(confinement: Confinement, cwd: str = "/work") -> list[tuple[str, Show, 
 @pytest.mark.parametrize(
     ("confinement", "root", "expected"),
     [
-        (Confinement(network=False), "write", []),
+        (Confinement(network=False), "write", [("/sys", "read", "folder")]),
         (Confinement(writable=()), "read", []),
-        (Confinement(writable=("/",), readable=()), "write", []),
+        (
+            Confinement(writable=("/",), readable=()),
+            "write",
+            [("/sys", "read", "folder")],
+        ),
         (Confinement(writable=(), readable=("/",)), "read", []),
         # What is around shows it in that way already.
         (Confinement(writable=(), readable=("/usr",)), "none", [("/usr", "read", "folder")]),
         (Confinement(writable=(), protected=("/home/u",)), "read", []),
-        (Confinement(writable=("/", "/work")), "write", []),
+        (Confinement(writable=("/", "/work")), "write", [("/sys", "read", "folder")]),
         # What is missing is protected where it could be made, and is else no matter.
         (
             Confinement(
