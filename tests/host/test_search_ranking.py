@@ -12,7 +12,13 @@ import pytest
 from app_server.host.files.work import Stop, Stopped
 from app_server.host.search.listing import Listing, fold
 from app_server.host.search.query import How, Word, parse
-from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank, with_rapidfuzz
+from app_server.host.search.ranking import (
+    MAX_MATCHES,
+    MAX_SCORED,
+    WITHOUT_RAPIDFUZZ,
+    rank,
+    with_rapidfuzz,
+)
 from app_server.host.search.score import best_scattered
 from tests.support.harness import claim
 
@@ -147,6 +153,14 @@ def test_many_candidates_give_what_all_of_them_would() -> None:
         best = sorted((65_536 + fit[0] for fit in fits if fit), reverse=True)[:MAX_MATCHES]
         scores = [score for score, _, _ in found(query, files, [])]
         assert all(0 <= most - score <= 2 for most, score in zip(best, scores, strict=True))
+
+
+def test_matches_are_shown_without_rapidfuzz_too() -> None:
+    listings = [Listing("/r", FILES, FOLDERS)]
+    for query in ("main", "fb", "sp main", "o"):
+        assert rank(query, listings, WITHOUT_RAPIDFUZZ, Stop()) == rank(
+            query, listings, COMPARING, Stop()
+        )
 
 
 def test_roots_inside_of_each_other_give_each_file_once() -> None:

@@ -124,7 +124,7 @@ PATTERN_LINES = [
 
 
 @claim("search-files:ignored")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     top=st.lists(st.sampled_from(PATTERN_LINES), max_size=6),
     inner=st.lists(st.sampled_from(PATTERN_LINES), max_size=3),
@@ -318,6 +318,20 @@ def test_a_root_may_come_and_go(tmp_path: Path) -> None:
     assert list(tree.files()) == []
 
 
+class StopLate(Stop):
+    """Is set once everything has been read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checks = 0
+
+    def check(self) -> None:
+        super().check()
+        self.checks += 1
+        if self.checks == 11:
+            raise Stopped
+
+
 @claim("search-files:cancelled")
 def test_a_list_that_was_not_finished_is_gone_on_with(tmp_path: Path) -> None:
     write(tmp_path / "r", {f"{number}/a": "" for number in range(10)})
@@ -325,5 +339,7 @@ def test_a_list_that_was_not_finished_is_gone_on_with(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         tree.refresh(stop, stop.set)
     assert list(tree.files()) == []
-    tree.refresh(Stop())
+    with pytest.raises(Stopped):
+        tree.refresh(StopLate())
+    assert tree.refresh(Stop())
     assert len(list(tree.files())) == 10

@@ -93,6 +93,11 @@ ROWS = (
     Row(f"thread/list of {LISTED}", _list_threads),
     Row("mcpServerStatus/list", _list_servers),
     Row("thread/inject_items", _inject),
+    Row(
+        "command/exec true",
+        lambda one: one.server.call("command/exec", {"command": ["true"]}),
+        divisor=10,
+    ),
     Row("thread/start", lambda one: one.start_thread(), divisor=4),
     Row("a turn of text", lambda one: one.server.turn(one.threads[1], "hello"), divisor=4),
     Row(

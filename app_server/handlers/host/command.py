@@ -159,6 +159,8 @@ class CommandExecHandlers:
                 if says_something(config):
                     trust = await anyio.to_thread.run_sync(project_trust, config, cwd)
             requirements = requirements_of(config)
+            if isinstance(params.sandbox_policy, _OURS_NOT) and requirements.sandbox_modes is None:
+                return UNCONFINED
             settings = initial_settings(config, cwd, overrides, trust)
             refuse_overrides(overrides, settings, requirements)
             settings, _ = with_required(settings, requirements)

@@ -64,14 +64,23 @@ class IgnoreFile:
                     best = pattern if best is None or pattern.place > best.place else best
         if self.any_other is not None:
             text = f"{path}/" if is_folder else path
-            if self.any_other.match(text):
+            if self.any_other.search(text):
                 for regex, pattern in self.others:
                     if best is not None and pattern.place < best.place:
                         break
-                    if regex.match(text):
+                    if _fits(regex, text):
                         best = pattern
                         break
         return None if best is None else best.ignores
+
+
+def _fits(regex: re.Pattern[str], text: str) -> bool:
+    """Whether an expression of pathspec is about a path itself, and not a folder that it is in."""
+    # `ps_d` is the slash behind a folder.
+    return any(
+        found.groupdict().get("ps_d") is None or found.end() == len(text)
+        for found in regex.finditer(text)
+    )
 
 
 def compile_ignore_file(text: str, compile_line: Compile) -> IgnoreFile | None:

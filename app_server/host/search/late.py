@@ -19,6 +19,11 @@ class Late(Generic[T]):
         self._make = make
         self._made: list[T] = []
 
+    @property
+    def made(self) -> T | None:
+        """The value, None before it is made."""
+        return self._made[0] if self._made else None
+
     def begin(self) -> None:
         """Have it made soon, without waiting; from any thread.
 

@@ -24,7 +24,7 @@ MAX_KEPT = 4
 KEPT_S = 600.0
 """For which a list is kept after its last use."""
 
-FIRST_PARTIAL_S = 0.02
+FIRST_PARTIAL_S = 0.01
 PARTIAL_GROWTH = 4.0
 """A list that is made is shown after this long, and then each time this much later."""
 

@@ -9,7 +9,6 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from app_server.host.files.work import Stop
 from app_server.host.search.listing import Listing, fold
@@ -47,18 +46,14 @@ class Match:
     """Places of the letters in the path, ascending."""
 
 
-Extract: TypeAlias = Callable[..., list[tuple[str, float, int]]]
-
-
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """The functions of rapidfuzz that are used here."""
+    """How many texts at once are compared with a few letters."""
 
-    extract: Extract
-    common: Any
-    """How many letters two texts have in common, in order."""
-    nearness: Any
-    """How well a short text fits the best part of a long one, 0 to 100."""
+    having: Callable[[str, Sequence[str]], Iterable[int]]
+    """Which of the texts have all letters in order."""
+    nearest: Callable[[str, Sequence[str], int], Iterable[tuple[float, int]]]
+    """So many of the texts that fit best, with how well."""
 
 
 def with_rapidfuzz() -> Comparing:
@@ -66,7 +61,30 @@ def with_rapidfuzz() -> Comparing:
     from rapidfuzz import fuzz, process
     from rapidfuzz.distance import LCSseq
 
-    return Comparing(process.extract, LCSseq.similarity, fuzz.partial_ratio)
+    def having(letters: str, texts: Sequence[str]) -> Iterable[int]:
+        found = process.extract(
+            letters, texts, scorer=LCSseq.similarity, score_cutoff=len(letters), limit=None
+        )
+        return sorted(index for _, _, index in found)
+
+    def nearest(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
+        found = process.extract(letters, texts, scorer=fuzz.partial_ratio, limit=count)
+        return ((score, index) for _, score, index in found)
+
+    return Comparing(having, nearest)
+
+
+def _having(letters: str, texts: Sequence[str]) -> Iterable[int]:
+    in_order = re.compile(".*?".join(map(re.escape, letters)), re.DOTALL)
+    return [index for index, text in enumerate(texts) if in_order.search(text)]
+
+
+def _first(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
+    return ((0.0, index) for index in range(min(count, len(texts))))
+
+
+WITHOUT_RAPIDFUZZ = Comparing(_having, _first)
+"""For what is shown while rapidfuzz is imported."""
 
 
 def rank(
@@ -219,14 +237,8 @@ class _Ranking:
             if len(letters) == 1:
                 found += [place for place in part if letters in texts[place]]
                 continue
-            extracted = self._comparing.extract(
-                letters,
-                [texts[place] for place in part],
-                scorer=self._comparing.common,
-                score_cutoff=len(letters),
-                limit=None,
-            )
-            found += sorted(part[index] for _, _, index in extracted)
+            having = self._comparing.having(letters, [texts[place] for place in part])
+            found += [part[index] for index in having]
         return found
 
     def _nearest(self, letters: str, texts: Sequence[str], places: Sequence[int]) -> Sequence[int]:
@@ -253,13 +265,8 @@ class _Ranking:
         for step in range(0, len(places), STEP):
             self._stop.check()
             part = places[step : step + STEP]
-            extracted = self._comparing.extract(
-                letters,
-                [texts[place] for place in part],
-                scorer=self._comparing.nearness,
-                limit=count,
-            )
-            found += [(-near, part[index]) for _, near, index in extracted]
+            nearest = self._comparing.nearest(letters, [texts[place] for place in part], count)
+            found += [(-near, part[index]) for near, index in nearest]
         return [place for _, place in heapq.nsmallest(count, found)]
 
 

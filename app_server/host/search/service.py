@@ -17,7 +17,13 @@ from app_server.host.search.ignore_file import with_pathspec
 from app_server.host.search.late import Late
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
-from app_server.host.search.ranking import Comparing, Match, rank, with_rapidfuzz
+from app_server.host.search.ranking import (
+    WITHOUT_RAPIDFUZZ,
+    Comparing,
+    Match,
+    rank,
+    with_rapidfuzz,
+)
 
 MAX_SESSIONS = 16
 """Of one owner."""
@@ -85,19 +91,24 @@ class SearchSession:
         stop = _Either(superseded, ended)
         listings = [root.listing for root in self._roots]
         told: Matches | None = None
-        if query and None not in listings:
+        if None not in listings:
             told = self._rank(query, listings, stop)
             self._tell(query, told)
-        # The first list is made even if the query changes meanwhile.
-        fresh = [root.refresh(ended, partial(self._show, ended)) for root in self._roots]
+            if not query:
+                return
+        # A first list is made to its end, also for the queries to come.
+        fresh = [
+            root.refresh(ended if listing is None else stop, partial(self._show, ended))
+            for root, listing in zip(self._roots, listings, strict=True)
+        ]
         if fresh != listings or told is None:
             found = self._rank(query, fresh, stop)
             if found != told:
                 self._tell(query, found)
 
     def _show(self, stop: Stop, listing: Listing) -> None:
-        query = self._query
-        if query and (found := rank(query, [listing], self._comparing.get(), stop)):
+        query, comparing = self._query, self._comparing.made or WITHOUT_RAPIDFUZZ
+        if query and (found := rank(query, [listing], comparing, stop)):
             self._tell(query, found)
 
     def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:

@@ -58,6 +58,8 @@ class Tree:
         self._rules = RuleReader(root, compile_line)
         self._root: _Folder | None = None
         self._entries = 0
+        self._has_changed = False
+        """Since a refresh last came to its end."""
 
     def refresh(self, stop: Stop, on_progress: OnProgress = lambda: None) -> bool:
         """Read what has changed since the last time; says whether anything has.
@@ -68,18 +70,19 @@ class Tree:
         if not Path(self._place).is_dir():
             changed, self._root = self._root is not None, None
             return changed
-        changed = False
         if self._root is None or self._rules.has_changed:
-            self._root, self._entries, changed = _Folder("", self._rules.above()), 0, True
+            self._root, self._entries = _Folder("", self._rules.above()), 0
+            self._has_changed = True
         waiting = [self._root]
         while waiting:
             stop.check()
             folder = waiting.pop()
             if self._is_stale(folder):
                 self._read(folder)
-                changed = True
+                self._has_changed = True
                 on_progress()
             waiting.extend(folder.folders.values())
+        changed, self._has_changed = self._has_changed, False
         return changed
 
     def files(self) -> Iterator[str]:
