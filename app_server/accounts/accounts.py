@@ -103,6 +103,12 @@ class Accounts:
         return self._store is not None
 
     @property
+    def is_recent(self) -> bool:
+        """Whether `look` would return what is known, and look at nothing."""
+        is_due = self._supplier is None and self._now_ms() >= self._look_from_ms
+        return self.is_loaded and not is_due
+
+    @property
     def refusal(self) -> str | None:
         """Why the current token cannot be renewed any more; None while that is not known."""
         return self._refused
@@ -129,11 +135,10 @@ class Accounts:
             ConfigError: see `load`.
         """
         state = await self.load()
-        now_ms = self._now_ms()
-        if self._supplier is not None or now_ms < self._look_from_ms:
+        if self.is_recent:
             return state
         assert self._store is not None
-        self._look_from_ms = now_ms + LOOK_MS
+        self._look_from_ms = self._now_ms() + LOOK_MS
         if await self._store.has_changed() and not self._changing.locked():
             async with self._changing:
                 await self._take_over(self._store)

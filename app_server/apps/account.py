@@ -53,6 +53,10 @@ class AuthPort(Protocol):
     def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
         """Call a function at every change; returns what ends that."""
 
+    @property
+    def is_recent(self) -> bool:
+        """Whether `look` would return what is known, and look at nothing."""
+
     async def look(self) -> AuthState:
         """Return what holds, also when another process has changed it; asks nobody else."""
 
@@ -105,6 +109,11 @@ class FixedAccount:
     def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
         """Do nothing: there are no changes."""
         return lambda: None
+
+    @property
+    def is_recent(self) -> bool:
+        """It always is."""
+        return True
 
     async def look(self) -> AuthState:
         """Return the one state there is."""

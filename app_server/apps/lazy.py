@@ -136,6 +136,8 @@ class LazyApps(TurnHooks):
         Raises:
             AppsUnavailable: it is not known by then, or cannot be found out now.
         """
+        if self._known.is_set() and self._auth is not None and self._auth.is_recent:
+            return
         with anyio.move_on_after(LOAD_S):
             await self._known.wait()
             if self._auth is not None:

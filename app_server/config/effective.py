@@ -45,6 +45,9 @@ class Configuration:
         self._stamps: tuple[Stamp | None, Stamp | None] | None = None
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})
+        self._made_of: Config | None = None
+        """What `_started_with` was made of: the files, with the command line on top."""
+        self._started_with = self._files
         self._features: dict[str, bool] = {}
         """What clients switched, until the server ends."""
 
@@ -59,9 +62,11 @@ class Configuration:
         Raises:
             ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
         """
-        config = await self._read()
-        # What was read stays as it is: putting values on top makes a copy.
-        config = config.override(self._overrides)
+        files = await self._read()
+        if self._made_of is not files:
+            # What was read stays as it is: putting values on top makes a copy.
+            self._made_of, self._started_with = files, files.override(self._overrides)
+        config = self._started_with
         if overrides:
             config = config.override(overrides)
         config = config.with_defaults("features", self._features)

@@ -44,6 +44,11 @@ class AppsAccount:
         """Call a function at every change; returns what ends that."""
         return self._accounts.subscribe(lambda state: listener(_sign_in(state)))
 
+    @property
+    def is_recent(self) -> bool:
+        """Whether `look` would return what is known, and look at nothing."""
+        return self._accounts.is_recent
+
     async def look(self) -> SignIn:
         """Return what holds, also when another process has changed it."""
         return _sign_in(await self._accounts.look())

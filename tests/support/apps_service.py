@@ -58,6 +58,9 @@ class Auth:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
+    is_recent = False
+    """Whoever asks may look."""
+
     async def look(self) -> State:
         return self.state
 
