@@ -133,8 +133,8 @@ class MethodSpec:
         type_adapter(self.params)
         type_adapter(self.result)
 
-    def parse_params(self, value: Any) -> Any:
-        """Check params and give them their type.
+    def parse_params(self, value: Any, adapter: TypeAdapter[Any] | None = None) -> Any:
+        """Check params and give them their type, with the `adapter` of that if it is at hand.
 
         Null and absent are the same; they stand for no members where params may be left out.
 
@@ -146,7 +146,8 @@ class MethodSpec:
             if self.takes is Takes.OBJECT:
                 raise ParamsMissing
             value = {}
-        return type_adapter(self.params).validate_python(value, context=REQUEST)
+        adapter = adapter or type_adapter(self.params)
+        return adapter.validate_python(value, context=REQUEST)
 
     def parse_result(self, value: Any) -> Any:
         """Check a result and give it its type.

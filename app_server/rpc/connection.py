@@ -46,6 +46,8 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 JOINED_CHARS = 32 * 1024
 """Of waiting messages that are written at once, after the first."""
+MANY_IN_FLIGHT = 8
+"""Requests: the answers of so many go out together, in fewer writes."""
 BATCH_STEP = 16
 """Messages of a batch that are taken before others may run."""
 
@@ -299,7 +301,8 @@ class RpcConnection:
             finally:
                 self._in_flight -= 1
                 self._in_flight_chars -= chars
-            if reply == self._reply and self._outbox.claim():
+            is_alone = self._in_flight < MANY_IN_FLIGHT
+            if reply == self._reply and is_alone and self._outbox.claim():
                 try:
                     await self._send_now(text)
                 finally:

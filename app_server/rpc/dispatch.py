@@ -8,14 +8,14 @@ Source: docs/wire.md, "Errors".
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jsonrpcserver import JsonRpcError, Result, Success
 from jsonrpcserver.async_dispatcher import call as call_method
 from jsonrpcserver.dispatcher import get_method
 from jsonrpcserver.request import Request as Call
 from jsonrpcserver.result import ErrorResult, SuccessResult
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from app_server.rpc.context import Handler, LateHandler, RequestContext
 from app_server.runtime.loader import LoadFailed, load
@@ -34,7 +34,7 @@ from protocol.errors import (
 from protocol.gate import used_experimental
 from protocol.methods import METHODS
 from protocol.model import Json, WireModel
-from protocol.specs import MethodSpec, ParamsMissing
+from protocol.specs import MethodSpec, ParamsMissing, type_adapter
 from protocol.thread_ids import is_thread_id
 from protocol.unserved import UNSERVED
 
@@ -117,14 +117,16 @@ def experimental_required(descriptor: str) -> RpcError:
 def adapt(method: str, spec: MethodSpec, served_by: Handler | LateHandler) -> Method:
     """Wrap a handler: parameters in their type, failures in their wire form."""
     handler: Handler | None = None
+    adapter: TypeAdapter[Any] | None = None
 
     async def call(context: RequestContext, params: Json) -> Result:
-        nonlocal handler
+        nonlocal handler, adapter
         try:
             if handler is None:
                 await load(spec.build)
+                adapter = type_adapter(spec.params)
                 handler = await _loaded(served_by)
-            request = spec.parse_params(params)
+            request = spec.parse_params(params, adapter)
         except LoadFailed as exc:
             raise _wire(load_failed(method, exc)) from exc
         except ParamsMissing as exc:
@@ -165,7 +167,7 @@ def load_failed(method: str, failure: LoadFailed) -> RpcError:
 
 
 def _no_thread(request: WireModel) -> RpcError | None:
-    thread_id = getattr(request, "thread_id", None)
+    thread_id = request.__dict__.get("thread_id")
     if thread_id is None or is_thread_id(thread_id):
         return None
     return invalid_request(f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id)

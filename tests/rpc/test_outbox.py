@@ -6,7 +6,7 @@ import json
 import anyio
 import pytest
 
-from app_server.rpc.connection import JOINED_CHARS, RpcConnection
+from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.limits import ConnectionLimits, OutboxLimits
 from app_server.rpc.outbox import Outbox
@@ -104,6 +104,36 @@ async def test_a_message_of_its_own_is_sent_at_once_only_when_nothing_is_on_its_
     outbox.release()
     with pytest.raises(anyio.EndOfStream):
         await taking
+
+
+async def test_answers_of_many_requests_go_out_together_and_of_one_at_once() -> None:
+    class Counting(MemoryStream):
+        def __init__(self) -> None:
+            super().__init__()
+            self.writes: list[int] = []
+
+        async def send(self, *texts: str) -> None:
+            self.writes.append(len(texts))
+            await super().send(*texts)
+
+    work, stream = Work(), Counting()
+    connection = RpcConnection(stream, work, Hub(), ConnectionLimits())
+    numbers = range(1, 101)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.run)
+        stream.say(*(request(number, f"method/{number}") for number in numbers))
+        await work.until_started(*numbers)
+        work.let(*numbers)
+        answers = await stream.hear(100)
+        assert sorted(answer["id"] for answer in answers) == [*numbers]
+        together = len(stream.writes)
+        work.let("alone")
+        stream.say(request("alone", "method/alone"))
+        assert [answer["id"] for answer in await stream.hear()] == ["alone"]
+        stream.finish()
+    stream.drop()
+    assert together <= MANY_IN_FLIGHT + 2
+    assert stream.writes[together:] == [1]
 
 
 async def test_a_client_that_has_gone_ends_the_conversation_quietly() -> None:
