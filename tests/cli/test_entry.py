@@ -57,7 +57,7 @@ MOST_IN_ROOM = {
     "app_server.sessions": 42,
     "app_server.turns": 56,
     "app_server.host": 38,
-    "app_server.permissions": 28,
+    "app_server.permissions": 30,
     "app_server.tools": 24,
     "protocol": 32,
     "app_server.mcp": 28,

@@ -424,7 +424,11 @@ async def test_a_lasting_approval_is_written_where_the_registration_says(
         await asked(shop, thread_id, call("change"), always)
         messages = await run_calls(shop, thread_id, call("change"))
         assert [item["status"] for item in items_of(messages)] == ["completed"]
-        warnings = [line for line in shop.client.transcript if '"method":"warning"' in line]
+        warnings = [
+            line
+            for line in shop.client.transcript
+            if '"method":"warning"' in line and "Nothing is known of the model" not in line
+        ]
         assert written == ([] if reason else [("tools", "change")])
         assert [reason in line for line in warnings if reason] == ([True] if reason else [])
 

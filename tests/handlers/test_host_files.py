@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
 from app_server.host.files.work import FileWork, Slots, Stop, Stopped
@@ -323,9 +323,9 @@ def test_folders_are_entered_up_to_a_depth(tmp_path: Path) -> None:
     for _ in range(MAX_DEPTH + 1):
         deep = deep / "d"
         deep.mkdir()
-    with pytest.raises(FileRefused, match=f"folders are more than {MAX_DEPTH} deep"):
+    with pytest.raises(PathRefused, match=f"folders are more than {MAX_DEPTH} deep"):
         remove(tmp_path / "d", recursive=True, force=True, stop=Stop())
-    with pytest.raises(FileRefused, match=f"folders are more than {MAX_DEPTH} deep"):
+    with pytest.raises(PathRefused, match=f"folders are more than {MAX_DEPTH} deep"):
         copy(tmp_path / "d", tmp_path / "copy", recursive=True, stop=Stop())
     deep.rmdir()
     remove(tmp_path / "d", recursive=True, force=True, stop=Stop())

@@ -33,7 +33,7 @@ from app_server.clients.mcp_front.questions import (
     parse_verdict,
 )
 from app_server.clients.mcp_front.run import Runs, ToolRun
-from app_server.clients.mcp_front.tools import TOOLS, BadCall, ToolResult, parse_call
+from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
 from app_server.rpc.connection import MessageStream
 from protocol.envelope import (
     Answer,
@@ -246,7 +246,7 @@ class Conversation:
     async def _carry_out(self, call_id: RequestId, params: JsonObject) -> ToolResult:
         try:
             arguments = parse_call(params.get("name"), params.get("arguments"))
-        except BadCall as exc:
+        except BadToolCall as exc:
             return ToolResult(str(exc), is_error=True)
         return await ToolRun(call_id, self._app, self._runs, self._tell).carry_out(arguments)
 

@@ -11,7 +11,12 @@ import anyio
 
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.events import event_params, message_of, session_configured
-from app_server.clients.mcp_front.tools import BadCall, CodexArguments, ReplyArguments, ToolResult
+from app_server.clients.mcp_front.tools import (
+    BadToolCall,
+    CodexArguments,
+    ReplyArguments,
+    ToolResult,
+)
 from protocol.envelope import Notification, RequestId
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
@@ -78,7 +83,7 @@ class ToolRun:
                 await self._begin(arguments)
             await self._over.wait()
             return self._result()
-        except (BadCall, RpcError) as exc:
+        except (BadToolCall, RpcError) as exc:
             thread_id = self._thread_id or self._named_thread_id
             return ToolResult(str(exc), thread_id, is_error=True)
         finally:
@@ -135,7 +140,7 @@ class ToolRun:
             word = exc.data.get("code") if isinstance(exc.data, dict) else None
             if word not in _UNKNOWN_THREAD:
                 raise
-            raise BadCall(f"Session not found for thread_id: {thread_id}") from exc
+            raise BadToolCall(f"Session not found for thread_id: {thread_id}") from exc
 
     def _join(self, result: Json) -> None:
         thread_id: str = result["thread"]["id"]

@@ -15,7 +15,7 @@ CODEX = "codex"
 REPLY = "codex-reply"
 
 
-class BadCall(Exception):
+class BadToolCall(Exception):
     """A call that makes no sense; the text is for the caller."""
 
 
@@ -69,11 +69,11 @@ class ReplyArguments(BaseModel):
         """Return the thread that is meant.
 
         Raises:
-            BadCall: none is.
+            BadToolCall: none is.
         """
         chosen = self.thread_id or self.conversation_id
         if chosen is None:
-            raise BadCall(_CANNOT_PARSE + "threadId: Field required")
+            raise BadToolCall(_CANNOT_PARSE + "threadId: Field required")
         return chosen
 
 
@@ -84,20 +84,20 @@ def parse_call(name: Json, arguments: Json) -> CodexArguments | ReplyArguments:
     """Read the name and the arguments of a call.
 
     Raises:
-        BadCall: no such tool, or arguments that do not fit its schema.
+        BadToolCall: no such tool, or arguments that do not fit its schema.
     """
     types: Mapping[Json, type[CodexArguments | ReplyArguments]] = {
         CODEX: CodexArguments,
         REPLY: ReplyArguments,
     }
     if not isinstance(name, str) or name not in types:
-        raise BadCall(f"Unknown tool '{name}'")
+        raise BadToolCall(f"Unknown tool '{name}'")
     try:
         return types[name].model_validate({} if arguments is None else arguments)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "arguments"
-        raise BadCall(f"{_CANNOT_PARSE}{place}: {first['msg']}") from None
+        raise BadToolCall(f"{_CANNOT_PARSE}{place}: {first['msg']}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from protocol.errors import internal_error, invalid_request
 
 
@@ -15,7 +15,7 @@ def file_failures() -> Iterator[None]:
     """Translate what the system says of a path, and what makes no sense for it."""
     try:
         yield
-    except FileRefused as exc:
+    except PathRefused as exc:
         raise invalid_request(str(exc), "fileRefused") from exc
     except OSError as exc:
         number = exc.errno or 0

@@ -1,5 +1,5 @@
 """Why something is not done to a file, where the system has no word for it."""
 
 
-class FileRefused(Exception):
+class PathRefused(Exception):
     """The request makes no sense for what is at the path; the text says why."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import Stop
 
 MAX_READ_BYTES = 48 * 1024 * 1024 - 1024
@@ -67,7 +67,7 @@ def read_base64(path: Path, stop: Stop) -> str:
     """Return the bytes of a file in base64.
 
     Raises:
-        FileRefused: it is no regular file, or has more than MAX_READ_BYTES.
+        PathRefused: it is no regular file, or has more than MAX_READ_BYTES.
         OSError: it cannot be read.
     """
     # Opening a pipe that nobody writes to would wait for a writer.
@@ -75,7 +75,7 @@ def read_base64(path: Path, stop: Stop) -> str:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise FileRefused(f"path `{path}` is not a file")
+            raise PathRefused(f"path `{path}` is not a file")
         if found.st_size > MAX_READ_BYTES:
             raise _too_large()
         pieces, size = [], 0
@@ -95,7 +95,7 @@ def read_entries(path: Path, stop: Stop) -> Sequence[Entry]:
     """Return what is directly in a folder, in the order of names.
 
     Raises:
-        FileRefused: it has more than MAX_ENTRIES.
+        PathRefused: it has more than MAX_ENTRIES.
         OSError: it is no folder, or cannot be read.
     """
     found: list[Entry] = []
@@ -103,7 +103,7 @@ def read_entries(path: Path, stop: Stop) -> Sequence[Entry]:
         for entry in entries:
             stop.check()
             if len(found) == MAX_ENTRIES:
-                raise FileRefused(f"directory is too large to list: limit is {MAX_ENTRIES} entries")
+                raise PathRefused(f"directory is too large to list: limit is {MAX_ENTRIES} entries")
             name = os.fsencode(entry.name).decode(errors="replace")
             found.append(Entry(name, *_kinds(entry)))
     return sorted(found, key=lambda entry: entry.name)
@@ -124,5 +124,5 @@ def _read_full(descriptor: int, size: int) -> bytes:
     return data
 
 
-def _too_large() -> FileRefused:
-    return FileRefused(f"file is too large to read: limit is {MAX_READ_BYTES} bytes")
+def _too_large() -> PathRefused:
+    return PathRefused(f"file is too large to read: limit is {MAX_READ_BYTES} bytes")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import Stop
 
 MAX_DEPTH = 256
@@ -29,7 +29,7 @@ def remove(path: Path, *, recursive: bool, force: bool, stop: Stop) -> None:
     What was deleted before a failure, or before nobody waited any more, stays deleted.
 
     Raises:
-        FileRefused: folders are deeper than MAX_DEPTH.
+        PathRefused: folders are deeper than MAX_DEPTH.
         OSError: something cannot be deleted, or a folder is not empty and not `recursive`.
     """
     try:
@@ -55,7 +55,7 @@ def copy(source: Path, destination: Path, *, recursive: bool, stop: Stop) -> Non
     nobody waited any more, stays.
 
     Raises:
-        FileRefused: it is a folder and not `recursive`, it would be copied into itself, it is none
+        PathRefused: it is a folder and not `recursive`, it would be copied into itself, it is none
             of the three, or folders are deeper than MAX_DEPTH.
         OSError: something cannot be read or written.
     """
@@ -65,7 +65,7 @@ def copy(source: Path, destination: Path, *, recursive: bool, stop: Stop) -> Non
         destination.symlink_to(source.readlink())
     elif stat.S_ISDIR(found.st_mode):
         if not recursive:
-            raise FileRefused("fs/copy requires recursive: true when sourcePath is a directory")
+            raise PathRefused("fs/copy requires recursive: true when sourcePath is a directory")
         _refuse_inside(source, destination)
         destination.parent.mkdir(parents=True, exist_ok=True)
         destination.mkdir()
@@ -77,7 +77,7 @@ def copy(source: Path, destination: Path, *, recursive: bool, stop: Stop) -> Non
         reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         _copy_file(reading, destination, None, stop)
     else:
-        raise FileRefused("fs/copy only supports regular files, directories, and symlinks")
+        raise PathRefused("fs/copy only supports regular files, directories, and symlinks")
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _refuse_inside(source: Path, destination: Path) -> None:
     inside = Path(os.path.realpath(destination))
     folder = Path(os.path.realpath(source))
     if inside == folder or folder in inside.parents:
-        raise FileRefused("fs/copy cannot copy a directory to itself or one of its descendants")
+        raise PathRefused("fs/copy cannot copy a directory to itself or one of its descendants")
 
 
 def _is_same(source: Path, destination: Path) -> bool:
@@ -160,4 +160,4 @@ def _is_same(source: Path, destination: Path) -> bool:
 
 def _check_depth(depth: int) -> None:
     if depth == 0:
-        raise FileRefused(f"folders are more than {MAX_DEPTH} deep")
+        raise PathRefused(f"folders are more than {MAX_DEPTH} deep")

@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from app_server.host.files.watched_place import WatchedPlace, look_at
 from app_server.runtime.loader import load
 
@@ -73,15 +73,15 @@ class FileWatches:
         """Tell `on_change` of what changes at a path from now on.
 
         Raises:
-            FileRefused: the owner has a watch of this id, or MAX_WATCHES of them.
+            PathRefused: the owner has a watch of this id, or MAX_WATCHES of them.
             OSError: the system has no more watches to give.
         """
         place = await anyio.to_thread.run_sync(look_at, path)
         of_owner = self._watches.setdefault(owner, {})
         if watch_id in of_owner:
-            raise FileRefused(f"watchId already exists: {watch_id}")
+            raise PathRefused(f"watchId already exists: {watch_id}")
         if len(of_owner) >= MAX_WATCHES:
-            raise FileRefused(f"a connection has at most {MAX_WATCHES} watches")
+            raise PathRefused(f"a connection has at most {MAX_WATCHES} watches")
         watch = of_owner[watch_id] = _Watch(place, on_change)
         try:
             await self._begin(watch)

@@ -8,7 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import Stop
 
 CHUNK_BYTES = 1024 * 1024
@@ -23,7 +23,7 @@ def write_file(path: Path, data: bytes, stop: Stop) -> None:
     written) it is overwritten.
 
     Raises:
-        FileRefused: what is there is no regular file.
+        PathRefused: what is there is no regular file.
         OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
@@ -36,7 +36,7 @@ def write_file(path: Path, data: bytes, stop: Stop) -> None:
         # The system's own refusal has the words that clients know.
         _overwrite(target, data, stop)
     if not stat.S_ISREG(found.st_mode):
-        raise FileRefused(f"path `{path}` is not a file")
+        raise PathRefused(f"path `{path}` is not a file")
     keeps_its_inode = (
         found.st_nlink > 1 or found.st_uid != os.geteuid() or not os.access(target, os.W_OK)
     )

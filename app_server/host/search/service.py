@@ -11,7 +11,7 @@ import anyio
 import anyio.abc
 import anyio.from_thread
 
-from app_server.host.files.errors import FileRefused
+from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import FileWork, Stop, Stopped
 from app_server.host.search.ignore_file import with_pathspec
 from app_server.host.search.late import Late
@@ -37,7 +37,7 @@ OnMatches: TypeAlias = Callable[[str, Matches], None]
 """Takes a query and what fits it so far."""
 
 
-class TooManyRoots(FileRefused):
+class TooManyRoots(PathRefused):
     """A search has more than MAX_ROOTS roots."""
 
 
@@ -154,7 +154,7 @@ class FileSearch:
         """Search once; an earlier search of the same owner and token ends with nothing found.
 
         Raises:
-            FileRefused: there are too many roots.
+            PathRefused: there are too many roots.
         """
         _check(roots)
         superseded = Stop()
@@ -189,14 +189,14 @@ class FileSearch:
         """Begin a session, in place of the owner's one of this id.
 
         Raises:
-            FileRefused: there are too many roots or sessions.
+            PathRefused: there are too many roots or sessions.
         """
         _check(roots)
         self._comparing.begin()
         self.stop(owner, session_id)
         of_owner = self._sessions.setdefault(owner, {})
         if len(of_owner) >= MAX_SESSIONS:
-            raise FileRefused(f"a connection has at most {MAX_SESSIONS} search sessions")
+            raise PathRefused(f"a connection has at most {MAX_SESSIONS} search sessions")
         found = self._listings.of(roots)
         session = SearchSession(found, self._comparing, on_matches, on_complete)
         of_owner[session_id] = session
