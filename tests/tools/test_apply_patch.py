@@ -1,13 +1,17 @@
 """patch: what a model's patch does, what clients see of it, and who is asked."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
+from app_server.patch.plan import Plan
 from app_server.patch.unified import blob_name
-from tests.support.harness import calls, claim
+from app_server.patch.write import write_plan
+from tests.support.harness import WAIT_S, calls, claim
 from tests.support.patches import (
     INSIDE_ONLY,
     QUESTION,
@@ -460,6 +464,33 @@ async def test_an_interrupt_withdraws_the_question(tmp_path: Path) -> None:
         (decided,) = [r for r in work.log() if r["type"] == "approvalDecided"]
         assert (decided["decision"], decided["by"]) == ("cancel", "server")
         assert (await work.apply())[-1] == END
+
+
+@claim("patch:begun")
+async def test_an_interrupt_waits_for_a_patch_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(plan: Plan, token: str) -> None:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        write_plan(plan, token)
+
+    monkeypatch.setattr("app_server.tools.apply_patch.write_plan", slowly)
+    async with workspace(tmp_path) as work:
+        turn_id = await work.begin(ADD)
+        assert await anyio.to_thread.run_sync(begun.wait, WAIT_S)
+        await work.client.call("turn/interrupt", {"threadId": work.thread_id, "turnId": turn_id})
+        go_on.set()
+        assert await work.rest() == [
+            *told(ADDED),
+            ("turn/diff/updated", ADDED_DIFF),
+            ("turn/completed", "interrupted"),
+        ]
+        assert (work.folder / "new.txt").read_text() == "one\ntwo\n"
+        items = [r["item"].get("status") for r in work.log() if r["type"] == "itemCompleted"]
+        assert items == [None, "completed"]
 
 
 @claim("patch:item-bound")
