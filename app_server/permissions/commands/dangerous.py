@@ -59,16 +59,15 @@ def danger_of_words(words: Sequence[str]) -> str | None:
 
 
 def _dangers(pipeline: Pipeline) -> Iterator[str]:
-    names = [_names(command) for command in pipeline.commands]
-    for number, command in enumerate(pipeline.commands):
+    downloaded = False
+    for command in pipeline.commands:
         danger = danger_of_words(command.texts)
         if danger is not None:
             yield danger
-        downloaded = any(name & _DOWNLOADS for name in names[:number]) or any(
-            _names(inner) & _DOWNLOADS for inner in command.inner
-        )
-        if downloaded and _runs_input(command):
+        put_in = any(_names(inner) & _DOWNLOADS for inner in command.inner)
+        if (downloaded or put_in) and _runs_input(command):
             yield "it runs what it downloads"
+        downloaded = downloaded or bool(_names(command) & _DOWNLOADS)
 
 
 def _names(command: Command) -> set[str]:

@@ -16,18 +16,30 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from app_server.permissions.shell.script import MAX_SCRIPT_BYTES, Command, Pipeline, Script
+from app_server.permissions.shell.script import (
+    MAX_COMMANDS,
+    MAX_SCRIPT_BYTES,
+    Command,
+    Pipeline,
+    Script,
+)
 from app_server.permissions.shell.words import read_word
 from app_server.runtime.loader import Lazy, load
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-MAX_INLINE_BYTES = 1_024
+MAX_INLINE_BYTES = 512
 """Longer scripts are read in a worker thread."""
 
-MAX_DEPTH = 100
+CHUNK_BYTES = 1_024
+"""What the parser is given at a time."""
+
+MAX_DEPTH = 50
 """Of the tree; a script that is nested deeper is not read."""
+
+MAX_NODES = 10_000
+"""Of the tree; a script that has more is not read."""
 
 _SEPARATORS = frozenset({"&&", "||", ";", "\n"})
 _BETWEEN_WORDS = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
@@ -55,7 +67,7 @@ class ScriptReader:
         self._grammar: Lazy[Callable[[], Parser]] = Lazy("the grammar of shell scripts", _load)
 
     async def read(self, text: str) -> Script:
-        """Take a script apart, of at most MAX_SCRIPT_BYTES and MAX_DEPTH; others are not read.
+        """Take a script apart that is within the bounds; others are not read.
 
         Raises:
             LoadFailed: the grammar cannot be loaded now.
@@ -71,8 +83,10 @@ class ScriptReader:
 
 
 def _read(parser: Parser, text: str, content: bytes) -> Script:
-    root = parser.parse(content).root_node
-    if _is_too_deep(root):
+    # Between two chunks other threads can run: the parser itself keeps them from it.
+    tree = parser.parse(lambda at, _: content[at : at + CHUNK_BYTES])
+    root = tree.root_node
+    if _is_too_much(root):
         return Script(text, None, is_read=False)
     # Characters that the grammar may take for white space, and the shell does not.
     is_usual = not root.has_error and _UNUSUAL.search(text) is None
@@ -86,11 +100,13 @@ def _read(parser: Parser, text: str, content: bytes) -> Script:
     )
 
 
-def _is_too_deep(root: Node) -> bool:
-    level, depth = [root], 0
+def _is_too_much(root: Node) -> bool:
+    level, depth, nodes, commands = [root], 0, 0, 0
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
+        nodes += len(level)
+        commands += sum(node.type == "command" for node in level)
+        if depth > MAX_DEPTH or nodes > MAX_NODES or commands > MAX_COMMANDS:
             return True
         level = [child for node in level for child in node.children]
     return False

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 MAX_SCRIPT_BYTES = 65_536
 """Of UTF-8; what is longer is not read."""
 
+MAX_COMMANDS = 500
+"""Wherever they stand; a script that mentions more is not read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -73,7 +76,7 @@ class Script:
     forks: bool = False
     """Whether a function begins itself again beside itself, without an end."""
     is_read: bool = True
-    """False if it is too long, or nested too deep, to be looked at."""
+    """False if it is too long, too much, or nested too deep, to be looked at."""
     nested: tuple["Script", ...] = ()
     """The scripts that it has other shells run, at any depth; they have none themselves."""
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import anyio.to_thread
+
 from app_server.permissions.commands.nested import read_command, run_by
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import (
@@ -21,7 +23,7 @@ from app_server.permissions.decision import (
 from app_server.permissions.rules.amendment import is_writable
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
@@ -98,7 +100,12 @@ class CommandGate:
             request.facts, is_elsewhere=request.cwd not in (settings.cwd, *settings.roots)
         )
         policy = settings.approval_policy
-        decision = decide(facts, policy, request.confinement, await self._rules())
+        given = facts, policy, request.confinement, await self._rules()
+        if len(facts.script.text) <= MAX_INLINE_BYTES:
+            decision = decide(*given)
+        else:
+            # Hundreds of commands take tens of milliseconds.
+            decision = await anyio.to_thread.run_sync(decide, *given)
         if isinstance(decision, Ask) and self._is_remembered(request, sandboxed=decision.sandboxed):
             return Run(decision.sandboxed)
         return decision

@@ -7,8 +7,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from app_server.permissions.shell.parse import MAX_DEPTH, MAX_INLINE_BYTES, ScriptReader
-from app_server.permissions.shell.script import MAX_SCRIPT_BYTES, Script
+from app_server.permissions.shell.parse import MAX_DEPTH, MAX_INLINE_BYTES, MAX_NODES, ScriptReader
+from app_server.permissions.shell.script import MAX_COMMANDS, MAX_SCRIPT_BYTES, Script
 
 READER = ScriptReader()
 
@@ -182,7 +182,8 @@ async def test_a_function_that_multiplies_is_found(text: str, forks: bool) -> No
 
 
 async def test_what_is_too_long_is_not_read() -> None:
-    longest = "echo " + "x" * (MAX_SCRIPT_BYTES - 5)
+    longest = "echo '" + "x " * (MAX_SCRIPT_BYTES // 2 - 4) + "'"
+    longest += " " * (MAX_SCRIPT_BYTES - len(longest))
     assert (await READER.read(longest)).is_understood
     longer = await READER.read(longest + "x")
     assert (longer.is_read, longer.pipelines, longer.mentioned) == (False, None, ())
@@ -193,6 +194,14 @@ async def test_what_is_nested_too_deep_is_not_read() -> None:
     assert ("rm", "x") in {c.texts for part in shallow.mentioned for c in part.commands}
     deep = await READER.read("$(" * MAX_DEPTH + "rm x" + ")" * MAX_DEPTH)
     assert (deep.is_read, deep.mentioned) == (False, ())
+
+
+async def test_what_has_too_many_parts_is_not_read() -> None:
+    most = "ls|" * (MAX_COMMANDS - 1) + "ls"
+    assert (await READER.read(most)).is_understood
+    for text in (f"ls|{most}", "echo" + " x" * MAX_NODES):
+        script = await READER.read(text)
+        assert (script.is_read, script.pipelines, script.mentioned) == (False, None, ())
 
 
 async def test_a_script_that_a_worker_thread_reads_is_read_alike() -> None:
