@@ -372,3 +372,23 @@ async def test_what_is_asked_to_end_has_time_to_say_goodbye(victim: Victim) -> N
         "here\nbye\n",
     )
     assert sys.platform == "linux"
+
+
+@pytest.mark.process
+@claim("sandbox:missing")
+async def test_commands_beside_each_other_share_what_protects_them(victim: Victim) -> None:
+    (victim.work / ".agents").rmdir()
+    before = sorted(path.name for path in victim.work.iterdir())
+    script = "! mkdir .codex/x && ! rmdir .codex && ! mkdir .agents && ! mv .agents x"
+    ends: list[int] = []
+
+    async def some() -> None:
+        for _ in range(4):
+            ended = await run_confined(("/bin/sh", "-c", script), victim.work, victim.confinement())
+            ends.append(ended.code)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(some)
+    assert ends == [0] * 32
+    assert sorted(path.name for path in victim.work.iterdir()) == before
