@@ -118,6 +118,7 @@ class TurnRun:
         self._plans = TurnPlans(recorder)
         self._compactions_in_a_row = 0
         self._was_too_long = False
+        self._is_prepared = False
 
     @property
     def id(self) -> str:
@@ -155,7 +156,9 @@ class TurnRun:
         """
         self.is_asking = True
         try:
-            await self._model.prepare()
+            if not self._is_prepared:
+                self._is_prepared = True
+                await self._model.prepare()
             await self._make_room()
             try:
                 answer = await self._calls.call(self._respond, self._may_be_shortened)

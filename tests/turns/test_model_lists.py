@@ -13,7 +13,7 @@ from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.listed import MAX_MODELS, MAX_NAME_CHARS, ListedModel, parse_models
 from app_server.turns.model.lists import FAILED_S, FETCH_S, KEPT_S, MAX_KEPT, ModelLists
 from app_server.turns.model.providers import Provider
-from tests.support.harness import ScriptedModel, claim, says, serve
+from tests.support.harness import ScriptedModel, calls, claim, says, serve
 
 LOCAL = Provider("local", "Local", "http://127.0.0.1/v1")
 
@@ -320,6 +320,19 @@ async def test_a_known_model_is_asked_for_what_is_usual_for_it(tmp_path: Path) -
         assert served.model.requests[-1]["reasoning"] == {"effort": "low"}
         assert served.model.requests[-1]["text"]["verbosity"] == "high"
         assert served.model.requests[-1]["text"]["format"]["schema"] == {"type": "object"}
+
+
+async def test_a_provider_is_asked_at_most_once_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.turns.model.lists.FAILED_S", 0.0)
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts = [calls({"name": "nothing"}), calls({"name": "nothing"})]
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "go")
+        assert (len(served.model.requests), served.model.lists) == (3, 1)
+        await client.turn(thread_id, "go")
+        assert served.model.lists == 2
 
 
 @pytest.mark.parametrize(
