@@ -17,6 +17,7 @@ from typing import Protocol
 import anyio
 
 from app_server.rpc.batch import Action, BatchAnswers, Reply
+from app_server.rpc.client_gone import ClientGone
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.ordering import KeyedQueue, Turnstile
@@ -62,6 +63,7 @@ class MessageStream(Protocol):
         """Return the next message.
 
         Raises:
+            ClientGone: nobody is there any more.
             anyio.EndOfStream: the client has finished sending, or has gone.
         """
 
@@ -91,6 +93,9 @@ class Clients(Protocol):
 
     def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
         """Take a client's answer to a question of ours."""
+
+    def leave(self, connection_id: ConnectionId) -> None:
+        """End what belongs to a client that has gone; its requests may still be worked on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,8 @@ class RpcConnection:
                         await self._take_batch(message, len(text) // len(message.messages), tasks)
                 else:
                     await self._take_one(message, len(text), self._reply, tasks)
+        except ClientGone:
+            self._clients.leave(self._id)
         except anyio.EndOfStream:
             pass
 

@@ -120,8 +120,14 @@ class Hub:
             for thread_id in list(self._subscriptions[connection_id]):
                 self.unsubscribe(connection_id, thread_id)
             del self._peers[connection_id], self._subscriptions[connection_id]
-            for action in self._when_gone.pop(connection_id):
-                action()
+            self.leave(connection_id)
+            del self._when_gone[connection_id]
+
+    def leave(self, connection_id: ConnectionId) -> None:
+        """Run what was to be run when a connection has ended."""
+        actions = self._when_gone[connection_id]
+        while actions:
+            actions.pop(0)()
 
     def waiting_chars(self, connection_id: ConnectionId) -> int:
         """Say how much waits to be sent to a connection; 0 once it has ended."""

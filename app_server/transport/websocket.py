@@ -22,6 +22,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve, unix_serv
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from app_server.rpc.client_gone import ClientGone
 from app_server.transport.address import TcpAddress, UnixAddress
 from app_server.transport.peer_user.errors import OtherUser, UserUnknown
 from app_server.transport.peer_user.own_user import OwnUser
@@ -73,7 +74,7 @@ class WebSocketStream:
         try:
             message = await self._socket.recv(decode=None)
         except ConnectionClosed as exc:
-            raise anyio.EndOfStream from exc
+            raise ClientGone from exc
         if isinstance(message, bytes):
             return message.decode(errors="surrogateescape")
         return message

@@ -314,6 +314,8 @@ async def test_programs_end_with_their_connection(tmp_path: Path) -> None:
             params = {"command": ["sh", "-c", script], "disableTimeout": True}
             await client.request(METHOD, {**params, "sandboxPolicy": FULL_ACCESS})
             pid = await read_pid(tmp_path / "pid")
+            [load] = served.services.connection_loads()
+            assert load.in_flight == 1
         await wait_until_gone(pid)
 
 

@@ -257,8 +257,13 @@ def test_what_belongs_to_a_connection_is_told_of_its_end() -> None:
     with hub.connect(Listener(session())) as one, hub.connect(Listener(session())) as other:
         hub.when_gone(one, lambda: done.append("one"))
         hub.when_gone(other, lambda: done.append("other"))
+        hub.when_gone(one, lambda: done.append("one first"))
         assert done == []
         assert hub.waiting_chars(one) == 7
+        hub.leave(one)
+        assert done == ["one", "one first"]
+        done.clear()
+        hub.when_gone(one, lambda: done.append("one"))
     assert hub.waiting_chars(one) == 0
     assert done == ["other", "one"]
     hub.when_gone(one, lambda: done.append("late"))
