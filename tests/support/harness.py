@@ -373,6 +373,8 @@ class ScriptedModel:
     def __init__(self) -> None:
         self.scripts: list[Script | Refusal] = []
         """Played in order, one a request; then every request gets "ok"."""
+        self.choose: Callable[[dict[str, Any]], Script] | None = None
+        """Chooses a script by the body of the request, where the order is not known."""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
@@ -427,7 +429,10 @@ class ScriptedModel:
         self.requests.append(json.loads(body))
         self.headers.append(headers)
         self.paths.append(lines[0].split(" ")[1])
-        script = self.scripts.pop(0) if self.scripts else says("ok")
+        if self.choose is not None:
+            script: Script | Refusal = self.choose(self.requests[-1])
+        else:
+            script = self.scripts.pop(0) if self.scripts else says("ok")
         if isinstance(script, Refusal):
             content = (
                 script.body if isinstance(script.body, bytes) else json.dumps(script.body).encode()

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app_server.config.trust import trust_of
 from app_server.config.values import Config
+from app_server.permissions.trust import project_trust
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
 """In a folder the first of these that is a file counts, also when it is empty."""
@@ -89,7 +89,7 @@ def read_instructions(
         texts.extend(_of_home(home, found))
     if cwd is not None:
         folders = project_folders(Path(cwd), settings.root_markers)
-        if trust_of(config, map(str, reversed(folders))) != "untrusted":
+        if project_trust(config, cwd) != "untrusted":
             texts.extend(_of_project(folders, settings, found))
     found.text = SEPARATOR.join(texts) or None
     return found
