@@ -5,7 +5,7 @@ Source: observed behaviour of Codex's `model/list`; docs/config.md, "Models".
 
 from collections.abc import Sequence
 
-from app_server.turns.model.catalogue import ENTRIES, CatalogueEntry, find_entry
+from app_server.turns.model.catalogue import ENTRIES, OFFLINE_ENTRY, CatalogueEntry, find_entry
 from app_server.turns.model.features import IMAGE, TEXT
 from app_server.turns.model.listed import ListedModel
 from protocol.models import Model, ModelServiceTier, ModelUpgradeInfo, ReasoningEffortOption
@@ -37,7 +37,7 @@ def shown_models(
     lists none. The chosen one is always there, and comes first if it is in neither.
     """
     if listed is None:
-        models = [_known(entry, entry.name) for entry in ENTRIES if entry.name != "offline"]
+        models = [_known(entry, entry.name) for entry in ENTRIES if entry is not OFFLINE_ENTRY]
     else:
         models = sorted((_listed(model, provider_name) for model in listed), key=_rank)
     if all(model.model != chosen for model in models):

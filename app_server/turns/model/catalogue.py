@@ -12,7 +12,7 @@ from importlib import resources
 from pydantic_core import from_json
 
 from app_server.turns.model.features import UNKNOWN_WINDOW, ModelFeatures, served_by
-from app_server.turns.model.providers import Provider
+from app_server.turns.model.providers import OFFLINE_MODEL, Provider
 
 FILE = "catalogue.json"
 
@@ -67,17 +67,25 @@ ENTRIES = _read()
 """In the order in which clients show them; the first is the default."""
 
 
+OFFLINE_ENTRY = next(entry for entry in ENTRIES if entry.name == OFFLINE_MODEL)
+"""Of the model that is part of this server; no other is like it."""
+
+
 def find_entry(model: str) -> CatalogueEntry | None:
     """Find a model by its name, else by the longest name that its own begins with.
 
     A name like `vendor/model` is looked up without its first part too, as routers write it so.
     """
+    if model == OFFLINE_MODEL:
+        return OFFLINE_ENTRY
     names = [model]
     vendor, slash, rest = model.partition("/")
     if slash and vendor and "/" not in rest:
         names.append(rest)
     for name in names:
-        found = [entry for entry in ENTRIES if name.startswith(entry.name)]
+        found = [
+            entry for entry in ENTRIES if name.startswith(entry.name) and entry is not OFFLINE_ENTRY
+        ]
         if found:
             return max(found, key=lambda entry: len(entry.name))
     return None
