@@ -47,12 +47,12 @@ def test_a_thousand_files_are_changed_by_one_patch(tmp_path: Path) -> None:
     folder = Path(os.path.realpath(tmp_path))
     patch: list[str] = []
     for number in range(1000):
-        inner = folder / f"d{number % 50}"
+        inner = folder / f"d{number % 200}"
         inner.mkdir(exist_ok=True)
         (inner / f"{number}.txt").write_text(f"one {number}\ntwo\n")
-        patch += [f"*** Update File: d{number % 50}/{number}.txt", "@@", f"-one {number}", "+1"]
+        patch += [f"*** Update File: d{number % 200}/{number}.txt", "@@", f"-one {number}", "+1"]
     apply(folder, patch_of(*patch))
-    assert content(folder) == {f"d{n % 50}/{n}.txt": b"1\ntwo\n" for n in range(1000)}
+    assert content(folder) == {f"d{n % 200}/{n}.txt": b"1\ntwo\n" for n in range(1000)}
 
 
 def test_a_turn_that_changed_much_has_a_diff_of_bounded_size() -> None:
