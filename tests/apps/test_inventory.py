@@ -78,12 +78,10 @@ def test_a_tool_is_read_with_all_its_annotations() -> None:
                     envelope=envelope,
                     synthetic=False,
                     link_id="link-1",
-                    template_id="template-1",
                     action_name="send",
                     resources=("ui://a", "ui://b"),
                     file_params=("file", "more"),
                     visible_to_model=False,
-                    connected_account_email=EMAIL,
                 ),
             ),
         ),
@@ -113,12 +111,10 @@ def test_annotations_of_other_types_count_as_absent() -> None:
         envelope={},
         synthetic=False,
         link_id=None,
-        template_id=None,
         action_name=None,
         resources=(),
         file_params=(),
         visible_to_model=True,
-        connected_account_email=None,
     )
     assert tool.title is None
 

@@ -27,7 +27,6 @@ import anyio
 
 from app_server.signals.ledger import Ledger as SignalLedger
 from app_server.threads.index.snapshot import read_index
-from app_server.threads.log.rollout import read_rollout
 from app_server.threads.log.state import ThreadState, begin
 from app_server.threads.repair.checking import check_logs
 from app_server.threads.repair.doctor import index_path
@@ -36,6 +35,7 @@ from protocol.items import TextUserInput
 from protocol.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from tests.support.harness import ScriptedModel, WireClient, WireError, says, write_config
 from tests.support.processes import EXECUTABLE, Running, running
+from tests.support.rollouts import read_rollout
 
 CLIENTS = 3
 MAX_THREADS = 12

@@ -16,7 +16,6 @@ import anyio
 from websockets.asyncio.client import connect
 
 from app_server.signals.ledger import Ledger
-from app_server.threads.log.rollout import read_rollout
 from app_server.threads.log.state import replay
 from app_server.threads.store import ThreadStore
 from protocol.rollout import HistoryAppended, InputQueued
@@ -28,6 +27,7 @@ from tests.support.harness import (
     serve,
     write_config,
 )
+from tests.support.rollouts import read_rollout
 
 Point: TypeAlias = tuple[str, str, str]
 """Which log, which write, before or after it."""

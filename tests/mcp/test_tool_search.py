@@ -10,7 +10,7 @@ from app_server.mcp.catalog.config import (
 )
 from app_server.mcp.connections import Tool, ToolTable
 from app_server.mcp.tools.naming import RawName, assign_names
-from app_server.mcp.tools.search import search_tools
+from app_server.mcp.tools.search import best, text_of
 from app_server.tools.dynamic_specs import OWN_NAMES
 from app_server.turns.model.prompt import outputs_for_open_calls
 from tests.support.harness import (
@@ -61,7 +61,8 @@ def test_tools_are_found_by_words(query: str, limit: int, found: list[str]) -> N
         listIssues="Show the open ones.",
         forecast="How the weather will be.",
     )
-    assert [tool.raw.tool for tool in search_tools(table, query, limit)] == found
+    places = best(map(text_of, table.tools), query, limit)
+    assert [table.tools[place].raw.tool for place in places] == found
 
 
 @claim("mcp:deferred")

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from app_server.threads.log.rollout import read_rollout
 from app_server.threads.log.state import ThreadState, begin
 from protocol.items import AgentMessageThreadItem
 from protocol.rollout import (
@@ -14,6 +13,7 @@ from protocol.rollout import (
     TurnStarted,
     render_record,
 )
+from tests.support.rollouts import read_rollout
 from tests.support.stores import raw, said
 
 THREAD = "01900000-0000-7000-8000-000000000001"

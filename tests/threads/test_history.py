@@ -20,7 +20,6 @@ from app_server.threads.history.pages import (
 )
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.outline import TurnOutline
-from app_server.threads.log.rollout import read_rollout
 from app_server.threads.log.state import ThreadState, begin, replay
 from app_server.views.history import item_entry, listed_entry
 from protocol.cursors import InvalidCursor
@@ -36,6 +35,7 @@ from protocol.rollout import (
 )
 from tests.support.harness import Gate, claim, says, serve
 from tests.support.histories import THREAD, texts, turn, whole, write
+from tests.support.rollouts import read_rollout
 from tests.support.stores import created, raw, said
 from tests.support.stores import records as any_record
 

@@ -13,13 +13,14 @@ from app_server.threads.log import lines
 from app_server.threads.log.bounded_lines import read_lines
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.rollout import LogTooNew, RolloutWriter, read_rollout
+from app_server.threads.log.rollout import LogTooNew, RolloutWriter
 from app_server.threads.log.state import ThreadState, replay
 from app_server.threads.store import ThreadStore
 from protocol.rollout import NameChanged, Record, TurnsReverted, render_record
 from tests.support.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.harness import WAIT_S
 from tests.support.histories import THREAD, turn, write
+from tests.support.rollouts import read_rollout
 from tests.support.stores import created
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app_server.threads.log.locks import LockBusy, WriterLock
-from app_server.threads.log.rollout import RolloutWriter, read_rollout
+from app_server.threads.log.rollout import RolloutWriter
 from app_server.threads.log.state import NotARollout, begin, replay
 from protocol.rollout import (
     HistoryAppended,
@@ -24,6 +24,7 @@ from protocol.rollout import (
     render_record,
 )
 from tests.support.harness import claim
+from tests.support.rollouts import read_rollout
 from tests.support.stores import created, raw, records, said
 
 

@@ -10,11 +10,12 @@ import pytest
 from app_server.threads.log.bounded_lines import Line, read_lines
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.locks import WriterLock
-from app_server.threads.log.rollout import LogTooNew, RolloutWriter, read_rollout
+from app_server.threads.log.rollout import LogTooNew, RolloutWriter
 from app_server.threads.log.state import replay
 from protocol.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.harness import claim, serve
+from tests.support.rollouts import read_rollout
 from tests.support.stores import created
 
 

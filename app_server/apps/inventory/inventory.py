@@ -32,7 +32,6 @@ class AppTool:
     """Whether it exists only to let the user link the connector."""
     link_id: str | None
     """The user's link to the app."""
-    template_id: str | None
     action_name: str | None
     """The tool's name within the app."""
     resources: tuple[str, ...]
@@ -40,8 +39,6 @@ class AppTool:
     file_params: tuple[str, ...]
     """Arguments that carry files."""
     visible_to_model: bool
-    connected_account_email: str | None = field(repr=False)
-    """For reviewers alone."""
 
     @property
     def title(self) -> str | None:
@@ -121,10 +118,8 @@ def _app_tool(name: str, raw: JsonObject) -> AppTool:
         envelope=envelope,
         synthetic=annotations.is_synthetic(envelope),
         link_id=annotations.text_at(meta, "link_id"),
-        template_id=annotations.text_at(envelope, "template_id"),
         action_name=annotations.action_name_of(envelope),
         resources=annotations.resources_of(meta),
         file_params=annotations.file_params_of(meta),
         visible_to_model=annotations.is_visible_to_model(meta),
-        connected_account_email=annotations.email_of(meta),
     )

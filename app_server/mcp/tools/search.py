@@ -6,10 +6,10 @@ Source: https://www.sqlite.org/fts5.html; docs/mcp.md, "Deferred tools".
 
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 
-from app_server.mcp.connections import Tool, ToolTable
+from app_server.mcp.connections import Tool
 
 DEFAULT_LIMIT = 8
 MAX_LIMIT = 64
@@ -18,11 +18,6 @@ MAX_QUERY_WORDS = 64
 
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORDS = re.compile(r"\w+")
-
-
-def search_tools(table: ToolTable, query: str, limit: int) -> Sequence[Tool]:
-    """Find the tools that fit best, best first; blocks for some ms with thousands of tools."""
-    return [table.tools[row] for row in best(map(text_of, table.tools), query, limit)]
 
 
 def best(texts: Iterable[str], query: str, limit: int) -> list[int]:

@@ -8,16 +8,13 @@ Source: docs/wire.md, "Rollout lines".
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from app_server.threads.log.bounded_lines import read_lines
 from app_server.threads.log.descriptors import open_file
-from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.folders import make_folder, sync_folder
 from app_server.threads.log.locks import WriterLock
-from app_server.threads.log.reverts import dropped_in
-from protocol.rollout import Record, is_newer, parse_record, render_record
+from protocol.rollout import Record, render_record
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ class RolloutWriter:
         with open_file(path, os.O_RDWR | (os.O_CREAT if is_new else 0)) as file:
             if is_new:
                 _sync_new(path)
-            self._length = _whole_lines(file)
+            self._length = whole_lines(file)
             self.torn_bytes = os.fstat(file).st_size - self._length
             if self.torn_bytes:
                 logger.warning("cut a torn line of %d bytes off %s", self.torn_bytes, path)
@@ -98,7 +95,7 @@ def _sync_new(path: Path) -> None:
         raise
 
 
-def _whole_lines(file: int) -> int:
+def whole_lines(file: int) -> int:
     """Return the length of a file up to the end of its last whole line."""
     size = os.fstat(file).st_size
     step = 64 * 1024
@@ -110,35 +107,3 @@ def _whole_lines(file: int) -> int:
             return start + newline + 1
         end = start
     return 0
-
-
-def read_rollout(path: Path, faults: LogFaults | None = None) -> Iterator[Record]:
-    """Read what counts of a log from its beginning: what reverts dropped is left out.
-
-    A torn last line is dropped, lines that make no sense or are of a newer version are skipped;
-    `faults` counts them.
-
-    Raises:
-        FileNotFoundError: there is no such log.
-        LogTooNew: its first line is of a newer version.
-        OSError: it cannot be read.
-    """
-    faults = LogFaults() if faults is None else faults
-    dropped = dropped_in(path)
-    start = end = 0
-    with path.open("rb") as file:
-        for number, content, ended in read_lines(file):
-            if not ended:
-                faults.torn_bytes = os.fstat(file.fileno()).st_size - _whole_lines(file.fileno())
-                return
-            start, end = end, file.tell() if content is None else end + len(content)
-            record = None if content is None else parse_record(content)
-            if record is not None:
-                if not dropped.has(record.type, start):
-                    yield record
-            elif content is None or not is_newer(content):
-                faults.add_damaged(number)
-            elif number == 1:
-                raise LogTooNew(path)
-            else:
-                faults.add_newer(number)
