@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from app_server.permissions.commands.dangerous import danger_of, danger_of_words
-from app_server.permissions.commands.safe import not_reading
+from app_server.permissions.commands.safe import not_reading, program_name
 from app_server.permissions.commands.wrappers import layers
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.rules.amendment import proposed
@@ -87,7 +87,7 @@ def decide(
             return Refuse(CANNOT_ASK)
         why = strict.justification or f"a rule for `{strict.shown()}`"
         return Ask(not escalated, f"requires approval: {why}")
-    if script.is_understood and all(_is_allowed(command, rules) for command in script.commands):
+    if script.is_understood and all(_is_allowed(part, facts, rules) for part in script.commands):
         return Run(sandboxed=False)
     if escalated:
         if not may_leave_sandbox(policy):
@@ -97,7 +97,7 @@ def decide(
     if danger is not None:
         return _decide_about_danger(danger, policy, confinement)
     others = not_reading(script, is_elsewhere=facts.is_elsewhere)
-    asking = [command for command in others if not _is_allowed(command, rules)]
+    asking = [command for command in others if not _is_allowed(command, facts, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
         return Run()
     return Ask(True, facts.justification, proposed(asking, facts.prefix_rule))
@@ -112,7 +112,7 @@ def may_leave_sandbox(policy: AskForApproval) -> bool:
 
 def outside_amendment(facts: CommandFacts, rules: Rules) -> tuple[str, ...] | None:
     """Return the rule that would let a command run without the sandbox; see `proposed`."""
-    asking = [command for command in facts.script.commands if not _is_allowed(command, rules)]
+    asking = [part for part in facts.script.commands if not _is_allowed(part, facts, rules)]
     return None if danger_of(facts.script) else proposed(asking, facts.prefix_rule)
 
 
@@ -143,9 +143,15 @@ def _mentioned(script: Script) -> Iterator[tuple[str, ...]]:
                 yield from layers(command.texts)
 
 
-def _is_allowed(command: Command, rules: Rules) -> bool:
-    """Whether a rule lets a command run; a dangerous one only if the rule names what is so."""
+def _is_allowed(command: Command, facts: CommandFacts, rules: Rules) -> bool:
+    """Whether a rule lets a command run; a dangerous one only if the rule names what is so.
+
+    A model may make a repository in a folder of its own, whose settings name programs to run: there
+    no rule is about `git`.
+    """
     if any(word.is_pattern and word.may_be_option for word in command.words):
+        return False
+    if facts.is_elsewhere and program_name(command.words[0]) == "git":
         return False
     words = command.texts
     rule = rules.of(words)

@@ -217,6 +217,9 @@ async def test_git_in_a_folder_of_others_may_run_what_that_is_set_to() -> None:
         there = await decision(command, "untrusted", is_elsewhere=True)
         assert here == INSIDE
         assert (there == INSIDE) is (command == "ls")
+    # No rule lets it out of the sandbox there.
+    assert await decision("git reset --hard", "on-request") == OUTSIDE
+    assert isinstance(await decision("git reset --hard", "on-request", is_elsewhere=True), Ask)
 
 
 # Rules.
