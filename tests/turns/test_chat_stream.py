@@ -324,12 +324,57 @@ def test_a_body_that_ends_behind_the_reason_is_complete() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[1]", b'{"choices": 5}', b'{"choices": [5]}', b'{"usage": {"total_tokens": 5}}'],
+    [b"", b"{", b"[1]", b'{"choices": 5}', b'{"choices": [5]}', b'{"choices": [{"delta": 5}]}'],
 )
 def test_what_makes_no_sense_is_a_failure_that_is_tried_again(data: bytes) -> None:
     with pytest.raises(ModelFailure, match="makes no sense") as caught:
         read([SseEvent(b"message", data)])
     assert caught.value.retry_after_s is not None
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        (None, None),
+        (5, None),
+        ({}, None),
+        ({"prompt_tokens": None, "total_tokens": "x"}, None),
+        ({"prompt_tokens": 3, "completion_tokens": None}, (3, 3, 0, 0, 0)),
+        ({"total_tokens": 5}, (5, 0, 0, 0, 0)),
+        (
+            {
+                "prompt_tokens": 3,
+                "completion_tokens": 4,
+                "total_tokens": 7,
+                "prompt_tokens_details": {"cached_tokens": 2},
+                "completion_tokens_details": {"reasoning_tokens": 1},
+            },
+            (7, 3, 2, 4, 1),
+        ),
+    ],
+)
+def test_an_account_that_makes_no_sense_is_none(
+    usage: Any, counted: tuple[int, ...] | None
+) -> None:
+    *_, last = read([chunk(content="a"), STOP, chunk(usage=usage), DONE])
+    assert isinstance(last, ResponseCompleted)
+    told = last.usage
+    assert counted == (
+        told
+        and (
+            told.total_tokens,
+            told.input_tokens,
+            told.cached_input_tokens,
+            told.output_tokens,
+            told.reasoning_output_tokens,
+        )
+    )
+
+
+def test_an_error_of_a_choice_is_an_error() -> None:
+    choice = {"index": 0, "delta": {}, "finish_reason": "error", "error": {"message": "why"}}
+    with pytest.raises(ModelFailure, match="why"):
+        read([SseEvent(b"message", json.dumps({"choices": [choice]}).encode())])
 
 
 def test_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,7 @@ class ChatReader:
             chunk = from_json(sse.data)
             if chunk.get("error"):
                 raise reported(_error(chunk["error"]))
-            if chunk.get("usage"):
-                self._usage = _usage(chunk["usage"])
+            self._usage = _usage(chunk.get("usage")) or self._usage
             return [
                 event
                 for choice in chunk.get("choices") or ()
@@ -96,6 +95,8 @@ class ChatReader:
         return self._complete()
 
     def _choice(self, choice: JsonObject) -> Iterator[ModelEvent]:
+        if choice.get("error"):
+            raise reported(_error(choice["error"]))
         delta = choice.get("delta") or {}
         if text := _text(delta.get("reasoning_content") or delta.get("reasoning")):
             yield from self._open("reasoning")
@@ -210,14 +211,23 @@ def _error(error: Json) -> JsonObject:
     return error if isinstance(error, dict) else {"message": str(error)}
 
 
-def _usage(usage: JsonObject) -> TokenUsageBreakdown:
-    prompt, output = usage["prompt_tokens"], usage.get("completion_tokens") or 0
-    of_prompt = usage.get("prompt_tokens_details") or {}
-    of_output = usage.get("completion_tokens_details") or {}
+def _usage(usage: Json) -> TokenUsageBreakdown | None:
+    """Read the account; one that makes no sense is none, as the answer is worth more."""
+    if not isinstance(usage, dict):
+        return None
+    prompt, output = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    total = _count(usage, "total_tokens") or prompt + output
+    if not total:
+        return None
     return TokenUsageBreakdown(
-        total_tokens=usage.get("total_tokens") or prompt + output,
+        total_tokens=total,
         input_tokens=prompt,
-        cached_input_tokens=of_prompt.get("cached_tokens") or 0,
+        cached_input_tokens=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
         output_tokens=output,
-        reasoning_output_tokens=of_output.get("reasoning_tokens") or 0,
+        reasoning_output_tokens=_count(usage.get("completion_tokens_details"), "reasoning_tokens"),
     )
+
+
+def _count(counts: Json, name: str) -> int:
+    count = counts.get(name) if isinstance(counts, dict) else None
+    return count if isinstance(count, int) and count > 0 else 0
