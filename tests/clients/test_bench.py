@@ -153,16 +153,23 @@ def test_a_listener_is_found_and_its_processor_time_grows() -> None:
 @pytest.mark.parametrize(
     ("texts", "tools", "asked"),
     [
-        (["deltas 2000"], [], ("deltas", 2000)),
+        (["deltas 2000"], [], ("deltas", 2000, None)),
         # Tools stand behind the input in what servers send, and are long.
-        (["deltas 2000"], ["x" * 10_000], ("deltas", 2000)),
-        (["deltas 5", "events 7"], [], ("events", 7)),
-        (["flood"], [], ("flood", 1)),
-        (["hello"], [], ("deltas", 1)),
+        (["deltas 2000"], ["x" * 10_000], ("deltas", 2000, None)),
+        (["deltas 5", "events 7"], [], ("events", 7, None)),
+        (["flood"], [], ("flood", 1, None)),
+        (["hello"], [], ("deltas", 1, None)),
+        (["deltas 5", "run true"], [], ("run", 1, "true")),
     ],
 )
 def test_the_model_answers_the_last_message_wherever_it_stands(
-    texts: list[str], tools: list[str], asked: tuple[str, int]
+    texts: list[str], tools: list[str], asked: tuple[str, int, str | None]
 ) -> None:
     body = {"input": [{"type": "input_text", "text": text} for text in texts], "tools": tools}
     assert asked_for(json.dumps(body, separators=(",", ":")).encode()) == asked
+
+
+def test_the_model_answers_once_its_command_was_run() -> None:
+    said = {"type": "input_text", "text": "run true"}
+    body = json.dumps({"input": [said, {"type": "function_call_output"}]}, separators=(",", ":"))
+    assert asked_for(body.encode()) == ("deltas", 1, None)

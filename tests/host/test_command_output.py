@@ -85,7 +85,7 @@ async def test_a_command_that_prints_without_end_is_made_to_wait(
         with anyio.fail_after(WAIT_S):
             while len(printed.of("stdout")) < 2_000_000:
                 await printed.more()
-        assert anyio.current_time() - started > 0.7
+        assert anyio.current_time() - started > 0.5
         await command.stop()
 
 

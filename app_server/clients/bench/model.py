@@ -3,10 +3,12 @@
 Run by a bench; prints its port. It speaks just enough HTTP for the clients at hand.
 The last user message says what it answers: `deltas 2000` that many deltas in one HTTP chunk,
 `events 1000` the same with a chunk for each, `flood` deltas of half a megabyte without end, `huge`
-one delta of 20 MB; else one delta.
+one delta of 20 MB; `run LINE` a call of `exec_command`, and one delta once that was answered; else
+one delta.
 """
 
 import asyncio
+import itertools
 import json
 import re
 import sys
@@ -20,6 +22,14 @@ HUGE_CHARS = 20_000_000
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
+
+ASKED = re.compile(rb'"text":"(?:(deltas|events|flood|huge)(?: (\d+))?|run ([^"]*))"')
+BEGINNINGS = tuple(
+    b'"text":"' + word for word in (b"deltas", b"events", b"flood", b"huge", b"run ")
+)
+ANSWERED = b'"function_call_output"'
+
+_calls = itertools.count(1)
 
 MESSAGE: dict[str, Any] = {"type": "message", "role": "assistant", "id": "msg_1"}
 BEGIN: list[dict[str, Any]] = [
@@ -67,11 +77,35 @@ def answer(kind: str, number: int) -> bytes:
     return HEAD + b"".join(map(chunk, chunks)) + chunk(b"")
 
 
-def asked_for(body: bytes) -> tuple[str, int]:
-    """Read from a request what it asks for, and how much; the tools may stand behind the input."""
-    asked = re.findall(rb'"text":"(deltas|events|flood|huge)(?: (\d+))?"', body)
-    kind, number = asked[-1] if asked else (b"deltas", b"1")
-    return kind.decode(), int(number or 1)
+def call_of(line: str) -> bytes:
+    """Render a response that calls `exec_command`."""
+    item = {
+        "type": "function_call",
+        "id": f"fc_{next(_calls)}",
+        "call_id": f"call_{next(_calls)}",
+        "name": "exec_command",
+        "arguments": json.dumps({"cmd": line, "yield_time_ms": 30_000}),
+    }
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    events: list[dict[str, Any]] = [
+        BEGIN[0],
+        {"type": "response.output_item.done", "item": item},
+        {"type": "response.completed", "response": {"id": "resp_1", "usage": usage}},
+    ]
+    return HEAD + chunk(b"".join(map(rendered, events))) + chunk(b"")
+
+
+def asked_for(body: bytes) -> tuple[str, int, str | None]:
+    """Read the last word that is for this model: its kind, its number, and a line to run."""
+    at = max(body.rfind(beginning) for beginning in BEGINNINGS)
+    found = None if at < 0 else ASKED.match(body, at)
+    if found is None:
+        return "deltas", 1, None
+    if found[3] is None:
+        return found[1].decode(), int(found[2] or 1), None
+    if body.find(ANSWERED, at) >= 0:
+        return "deltas", 1, None
+    return "run", 1, found[3].decode()
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:
@@ -93,10 +127,10 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             if not head.startswith(b"POST"):
                 writer.write(NOT_FOUND)
                 continue
-            kind, number = asked_for(body)
+            kind, number, line = asked_for(body)
             if kind == "flood":
                 await flood(writer)
-            writer.write(answer(kind, number))
+            writer.write(answer(kind, number) if line is None else call_of(line))
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()

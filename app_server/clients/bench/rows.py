@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app_server.clients.bench.conversation import Conversation
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
 
 LISTED = 10
 """Threads with a turn each, of which lists are made."""
@@ -17,6 +17,8 @@ LISTED = 10
 IN_FLIGHT = 100
 
 DELTAS = 2000
+
+PRINTED_MB = 100
 
 SIGNAL: JsonObject = {
     "type": "message",
@@ -35,10 +37,12 @@ class Subject:
     """What `thread/start` overrides, so that the bench's model answers."""
     threads: list[str] = field(default_factory=list)
     """Everything that was started, oldest first."""
+    confined: str | None = None
+    """The thread whose commands run in a sandbox, once one was needed."""
 
-    async def start_thread(self) -> str:
+    async def start_thread(self, **more: Json) -> str:
         """Start a thread that the bench's model answers."""
-        result = await self.server.call("thread/start", {"config": self.config})
+        result = await self.server.call("thread/start", {"config": self.config, **more})
         thread_id = str(result["thread"]["id"])
         self.threads.append(thread_id)
         return thread_id
@@ -47,6 +51,14 @@ class Subject:
         """Make the threads that rows read, list and write to."""
         for _ in range(LISTED):
             await self.server.turn(await self.start_thread(), "hello")
+
+    async def command(self, line: str) -> None:
+        """Run a turn with a command in the sandbox `workspace-write`."""
+        if self.confined is None:
+            self.confined = await self.start_thread(
+                sandbox="workspace-write", approvalPolicy="never"
+            )
+        await self.server.turn(self.confined, f"run {line}")
 
 
 Step: TypeAlias = Callable[[Subject], Awaitable[object]]
@@ -104,5 +116,11 @@ ROWS = (
         f"a turn of {DELTAS:,} deltas",
         lambda one: one.server.turn(one.threads[1], f"deltas {DELTAS}"),
         divisor=40,
+    ),
+    Row("a turn with `true`, confined", lambda one: one.command("true"), divisor=8),
+    Row(
+        f"{PRINTED_MB} MB of output, confined",
+        lambda one: one.command(f"yes | head -c {PRINTED_MB}000000"),
+        divisor=80,
     ),
 )

@@ -21,8 +21,8 @@ from app_server.host.sandbox.process_limits import ServerGroup
 START_S = 30.0
 """For a command to be started; a disk that sleeps may take long."""
 
-PIPE_BYTES = 256 * 1024
-"""What a pipe holds, where the system allows it: fewer and larger reads."""
+PIPE_BYTES = (1024 * 1024, 256 * 1024)
+"""What a pipe holds, the first that the system allows: fewer and larger reads."""
 
 
 class Commands:
@@ -125,6 +125,8 @@ def _output_pipe(given: ExitStack) -> tuple[int, int]:
     given.callback(os.close, theirs)
     if sys.platform == "linux":
         # A user's pipes together have a bound; then it stays at what it is.
-        with suppress(OSError):
-            fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        for size in PIPE_BYTES:
+            with suppress(OSError):
+                fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, size)
+                break
     return ours, theirs

@@ -22,6 +22,10 @@ BYTES_PER_S = 64 * 1024 * 1024
 PAUSE_S = 0.02
 """Between reads of a stream that is too fast."""
 
+GATHER_AFTER_BYTES = 1024 * 1024
+GATHER_S = 0.001
+"""From so many bytes on, between reads of what comes in small pieces: a read of each costs more."""
+
 MAX_DRAINED_READS = 64
 """Reads after the end of a command: a pipe holds at most 1 MiB."""
 
@@ -45,6 +49,7 @@ class Reading:
         self._is_terminal = is_terminal
         self._loop = asyncio.get_running_loop()
         self._credit = BURST_BYTES
+        self._total = 0
         self._credited_s = self._loop.time()
         self._pause: asyncio.TimerHandle | None = None
         self._is_held = False
@@ -84,12 +89,18 @@ class Reading:
             os.close(self._fd)
 
     def _read(self) -> None:
-        self._read_once()
-        if self._credit < 0 and not self.ended.is_set() and not self._is_held:
+        count = self._read_once()
+        if self.ended.is_set():
+            return
+        pause_s = 0.0
+        if self._total > GATHER_AFTER_BYTES and count < READ_BYTES:
+            pause_s = GATHER_S
+        if self._credit < 0:
             self._refill()
-            if self._credit < 0:
-                self._loop.remove_reader(self._fd)
-                self._pause = self._loop.call_later(PAUSE_S, self._read_again)
+            pause_s = PAUSE_S if self._credit < 0 else pause_s
+        if pause_s and not self._is_held:
+            self._loop.remove_reader(self._fd)
+            self._pause = self._loop.call_later(pause_s, self._read_again)
 
     def _refill(self) -> None:
         now = self._loop.time()
@@ -106,12 +117,12 @@ class Reading:
         if not self._is_held:
             self._loop.add_reader(self._fd, self._read)
 
-    def _read_once(self) -> bool:
-        """Read what is there; False if that is nothing for now, or for good."""
+    def _read_once(self) -> int:
+        """Read what is there; 0 if that is nothing for now, or for good."""
         try:
             count = os.readv(self._fd, (_buffer,))
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         except OSError as exc:
             # A terminal whose last process has gone answers so.
             if exc.errno != errno.EIO:
@@ -120,7 +131,8 @@ class Reading:
         if not count:
             self.is_complete = True
             self.close()
-            return False
+            return 0
         self._credit -= count
+        self._total += count
         self._take(bytes(_view[:count]))
-        return True
+        return count
