@@ -55,8 +55,22 @@ def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -
     chosen = _choose(confinement, cwd)
     if len(chosen) > MAX_PLACES:
         raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(chosen)}")
+    made = {mount.path: mount for mount in _differing(confinement, chosen, kind_of)}
+    for mount in list(made.values()):
+        if mount.show != "write":
+            for path in _between(mount.path, made, shown_everywhere(confinement)):
+                # A mount cannot be renamed, so nothing takes the place of what is around this one.
+                made[path] = Mount(path, "write", "folder")
+    if len(made) > MAX_PLACES:
+        raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(made)}")
+    return sorted(made.values(), key=lambda mount: (depth_of(mount.path), mount.path))
+
+
+def _differing(
+    confinement: Confinement, chosen: Mapping[str, Show], kind_of: Callable[[str], Kind]
+) -> Iterator[Mount]:
+    """Give what differs from what is around it, outer places first."""
     shown: dict[str, Show] = {"/": shown_everywhere(confinement)}
-    made = []
     for path in sorted(chosen, key=lambda place: (depth_of(place), place)):
         show, around = chosen[path], _around(path, shown)
         if path == "/" or show == around:
@@ -67,8 +81,20 @@ def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -
         if show == "none" and around == "empty":
             continue
         shown[path] = show
-        made.append(Mount(path, show, kind))
-    return made
+        yield Mount(path, show, kind)
+
+
+def _between(path: str, made: Mapping[str, Mount], root: Show) -> Sequence[str]:
+    """Return the folders between a place and the mount that it is in, if that can be written."""
+    between: list[str] = []
+    around = root
+    for above in _upwards(path.rpartition("/")[0] or "/"):
+        if above in made:
+            around = made[above].show
+            break
+        if above != "/":
+            between.append(above)
+    return between if around == "write" else ()
 
 
 def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from app_server.permissions.confinement import UNCONFINED
-from protocol.policy import ReadOnlySandboxPolicy
+from app_server.permissions.confining import confinement_for
+from app_server.permissions.resolving import resolved
+from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
 from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined
 
@@ -206,3 +208,31 @@ async def test_descriptors_of_the_server_are_not_inherited(victim: Victim) -> No
         os.close(kept)
     # 3 is the folder that is listed.
     assert ended.out == "['0', '1', '2', '3']\n", sys.version
+
+
+@pytest.mark.process
+@claim("sandbox:git", "sandbox:home")
+async def test_what_is_around_a_protected_place_is_not_replaced(victim: Victim) -> None:
+    worktree = victim.work / "sub" / "main" / ".git" / "worktrees" / "tree"
+    worktree.mkdir(parents=True)
+    (worktree / "commondir").write_text("../..\n")
+    tree, state = victim.work / "tree", victim.work / "local" / "state"
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {worktree}\n")
+    (state / "server").mkdir(parents=True)
+    places = replace(victim.places, home=str(state / "server"))
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+    wanted = confinement_for(policy, [str(victim.work), str(tree)], places)
+    confinement = replace(resolved(wanted), scratch=())
+    for folder in ("sub", "sub/main", "local", "local/state", "local/state/server", "tree"):
+        code = f"os.rename(work + '/{folder}', work + '/away'); print('ESCAPED')"
+        command = (*PYTHON, PRELUDE + code, str(victim.work), "", "", "")
+        ended = await run_confined(command, victim.work, confinement)
+        assert (ended.code, ended.out) == (1, ""), folder
+        assert not (victim.work / "away").exists()
+    # What is beside them can be written and moved.
+    script = (
+        "mkdir local/a sub/b && echo x >local/state/x && mv local/a local/c && mv sub/b sub/main/"
+    )
+    ended = await run_confined(("/bin/sh", "-c", script), victim.work, confinement)
+    assert ended.code == 0, ended.err

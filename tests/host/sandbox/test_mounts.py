@@ -60,6 +60,25 @@ def test_only_what_differs_is_mounted(
     assert sorted(made(confinement)) == sorted(expected)
 
 
+def test_what_is_between_a_root_and_what_is_protected_in_it_is_mounted_too() -> None:
+    deep = Confinement(writable=("/work",), protected=("/work/a/b/.git",), denied=("/work/a/key",))
+    found = mounts(deep, "/work", lambda path: "other" if path.endswith("key") else "folder")
+    assert [(mount.path, mount.show) for mount in found] == [
+        ("/work", "write"),
+        ("/work/a", "write"),
+        ("/work/a/b", "write"),
+        ("/work/a/key", "none"),
+        ("/work/a/b/.git", "read"),
+    ]
+    everywhere = Confinement(protected=("/home/u/.server",))
+    assert made(everywhere) == [
+        ("/home", "write", "folder"),
+        ("/sys", "read", "folder"),
+        ("/home/u", "write", "folder"),
+        ("/home/u/.server", "read", "missing"),
+    ]
+
+
 def test_an_empty_folder_shows_what_is_named_in_it_and_what_is_worked_in() -> None:
     confinement = Confinement(writable=(), denied=("/tmp/agent",), scratch=("/tmp",))
     assert made(confinement) == [("/tmp", "empty", "folder")]
