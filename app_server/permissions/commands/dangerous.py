@@ -38,7 +38,7 @@ def danger_of(script: Script) -> str | None:
 
 def _danger_of_one(script: Script) -> str | None:
     if not script.is_read:
-        return "it is too long to be looked at"
+        return "it cannot be looked at"
     if script.forks:
         return "it starts itself without an end"
     if any(map(_DEVICES.match, script.writes)):

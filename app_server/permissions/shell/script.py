@@ -76,7 +76,7 @@ class Script:
     forks: bool = False
     """Whether a function begins itself again beside itself, without an end."""
     is_read: bool = True
-    """False if it is too long, too much, or nested too deep, to be looked at."""
+    """False if it cannot be looked at: too long, too much, too deep, or there is no grammar."""
     nested: tuple["Script", ...] = ()
     """The scripts that it has other shells run, at any depth; they have none themselves."""
 

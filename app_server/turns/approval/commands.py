@@ -25,6 +25,7 @@ from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
+from app_server.runtime.loader import LoadFailed
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
 from protocol.approvals import (
@@ -83,12 +84,13 @@ class CommandGate:
         """Take a command line apart, for `CommandFacts` and for `command_actions`.
 
         `shell` is the absolute path of what runs it; `is_users` says that the user chose it, and
-        not the model.
-
-        Raises:
-            LoadFailed: the grammar cannot be loaded now.
+        not the model. If the grammar cannot be loaded now, it is like a script that is too long.
         """
-        return run_by(await read_command(self.scripts, script), shell, is_users=is_users)
+        try:
+            read = await read_command(self.scripts, script)
+        except LoadFailed:
+            return Script(script, None, is_read=False)
+        return run_by(read, shell, is_users=is_users)
 
     async def decide(self, request: CommandRequest) -> Decision:
         """Say what becomes of a command: it runs, `ask` has to be called first, or it is refused.

@@ -159,7 +159,7 @@ async def test_other_commands_are_not_called_dangerous(text: str) -> None:
 
 
 async def test_what_is_not_read_counts_as_dangerous() -> None:
-    unread = "it is too long to be looked at"
+    unread = "it cannot be looked at"
     assert danger_of(await read_command(READER, "echo " + "x" * 70_000)) == unread
     many = "\n".join(f"bash -c 'echo {number}'" for number in range(MAX_NESTED))
     assert danger_of(await read_command(READER, many)) is None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app_server.permissions.shell import parse
 from tests.support.harness import Served, WireClient, calls, claim, methods_of, says, serve
 from tests.support.turns import start_turn
 
@@ -305,6 +306,45 @@ async def test_an_answer_that_makes_no_sense_declines(tmp_path: Path) -> None:
         assert "approval request failed" in work.output()
         assert [(r["decision"], r["client"]) for r in work.decided()] == [("failed", "test")] * 2
         assert not (work.folder / "a").exists()
+
+
+async def test_without_a_grammar_everything_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Any:
+        raise ImportError("no grammar")
+
+    monkeypatch.setattr(parse, "_grammar", missing)
+    async with place(tmp_path, approvalPolicy="on-request") as work:
+        await work.begin(command("touch a"))
+        question = await work.answer("accept")
+        assert question["reason"] == "this is known to be dangerous: it cannot be looked at"
+        assert question["commandActions"] == [{"type": "unknown", "command": "touch a"}]
+        assert await work.end() == "completed"
+        assert (work.folder / "a").exists()
+
+
+async def test_commands_of_one_answer_are_asked_about_beside_each_other(tmp_path: Path) -> None:
+    async with place(tmp_path) as work:
+        work.served.model.scripts[:] = [calls(command("touch a"), command("touch b"))]
+        await start_turn(work.client, work.thread_id, "go")
+        questions = {(q := await work.question())["params"]["itemId"]: q for _ in range(2)}
+        assert sorted(questions) == ["call_1", "call_2"]
+        answer = {"id": questions["call_2"]["id"], "result": {"decision": "accept"}}
+        await work.client.send(answer)
+        done = await work.client.wait_for(
+            "item/completed", lambda p: p["item"]["type"] == "commandExecution"
+        )
+        assert (done["params"]["item"]["id"], done["params"]["item"]["status"]) == (
+            "call_2",
+            "completed",
+        )
+        read = await work.client.call("thread/read", {"threadId": work.thread_id})
+        assert read["thread"]["status"]["activeFlags"] == ["waitingOnApproval"]
+        answer = {"id": questions["call_1"]["id"], "result": {"decision": "decline"}}
+        await work.client.send(answer)
+        assert await work.end() == "completed"
+        assert [path.name for path in work.folder.iterdir()] == ["b"]
 
 
 # Who is asked.
