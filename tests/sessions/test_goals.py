@@ -182,7 +182,7 @@ async def test_the_model_reads_the_goal_and_says_how_it_stands(tmp_path: Path) -
             [tool["name"] for tool in request["tools"] if "goal" in tool["name"]]
             for request in served.model.requests
         ]
-        assert names == [["get_goal", "update_goal"]] * 3 + [[]]
+        assert names == [["create_goal", "get_goal", "update_goal"]] * 3 + [["create_goal"]]
         outputs = [
             item["output"]
             for item in served.model.items()
@@ -196,7 +196,47 @@ async def test_the_model_reads_the_goal_and_says_how_it_stands(tmp_path: Path) -
         await client.turn(thread_id, "thanks")
         assert len(served.model.requests) == 5
         tools = served.model.requests[-1]["tools"]
-        assert not any("goal" in tool["name"] for tool in tools)
+        assert [tool["name"] for tool in tools if "goal" in tool["name"]] == ["create_goal"]
+
+
+@claim("goals:created")
+async def test_the_model_makes_a_goal_and_the_thread_goes_on_with_it(tmp_path: Path) -> None:
+    def create(**arguments: Any) -> list[Any]:
+        return calls({"name": "create_goal", "arguments": arguments})
+
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        served.model.scripts += [
+            create(objective=" "),
+            create(objective="x", token_budget=0),
+            create(objective="x" * 4001),
+            create(objective=" work hard ", token_budget=100_000),
+            create(objective="another"),
+            says("begun"),
+            update_goal("complete"),
+            says("reached"),
+        ]
+        await client.turn(thread_id, "make it a goal")
+        outputs = [item["output"] for item in served.model.items() if "output" in item]
+        assert outputs[:2] == [
+            "err: the objective of a goal must not be empty",
+            "err: the budget of a goal must be positive",
+        ]
+        assert outputs[2].startswith("failed to parse function arguments: objective: ")
+        assert '"objective":"work hard"' in outputs[3]
+        assert outputs[4] == "err: this thread has an unfinished goal"
+        # Nobody asked for the next turn.
+        await client.wait_for("turn/completed")
+        goal = await get_goal(client, thread_id)
+        assert (goal["objective"], goal["status"], goal["tokenBudget"]) == (
+            "work hard",
+            "complete",
+            100_000,
+        )
+        ephemeral = await client.start_thread(ephemeral=True)
+        served.model.scripts.append(create(objective="x"))
+        await client.turn(ephemeral, "go")
+        assert served.model.items()[-1]["output"] == "err: a thread in memory alone has no goals"
 
 
 @pytest.mark.parametrize(

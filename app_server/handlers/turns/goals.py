@@ -9,6 +9,7 @@ from functools import partial
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.goals.functions import MAX_OBJECTIVE_CHARS
 from app_server.sessions.goals.goals import within_budget
 from app_server.threads.log.state import ThreadState
 from protocol.errors import invalid_request
@@ -24,8 +25,6 @@ from protocol.planning import (
 )
 from protocol.rollout import Record
 from protocol.thread_facts import ThreadGoal, ThreadGoalUpdatedNotification
-
-MAX_OBJECTIVE_CHARS = 4000
 
 
 class GoalHandlers:

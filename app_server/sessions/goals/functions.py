@@ -13,6 +13,31 @@ from protocol.thread_facts import ThreadGoal
 GOAL_STATUSES = ("complete", "blocked", "paused")
 """What the model may say of a goal."""
 
+MAX_OBJECTIVE_CHARS = 4_000
+
+CREATE_GOAL: JsonObject = {
+    "type": "function",
+    "name": "create_goal",
+    "description": (
+        "Give this thread a goal, which it goes on with by itself until it is reached. Only when "
+        "the user asks for a goal in so many words: an ordinary task is none. It fails while "
+        "another goal is unfinished."
+    ),
+    "strict": False,
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "objective": {"type": "string", "description": "What is to be reached."},
+            "token_budget": {
+                "type": "integer",
+                "description": "How many tokens it may cost; only if the user named a number.",
+            },
+        },
+        "required": ["objective"],
+        "additionalProperties": False,
+    },
+}
+
 GOAL_FUNCTIONS: Mapping[str, JsonObject] = {
     "get_goal": {
         "type": "function",

@@ -61,6 +61,43 @@ class Goals:
         """Whether there is a goal to work on."""
         return _is_active(self.goal)
 
+    @property
+    def may_be_created(self) -> bool:
+        """Whether the thread can have goals: those in memory alone cannot."""
+        return not self._thread.ephemeral
+
+    async def create(self, turn_id: str, objective: str, token_budget: int | None) -> bool:
+        """Give the thread a goal, and publish it; False if it has one that is unfinished.
+
+        Raises:
+            OSError: the log cannot be written.
+        """
+        at_ms = self._clock.now_ms()
+        now_s = at_ms // 1000
+        goal = ThreadGoal(
+            thread_id=self._thread.id,
+            objective=objective,
+            status="active",
+            token_budget=token_budget,
+            tokens_used=0,
+            time_used_seconds=0,
+            created_at=now_s,
+            updated_at=now_s,
+        )
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            before = state.metadata.goal
+            if before is not None and before.status != "complete":
+                return []
+            return [GoalChanged(at_ms=at_ms, goal=goal)]
+
+        added = await self._thread.change(decide)
+        if added:
+            self._counted_to_ms = at_ms
+            self.user_changed()
+            self.publish(turn_id, added)
+        return bool(added)
+
     async def set_status(self, turn_id: str | None, status: ThreadGoalStatus) -> None:
         """Write how the goal stands, and publish it.
 

@@ -1,15 +1,28 @@
-"""The functions with which a model reads and ends the goal of its thread.
+"""The functions with which a model makes, reads and ends the goal of its thread.
 
 Source: docs/threads.md, "Goals".
 """
 
 from collections.abc import Sequence
 
-from app_server.sessions.goals.functions import GOAL_FUNCTIONS, GOAL_STATUSES, goal_output
+from pydantic import Field
+
+from app_server.sessions.goals.functions import (
+    CREATE_GOAL,
+    GOAL_FUNCTIONS,
+    GOAL_STATUSES,
+    MAX_OBJECTIVE_CHARS,
+    goal_output,
+)
 from app_server.sessions.goals.goals import Goals
 from app_server.turns.model.features import ModelFeatures
-from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.call import RequestedCall, ToolArguments
 from protocol.model import Json, JsonObject
+
+
+class _NewGoal(ToolArguments):
+    objective: str = Field(max_length=MAX_OBJECTIVE_CHARS)
+    token_budget: int | None = None
 
 
 class GoalTool:
@@ -20,16 +33,29 @@ class GoalTool:
         self._turn_id = turn_id
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
-        """Declare the functions, while there is a goal to work on."""
-        return list(GOAL_FUNCTIONS.values()) if self._goals.is_active else []
+        """Declare the one that makes a goal, and the others while there is one to work on."""
+        create = [CREATE_GOAL] if self._goals.may_be_created else []
+        return [*create, *(GOAL_FUNCTIONS.values() if self._goals.is_active else ())]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is one of the functions."""
-        return call.kind == "function" and call.namespace is None and call.name in GOAL_FUNCTIONS
+        return any(map(call.is_function, ("create_goal", *GOAL_FUNCTIONS)))
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Each is one step."""
         return True
+
+    async def _create(self, wanted: _NewGoal) -> str:
+        objective = wanted.objective.strip()
+        if not objective:
+            return "err: the objective of a goal must not be empty"
+        if wanted.token_budget is not None and wanted.token_budget <= 0:
+            return "err: the budget of a goal must be positive"
+        if not self._goals.may_be_created:
+            return "err: a thread in memory alone has no goals"
+        if not await self._goals.create(self._turn_id, objective, wanted.token_budget):
+            return "err: this thread has an unfinished goal"
+        return goal_output(self._goals.goal)
 
     async def run(self, call: RequestedCall) -> Json:
         """Read the goal, or say how it stands; returns the goal.
@@ -37,8 +63,10 @@ class GoalTool:
         Raises:
             OSError: the log cannot be written.
         """
-        arguments = call.arguments()
         goals = self._goals
+        if call.name == "create_goal":
+            return await self._create(call.read(_NewGoal))
+        arguments = call.arguments()
         if call.name == "get_goal":
             return goal_output(goals.goal)
         status = arguments.get("status") if isinstance(arguments, dict) else None
