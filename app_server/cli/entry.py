@@ -25,3 +25,7 @@ def main() -> int:
         gc.enable()
     status: int = program.main(words[1:] if is_receiver else words)
     return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

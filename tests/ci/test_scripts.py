@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,14 @@ def test_the_checks_before_a_commit_are_those_of_the_run() -> None:
 
     assert len(checks) > 1
     assert re.findall(r"entry: \.venv/bin/(.+)", hooks) == checks
+
+
+def test_coverage_has_a_floor_for_each_room_that_it_measures() -> None:
+    script = (ROOT / ".ci" / "coverage").read_text()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]["run"]
+
+    floors = re.findall(r"^(\w+) (\d+)$", script, re.MULTILINE)
+
+    assert settings["patch"] == ["subprocess"]
+    assert settings["source_pkgs"] == [f"app_server.{room}" for room, _ in floors]
+    assert all(f" tests/{room}" in script and int(floor) >= 90 for room, floor in floors)
