@@ -79,7 +79,7 @@ def _blob_at(path: str) -> str | None:
 def _content(there: Reached) -> bytes:
     assert there.found is not None
     if stat.S_ISLNK(there.found.st_mode):
-        return os.readlink(there.name, dir_fd=there.folder).encode()
+        return os.fsencode(os.readlink(there.name, dir_fd=there.folder))
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(there.name, flags, dir_fd=there.folder), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

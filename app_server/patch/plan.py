@@ -183,7 +183,8 @@ class _Planner:
 
     def _read(self, at: Reached, found: os.stat_result) -> FileState:
         if stat.S_ISLNK(found.st_mode):
-            return FileState(os.readlink(at.name, dir_fd=at.folder), found)
+            target = os.fsencode(os.readlink(at.name, dir_fd=at.folder))
+            return FileState(target.decode(errors="replace"), found)
         self._bytes += found.st_size
         if not stat.S_ISREG(found.st_mode):
             raise _Unreadable(f"path `{at.path}` is not a file")

@@ -15,28 +15,28 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
-from app_server.patch.grammar import BEGIN, LARK
+from app_server.patch.grammar import BEGIN
 from app_server.patch.half_written import changing_files
 from app_server.patch.in_command import CommandPatches
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
-from app_server.patch.shown import shown_changes, summary, touched
+from app_server.patch.shown import shown_changes, touched
 from app_server.patch.turn_diff import TurnDiff
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import Ask, Refuse
 from app_server.permissions.resolving import resolved
+from app_server.tools.patches.declaration import FREEFORM, FUNCTION, NAME, PatchArguments
+from app_server.tools.patches.told import Written, reason_to_ask, root_of_diff
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.files import FileGate, FileRequest
 from app_server.turns.model.features import ModelFeatures
-from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import FileChangeThreadItem, FileUpdateChange
 from protocol.model import Json, JsonObject
 from protocol.rollout import FilesChanging
 from protocol.turns import TurnDiffUpdatedNotification
-
-NAME = "apply_patch"
 
 NO_ENVIRONMENT = "apply_patch environment selection is unavailable for this turn"
 
@@ -44,83 +44,13 @@ NO_COMMAND = (
     "apply_patch verification failed: this is a patch and not a command; call apply_patch with it"
 )
 
-MAX_PARENTS = 64
-"""Folders above the working folder in which a repository is looked for."""
-
-_FREEFORM: JsonObject = {
-    "type": "custom",
-    "name": NAME,
-    "description": (
-        "Changes files by a patch. The input is the patch as plain text: it is not wrapped in JSON."
-    ),
-    "format": {"type": "grammar", "syntax": "lark", "definition": LARK},
-}
-
-_DESCRIPTION = f"""Changes files by a patch, of which `input` is the whole text. \
-Its grammar, in Lark's language:
-
-{LARK}
-A patch of two files:
-
-*** Begin Patch
-*** Update File: src/app.py
-@@ def greet():
--    print("Hi")
-+    print("Hello")
-*** Add File: notes.txt
-+A first line.
-*** End Patch
-
-Paths begin at the working folder. A line of an update that stays begins with a blank; give about \
-three of them around a change. A line behind `@@` is one above the change, such as the head of its \
-function. Every line of a new file begins with `+`."""
-
-_FUNCTION: JsonObject = {
-    "type": "function",
-    "name": NAME,
-    "description": _DESCRIPTION,
-    "strict": False,
-    "parameters": {
-        "type": "object",
-        "properties": {"input": {"type": "string", "description": "The patch."}},
-        "required": ["input"],
-        "additionalProperties": False,
-    },
-}
-
-
 PLAN_MODE = "patch rejected: in plan mode nothing is written; put the change into the plan"
-
-
-class PatchArguments(ToolArguments):
-    """What models take that have no freeform tools."""
-
-    input: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
     plan: Plan
     shown: list[FileUpdateChange]
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What became of a plan."""
-
-    made: Sequence[PlannedChange]
-    failure: str | None
-    wall_s: float
-
-    def output(self) -> str:
-        """Tell the model."""
-        code = 0 if self.failure is None else 1
-        head = f"Exit code: {code}\nWall time: {round(self.wall_s, 1):g} seconds\nOutput:\n"
-        done = summary(self.made)
-        if self.failure is None:
-            return f"{head}Success. Updated the following files:\n{done}"
-        before = f"Before that, the following files were updated:\n{done}" if done else ""
-        return f"{head}{self.failure}\n{before}"
 
 
 class ApplyPatch:
@@ -146,7 +76,7 @@ class ApplyPatch:
         """Declare the tool, freeform if the model takes that; not without a folder to work in."""
         if self._turn.settings.without_environment:
             return []
-        return [_FREEFORM if model.freeform_patch else _FUNCTION]
+        return [FREEFORM if model.freeform_patch else FUNCTION]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is a patch, in either form."""
@@ -226,7 +156,7 @@ class ApplyPatch:
             paths=[place for change in plan.changes for place in change.written],
             is_inside=not plan.outside and not plan.locked,
             may_write=not _is_read_only(self._confinement()),
-            reason=_reason(plan),
+            reason=reason_to_ask(plan),
             patch=text,
         )
         decision = self._gate.decide(request)
@@ -245,7 +175,7 @@ class ApplyPatch:
                     await anyio.lowlevel.checkpoint()
                 raise
 
-    async def _write(self, item: FileChangeThreadItem, plan: Plan) -> _Written:
+    async def _write(self, item: FileChangeThreadItem, plan: Plan) -> Written:
         recorder = self._turn.recorder
         token = new_token()
         files = await anyio.to_thread.run_sync(changing_files, plan, token)
@@ -267,7 +197,7 @@ class ApplyPatch:
         item.status = "completed" if failure is None else "failed"
         await recorder.completed(item)
         await self._tell_diff(made)
-        return _Written(made, failure, wall_s)
+        return Written(made, failure, wall_s)
 
     async def _tell_diff(self, made: Sequence[PlannedChange]) -> None:
         shown = await anyio.to_thread.run_sync(self._diff_after, made)
@@ -282,7 +212,7 @@ class ApplyPatch:
 
     def _diff_after(self, made: Sequence[PlannedChange]) -> str:
         if self._diff is None:
-            self._diff = TurnDiff(_root(self._turn.settings.cwd))
+            self._diff = TurnDiff(root_of_diff(self._turn.settings.cwd))
         self._diff.touch(list(touched(made)))
         return self._diff.render()
 
@@ -300,33 +230,5 @@ def _planned(text: str, folder: str, confinement: Confinement) -> _Planned | Non
     return _Planned(plan, shown_changes(plan))
 
 
-def _reason(plan: Plan) -> str | None:
-    """Say why it is asked about files that look as if they could be written."""
-    outside = "outside of the folders that may be written"
-    reasons = [
-        f"{path} leads to {place}, {outside}"
-        for place, path in plan.outside.items()
-        if path != place
-    ]
-    reasons += [f"{path} is write-protected" for path in plan.locked]
-    if not reasons:
-        return None
-    more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return f"{reasons[0]}{more}"
-
-
 def _is_read_only(confinement: Confinement) -> bool:
     return confinement.writable is not None and not confinement.writable
-
-
-def _root(folder: str) -> str:
-    """Return the folder that paths of a diff begin at: the repository's, or the given one."""
-    real = Path(folder).resolve()
-    parents = (real, *real.parents)[:MAX_PARENTS]
-    return str(next(filter(_is_repository, parents), real))
-
-
-def _is_repository(folder: Path) -> bool:
-    """Whether Git takes a folder for one: an empty `.git`, as a sandbox makes it, is none."""
-    git = folder / ".git"
-    return git.is_file() or (git / "HEAD").is_file()
