@@ -109,7 +109,7 @@ async def build_services(
             [lazy_apps],
         )
     lazy_model = LazyModel(OfflineModel(background).url, accounts)
-    model_lists = ModelLists(lazy_model.list_models)
+    model_lists = ModelLists(lazy_model.list_models, lazy_model.prepare)
     unload_delay_s, memory = await read_first_settings(configuration)
     hub.streams.limits = memory.stream
 

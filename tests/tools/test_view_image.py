@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from app_server.turns.model.images import MAX_IMAGE_BYTES
-from tests.support.harness import ScriptedModel, Served, WireClient, calls, claim, says, serve
+from tests.support.harness import (
+    WAIT_S,
+    ScriptedModel,
+    Served,
+    WireClient,
+    calls,
+    claim,
+    says,
+    serve,
+)
 from tests.support.images import PNG, PNG_URL
 
 NO_IMAGE = "it is not a PNG, JPEG, GIF or WebP image"
@@ -119,9 +128,12 @@ async def test_wrong_arguments_are_named(
         assert output(served) == f"failed to parse function arguments: {problem}"
 
 
-async def test_a_model_without_images_is_told_so(tmp_path: Path, work: Path) -> None:
+async def test_a_model_without_images_is_told_so(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = ScriptedModel()
     model.models = {"data": [{"id": "scripted", "input_modalities": ["text"]}]}
+    monkeypatch.setattr("app_server.turns.model.lists.FETCH_S", WAIT_S)
     async with serve(tmp_path, model=model) as served, served.client() as client:
         assert await turn(served, client, path="a.png") == []
         assert output(served) == "view_image is not available: this model takes no images"

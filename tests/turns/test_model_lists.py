@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 
+from app_server.runtime.loader import LoadFailed
+from app_server.turns.model import lists
 from app_server.turns.model.features import ModelFeatures
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.listed import MAX_MODELS, MAX_NAME_CHARS, ListedModel, parse_models
-from app_server.turns.model.lists import FAILED_S, FETCH_S, KEPT_S, MAX_KEPT, ModelLists
+from app_server.turns.model.lists import FAILED_S, KEPT_S, MAX_KEPT, ModelLists
 from app_server.turns.model.providers import Provider
-from tests.support.harness import ScriptedModel, calls, claim, says, serve
+from tests.support.harness import WAIT_S, ScriptedModel, calls, claim, says, serve
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine take its time."""
+    monkeypatch.setattr(lists, "FETCH_S", WAIT_S)
+
 
 LOCAL = Provider("local", "Local", "http://127.0.0.1/v1")
 
@@ -137,7 +146,7 @@ class Server:
         return self.answer
 
     def lists(self) -> ModelLists:
-        return ModelLists(self.fetch, lambda: self.clock)
+        return ModelLists(self.fetch, now=lambda: self.clock)
 
 
 async def test_a_list_is_fetched_once_and_again_when_it_is_old() -> None:
@@ -183,14 +192,31 @@ async def test_who_leaves_takes_the_answer_from_nobody() -> None:
 async def test_an_answer_that_does_not_come_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert FETCH_S <= 2.0
-    monkeypatch.setattr("app_server.turns.model.lists.FETCH_S", 0.01)
+    monkeypatch.setattr(lists, "FETCH_S", 0.01)
 
     async def never(provider: Provider) -> bytes:
         await asyncio.Event().wait()
         return b""
 
     assert await ModelLists(never).models(LOCAL) is None
+
+
+async def test_what_cannot_be_loaded_or_read_is_no_list() -> None:
+    async def fails() -> None:
+        raise LoadFailed("later")
+
+    server = Server(b'{"data": []}')
+    assert await ModelLists(server.fetch, fails).models(LOCAL) is None
+    assert server.asked == 0
+    server.answer = b"<html>"
+    assert await server.lists().models(LOCAL) is None
+
+
+async def test_a_base_url_that_is_none_fails_the_turn_by_name(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        overrides = {"model_providers.scripted.base_url": "http://127.0.0.1:port/v1"}
+        turn = await client.turn(await client.start_thread(config=overrides), "hi")
+        assert turn["error"]["message"].startswith("the base_url of provider `scripted` is no URL")
 
 
 async def test_lists_are_bounded() -> None:
@@ -325,7 +351,7 @@ async def test_a_known_model_is_asked_for_what_is_usual_for_it(tmp_path: Path) -
 async def test_a_provider_is_asked_at_most_once_a_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.turns.model.lists.FAILED_S", 0.0)
+    monkeypatch.setattr(lists, "FAILED_S", 0.0)
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [calls({"name": "nothing"}), calls({"name": "nothing"})]
         thread_id = await client.start_thread()

@@ -165,14 +165,20 @@ class ModelClient:
         base_url = provider.base_url or await self._offline_url()
         if account is not None and account.is_chatgpt:
             base_url = provider.chatgpt_url or base_url
-        return self._http.build_request(
-            method,
-            f"{base_url.rstrip('/')}/{path}",
-            params=dict(provider.query_params) or None,
-            headers=_headers(provider, account),
-            content=content,
-            timeout=httpx.Timeout(provider.stream_idle_timeout_s, connect=CONNECT_S, write=WRITE_S),
-        )
+        idle_s = provider.stream_idle_timeout_s
+        try:
+            return self._http.build_request(
+                method,
+                f"{base_url.rstrip('/')}/{path}",
+                params=dict(provider.query_params) or None,
+                headers=_headers(provider, account),
+                content=content,
+                timeout=httpx.Timeout(idle_s, connect=CONNECT_S, write=WRITE_S),
+            )
+        except httpx.InvalidURL as exc:
+            raise ModelFailure(
+                f"the base_url of provider `{provider.id}` is no URL: {exc}"
+            ) from exc
 
     async def _account(self, provider: Provider) -> Credentials | None:
         """Return the account that a provider's requests are made as, if there is one."""

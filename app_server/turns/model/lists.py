@@ -13,7 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import anyio.to_thread
+
 from app_server.config.default_provider import OFFLINE
+from app_server.runtime.loader import LoadFailed
 from app_server.turns.model.catalogue import features_of
 from app_server.turns.model.features import ModelFeatures
 from app_server.turns.model.interface import ModelFailure
@@ -36,6 +39,10 @@ async def _ask_nobody(provider: Provider) -> bytes:
     raise ModelFailure("nobody is asked")
 
 
+async def _nothing() -> None:
+    pass
+
+
 _Key: TypeAlias = tuple[str, str | None]
 
 
@@ -51,10 +58,15 @@ class ModelLists:
     def __init__(
         self,
         fetch: Callable[[Provider], Awaitable[bytes]] = _ask_nobody,
+        prepare: Callable[[], Awaitable[None]] = _nothing,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fetch` asks a provider, and may raise ModelFailure."""
+        """`fetch` asks a provider, and may raise ModelFailure.
+
+        `prepare` loads what that needs, which is no wait for a provider; it may raise LoadFailed.
+        """
         self._fetch = fetch
+        self._prepare = prepare
         self._now = now
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._asking: dict[_Key, asyncio.Task[None]] = {}
@@ -69,7 +81,7 @@ class ModelLists:
     async def models(self, provider: Provider) -> Sequence[ListedModel] | None:
         """Return a provider's list, at most KEPT_S old; None: it gives none.
 
-        Waits at most FETCH_S. All who ask at once wait for one answer.
+        Waits at most FETCH_S for the provider. All who ask at once wait for one answer.
         """
         if provider.id == OFFLINE:
             return [ListedModel(name=OFFLINE_MODEL)]
@@ -100,10 +112,12 @@ class ModelLists:
     async def _ask(self, key: _Key, provider: Provider) -> None:
         models: dict[str, ListedModel] | None = None
         try:
+            await self._prepare()
             async with asyncio.timeout(FETCH_S):
                 content = await self._fetch(provider)
-            models = {model.name: model for model in parse_models(content)}
-        except (ModelFailure, TimeoutError, ValueError) as exc:
+            listed = await anyio.to_thread.run_sync(parse_models, content)
+            models = {model.name: model for model in listed}
+        except (LoadFailed, ModelFailure, TimeoutError, ValueError) as exc:
             logger.info("provider %s gives no list of models: %s", provider.id, exc)
         finally:
             del self._asking[key]
