@@ -16,3 +16,12 @@ def depth_of(path: str) -> int:
 def folded(text: str) -> str:
     """Return one form of names that some file systems take for one: case, composed letters."""
     return unicodedata.normalize("NFD", text).casefold()
+
+
+def ways_to(path: str) -> list[str]:
+    """Return the folders that an absolute path is in, nearest first, `/` last."""
+    ways = []
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        ways.append(path)
+    return ways

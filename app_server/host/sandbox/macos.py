@@ -4,12 +4,12 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 /System/Library/Sandbox/Profiles.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Access, Confinement
 from app_server.permissions.globs import expression_text
-from app_server.permissions.paths import depth_of
+from app_server.permissions.paths import depth_of, ways_to
 
 PROGRAM = "/usr/bin/sandbox-exec"
 
@@ -103,10 +103,25 @@ def _places(confinement: Confinement) -> Iterator[str]:
                 yield f"(deny file-write* (subpath {quoted}))"
             case "none":
                 yield f"(deny file-read* file-write* (subpath {quoted}))"
-
+    # What is renamed takes all that is in it to where other rules hold.
+    for place in _kept(chosen):
+        yield f"(deny file-write-unlink (literal {_quoted(place)}))"
     for pattern in confinement.denied_patterns:
         text = expression_text(pattern).replace('"', '\\"')
         yield f'(deny file-read* file-write* (regex #"^{text}(/.*)?$"))'
+
+
+def _kept(chosen: Mapping[str, Access]) -> Sequence[str]:
+    """Return writable folders that are a place, or that one lies in."""
+    kept = {place for place, access in chosen.items() if access == "write"}
+    for place in chosen:
+        above = ways_to(place)
+        kept |= {
+            folder
+            for number, folder in enumerate(above)
+            if next((chosen[one] for one in above[number:] if one in chosen), "none") == "write"
+        }
+    return sorted(kept - {"/"})
 
 
 def _quoted(path: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from app_server.permissions.confinement import Confinement
-from app_server.permissions.paths import depth_of
+from app_server.permissions.paths import depth_of, ways_to
 
 Kind: TypeAlias = Literal["folder", "other", "missing"]
 """What a path leads to."""
@@ -88,7 +88,7 @@ def _between(path: str, made: Mapping[str, Mount], root: Show) -> Sequence[str]:
     """Return the folders between a place and the mount that it is in, if that can be written."""
     between: list[str] = []
     around = root
-    for above in _upwards(path.rpartition("/")[0] or "/"):
+    for above in ways_to(path):
         if above in made:
             around = made[above].show
             break
@@ -119,11 +119,4 @@ def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:
 
 
 def _around(path: str, shown: Mapping[str, Show]) -> Show:
-    return next((shown[place] for place in _upwards(path) if place in shown), "none")
-
-
-def _upwards(path: str) -> Iterator[str]:
-    while path != "/":
-        yield path
-        path = path.rpartition("/")[0] or "/"
-    yield path
+    return next((shown[place] for place in (path, *ways_to(path)) if place in shown), "none")

@@ -43,6 +43,25 @@ def test_the_rules_of_a_workspace() -> None:
         '(deny file-write* (subpath "/Users/u/.server"))',
         '(deny file-read* file-write* (subpath "/Users/u/.ssh"))',
         '(allow file-read* file-write* (subpath "/work/.git/worktrees/w"))',
+        '(deny file-write-unlink (literal "/private/tmp"))',
+        '(deny file-write-unlink (literal "/work"))',
+        '(deny file-write-unlink (literal "/work/.git/worktrees/w"))',
+    ]
+
+
+@claim("sandbox:macos")
+def test_nothing_that_has_a_protected_place_in_it_is_renamed() -> None:
+    deep = Confinement(writable=("/work",), protected=("/work/a/b/.git",), denied=("/work/c/key",))
+    assert [rule for rule in middle(deep) if "unlink" in rule] == [
+        '(deny file-write-unlink (literal "/work"))',
+        '(deny file-write-unlink (literal "/work/a"))',
+        '(deny file-write-unlink (literal "/work/a/b"))',
+        '(deny file-write-unlink (literal "/work/c"))',
+    ]
+    home = Confinement(protected=("/Users/u/.server",))
+    assert [rule for rule in middle(home) if "unlink" in rule] == [
+        '(deny file-write-unlink (literal "/Users"))',
+        '(deny file-write-unlink (literal "/Users/u"))',
     ]
 
 
@@ -53,6 +72,8 @@ def meaning(rules: list[str], path: str) -> Access:
     """Say what rules let be done: of those that fit the last decides."""
     read = write = False
     for rule in rules:
+        if "unlink" in rule:
+            continue
         found = RULE.fullmatch(rule)
         assert found is not None
         verb, reads, writes, place = found.groups()
@@ -76,11 +97,17 @@ def test_it_means_what_the_confinement_says(confinement: Confinement, path: str)
     assert meaning(middle(confinement), path) == confinement.access(path)
 
 
+def test_patterns_are_rules_too() -> None:
+    [*_, rule] = middle(Confinement(writable=(), denied_patterns=('/w/**/*.e"v',)))
+    assert rule == '(deny file-read* file-write* (regex #"^/w/(.*/)?[^/]*\\.e\\"v(/.*)?$"))'
+
+
 def test_names_cannot_end_a_rule() -> None:
     name = '/work")) (allow file-write* (subpath "\\'
-    [*_, rule] = middle(Confinement(writable=(name,)))
+    [*_, rule, kept] = middle(Confinement(writable=(name,)))
     quoted = '/work\\")) (allow file-write* (subpath \\"\\\\'
     assert rule == f'(allow file-read* file-write* (subpath "{quoted}"))'
+    assert kept == f'(deny file-write-unlink (literal "{quoted}"))'
 
 
 @claim("sandbox:macos")
