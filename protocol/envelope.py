@@ -172,6 +172,11 @@ def render_result(
     return text.decode()
 
 
+def render_prepared(request_id: RequestId, result: str, *, jsonrpc: bool = False) -> str:
+    """Write the answer to a request whose result is JSON already."""
+    return f'{_PREFIX[jsonrpc].decode()}"id":{to_json(request_id).decode()},"result":{result}}}'
+
+
 def render_error(request_id: RequestId | None, error: ErrorObject, *, jsonrpc: bool = False) -> str:
     """Write the answer to a request that failed; `request_id` None renders as null."""
     text = b'%b"id":%b,"error":%b}' % (

@@ -65,7 +65,14 @@ class RequestContext:
         self._after.clear()
 
 
-Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel]]
+@dataclass(frozen=True, slots=True)
+class PreparedResult:
+    """A result that is JSON already, as it is too large to be made so on the event loop."""
+
+    text: str
+
+
+Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel | PreparedResult]]
 """Answers one method: takes the caller and the params in their type, gives the result."""
 
 

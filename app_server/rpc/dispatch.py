@@ -17,9 +17,9 @@ from jsonrpcserver.request import Request as Call
 from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
-from app_server.rpc.context import Handler, LateHandler, RequestContext
+from app_server.rpc.context import Handler, LateHandler, PreparedResult, RequestContext
 from app_server.runtime.loader import LoadFailed, load
-from protocol.envelope import Request, render_error, render_result
+from protocol.envelope import Request, render_error, render_prepared, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,
     MAX_LARGE_ANSWER_CHARS,
@@ -214,14 +214,17 @@ def _render(context: RequestContext, request: Request, outcome: ErrorResult | Su
         error = ErrorObject(code=outcome.code, message=outcome.message, data=outcome.data)
         text = render_error(request.id, error, jsonrpc=context.jsonrpc)
     else:
-        result: WireModel = outcome.result
+        result: WireModel | PreparedResult = outcome.result
         session = context.session
-        text = render_result(
-            request.id,
-            result,
-            jsonrpc=context.jsonrpc,
-            experimental=session is None or session.experimental,
-        )
+        if isinstance(result, PreparedResult):
+            text = render_prepared(request.id, result.text, jsonrpc=context.jsonrpc)
+        else:
+            text = render_result(
+                request.id,
+                result,
+                jsonrpc=context.jsonrpc,
+                experimental=session is None or session.experimental,
+            )
     limit = MAX_ANSWER_CHARS
     if len(text) > limit and (spec := METHODS.get(request.method)) is not None and spec.large:
         limit = MAX_LARGE_ANSWER_CHARS

@@ -11,7 +11,7 @@ import http
 import logging
 import socket
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,10 @@ class WebSocketLimits:
     """For a pong; then the client counts as gone."""
 
 
+FRAGMENT_CHARS = 1024 * 1024
+"""Of a message in one frame; a longer one is sent in several (RFC 6455, section 5.4)."""
+
+
 class WebSocketStream:
     """A MessageStream over one WebSocket."""
 
@@ -80,16 +84,42 @@ class WebSocketStream:
         return message
 
     async def send(self, *texts: str) -> None:
-        """Send messages, a frame each, in one write."""
-        socket = self._socket
+        """Send messages, a frame each, in one write; a large one in frames of FRAGMENT_CHARS."""
+        small: list[str] = []
         try:
-            # `ServerConnection.send` makes a write of each frame.
-            async with socket.send_context():
-                for text in texts:
-                    socket.protocol.send_text(text.encode())
-                socket.transport.write(b"".join(socket.protocol.data_to_send()))
+            for text in texts:
+                if len(text) <= FRAGMENT_CHARS:
+                    small.append(text)
+                    continue
+                await self._send_small(small)
+                small.clear()
+                await self._send_large(text)
+            await self._send_small(small)
         except ConnectionClosed as exc:
             raise anyio.BrokenResourceError from exc
+
+    async def _send_small(self, texts: Sequence[str]) -> None:
+        if not texts:
+            return
+        socket = self._socket
+        # `ServerConnection.send` makes a write of each frame.
+        async with socket.send_context():
+            for text in texts:
+                socket.protocol.send_text(text.encode())
+            socket.transport.write(b"".join(socket.protocol.data_to_send()))
+
+    async def _send_large(self, text: str) -> None:
+        """Send a message in pieces, between which others run."""
+        socket = self._socket
+        for start in range(0, len(text), FRAGMENT_CHARS):
+            end = start + FRAGMENT_CHARS
+            piece, is_last = text[start:end].encode(), end >= len(text)
+            async with socket.send_context():
+                if start == 0:
+                    socket.protocol.send_text(piece, fin=is_last)
+                else:
+                    socket.protocol.send_continuation(piece, fin=is_last)
+                socket.transport.write(b"".join(socket.protocol.data_to_send()))
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Close with a code and a reason; closing twice is harmless."""

@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import json
 import os
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from app_server.host.files.errors import PathRefused
 from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
 from app_server.host.files.work import FileWork, Slots, Stop, Stopped
+from app_server.transport.websocket import FRAGMENT_CHARS
 from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
 
 
@@ -160,6 +162,21 @@ async def test_many_large_files_at_once_reach_a_client(tmp_path: Path) -> None:
         for request in ids:
             answer = await client.answer(request)
             assert len(answer["result"].pop("dataBase64")) == (size + 2) // 3 * 4
+
+
+@claim("bounds:large")
+async def test_a_large_answer_is_sent_in_pieces_between_which_others_run(tmp_path: Path) -> None:
+    size = 3 * FRAGMENT_CHARS
+    (tmp_path / "large").write_bytes(bytes(size))
+    async with serve(tmp_path / "home") as served, served.pipe() as pipe:
+        client = WireClient(pipe)
+        await client.initialize()
+        await client.request("fs/readFile", {"path": f"{tmp_path}/large"})
+        pieces = [piece async for piece in pipe.socket.recv_streaming()]
+    sizes = [len(piece) for piece in pieces]
+    assert sizes[:-1] == [FRAGMENT_CHARS] * (len(pieces) - 1)
+    assert len(pieces) == 5
+    assert len(json.loads("".join(map(str, pieces)))["result"]["dataBase64"]) == size // 3 * 4
 
 
 @claim("files:absolute")

@@ -13,7 +13,7 @@ from app_server.handlers.host.failures import as_path, file_failures
 from app_server.handlers.services import Services
 from app_server.host.files import reading, trees, writing
 from app_server.host.files.work import Slots, Stop
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import Handler, PreparedResult, RequestContext
 from protocol.errors import invalid_request
 from protocol.host import (
     FsCopyParams,
@@ -26,7 +26,6 @@ from protocol.host import (
     FsReadDirectoryParams,
     FsReadDirectoryResponse,
     FsReadFileParams,
-    FsReadFileResponse,
     FsRemoveParams,
     FsRemoveResponse,
     FsWriteFileParams,
@@ -105,16 +104,21 @@ class FileHandlers:
 
         return await self._run(work)
 
-    async def read_file(
-        self, context: RequestContext, params: FsReadFileParams
-    ) -> FsReadFileResponse:
+    async def read_file(self, context: RequestContext, params: FsReadFileParams) -> PreparedResult:
         """Return the bytes of a file."""
         reader = context.connection_id
         await self._reads.take(reader)
         # What was read is in memory until it is on its way.
         context.after_answer(partial(self._reads.give, reader))
-        data = await self._run(partial(reading.read_base64, as_path(params.path)))
-        return FsReadFileResponse(data_base64=data)
+        path = as_path(params.path)
+
+        def work(stop: Stop) -> PreparedResult:
+            # No sign of base64 has another form in JSON (FsReadFileResponse).
+            return PreparedResult(
+                "".join(['{"dataBase64":"', *reading.read_base64(path, stop), '"}'])
+            )
+
+        return await self._run(work)
 
     async def remove(self, context: RequestContext, params: FsRemoveParams) -> FsRemoveResponse:
         """Delete a file or a folder."""

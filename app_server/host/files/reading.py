@@ -63,8 +63,8 @@ def read_metadata(path: Path, stop: Stop) -> Metadata:
     )
 
 
-def read_base64(path: Path, stop: Stop) -> str:
-    """Return the bytes of a file in base64.
+def read_base64(path: Path, stop: Stop) -> list[str]:
+    """Return the bytes of a file in base64, in pieces that belong together.
 
     Raises:
         PathRefused: it is no regular file, or has more than MAX_READ_BYTES.
@@ -78,7 +78,7 @@ def read_base64(path: Path, stop: Stop) -> str:
             raise PathRefused(f"path `{path}` is not a file")
         if found.st_size > MAX_READ_BYTES:
             raise _too_large()
-        pieces, size = [], 0
+        pieces, size = list[str](), 0
         while chunk := _read_full(descriptor, CHUNK_BYTES):
             stop.check()
             size += len(chunk)
@@ -86,7 +86,7 @@ def read_base64(path: Path, stop: Stop) -> str:
             if size > MAX_READ_BYTES:
                 raise _too_large()
             pieces.append(base64.b64encode(chunk).decode("ascii"))
-        return "".join(pieces)
+        return pieces
     finally:
         os.close(descriptor)
 
