@@ -62,6 +62,10 @@ this machine demands is in {requirements}.
 SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
 
 
+SWITCH_S = 0.001
+"""After which a worker thread hands the interpreter to the event loop, which waits for it."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -102,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
     raise_limit()
+    sys.setswitchinterval(SWITCH_S)
     if is_mcp_server:
         # Other servers have no use for it.
         from app_server.clients.mcp_front.process import serve as serve_mcp

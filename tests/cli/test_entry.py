@@ -7,6 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from app_server.server.settings import VERSION
+import pytest
+
+from app_server.cli import serve
 
 GARBAGE = """
 import gc, json, sys
@@ -123,3 +126,20 @@ def test_the_first_request_waits_for_no_more_modules_than_it_did() -> None:
     assert ours["app_server.threads"] > 0
     assert len(modules) <= MOST_TO_ANSWER
     assert NEVER & set(rooms) == set()
+
+
+def test_worker_threads_of_a_server_hand_the_interpreter_over_soon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, during = sys.getswitchinterval(), list[float]()
+
+    def run(main: object) -> int:
+        during.append(sys.getswitchinterval())
+        return 0
+
+    monkeypatch.setattr(serve, "_run", run)
+    try:
+        assert serve.main(["serve", "--home", str(tmp_path)]) == 0
+    finally:
+        sys.setswitchinterval(before)
+    assert during == pytest.approx([serve.SWITCH_S])
