@@ -6,10 +6,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from app_server.server.settings import VERSION
 import pytest
 
 from app_server.cli import serve
+from app_server.server.settings import VERSION
 
 GARBAGE = """
 import gc, json, sys
