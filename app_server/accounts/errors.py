@@ -29,7 +29,7 @@ REFUSALS = {
     "refresh_token_reused": f"{_REFRESH} because your refresh token was already used. {_AGAIN}",
     "refresh_token_invalidated": f"{_REFRESH} because your refresh token was revoked. {_AGAIN}",
 }
-"""Error codes of the issuer after which there is no other answer, and what users are told."""
+"""Error codes of the issuer after which there is no other answer, and the text for users."""
 
 REFUSED = f"{_REFRESH}. {_AGAIN}"
 OTHER_ACCOUNT = (

@@ -143,7 +143,7 @@ class ConnectionPorts:
     """Held by the one that fetches."""
     templates: ApprovalTemplates
     published: Callable[[], None]
-    """Hears that there is something new to contribute."""
+    """Called when there is something new to contribute."""
     served: set[Generation]
     """All generations that have not ended, those too that others have replaced."""
     now_s: Callable[[], float] = anyio.current_time

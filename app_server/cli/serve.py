@@ -20,7 +20,7 @@ from app_server.server.settings import DRAIN_S, VERSION, Settings
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
-LATE_COMMANDS = {
+LAZY_COMMANDS = {
     "bench": "app_server.cli.bench",
     "doctor": "app_server.cli.doctor",
     "exec-server": "app_server.cli.exec_server",
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command in words:
             words.remove(command)
             return generate.main(command, [word for word in words if word != "app-server"])
-    for command, module in LATE_COMMANDS.items():
+    for command, module in LAZY_COMMANDS.items():
         # Launchers put the name of the program in front.
         if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
             quiet_libraries()

@@ -1,4 +1,4 @@
-"""What a server says of itself, told by whoever registers it: it need not be asked.
+"""What a server says of itself, given by whoever registers it: it need not be asked.
 
 Source: docs/extensions.md, "Manifests".
 """

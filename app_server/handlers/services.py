@@ -23,7 +23,7 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
-from app_server.signals.notifications import SignalNews
+from app_server.signals.notifications import SignalNotifier
 from app_server.skills.catalog import SkillCatalog
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.lists import ModelLists
@@ -60,7 +60,7 @@ class Services:
     """None: there are no apps, and none are looked for."""
     skills: SkillCatalog
     signals: LazySignals
-    signal_news: SignalNews
+    signal_notifier: SignalNotifier
     memory: MemoryBudget
     connection_loads: Callable[[], Sequence[ConnectionLoad]]
     """How much waits on each connection."""

@@ -464,7 +464,7 @@ def _sizes(servers: Sequence[tuple[ServerConfig, Listing]]) -> dict[str, int]:
 
 
 def _nobody(name: str, step: StartupStep, error: str | None) -> None:
-    """Hear of the steps of a start that changes nothing for anybody."""
+    """Announce nothing: the start changes nothing for anybody."""
 
 
 def _without_start(notify: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:

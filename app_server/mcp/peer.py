@@ -42,7 +42,7 @@ class Peer(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """Who wants a connection, and hears what becomes of it."""
+    """Who wants a connection, and is called with what becomes of it."""
 
     stop: anyio.Event
     """Set to end the connection."""
@@ -50,13 +50,13 @@ class ConnectionOwner(Protocol):
     """Whether there is anybody who could be asked."""
 
     def ready(self, peer: Peer, listing: Listing) -> None:
-        """Hear that the server can be called."""
+        """Take the connection: the server can be called."""
 
     def failed(self, failure: StartupFailed) -> None:
-        """Hear that the server did not start."""
+        """Take the failure: the server did not start."""
 
     def tools_changed(self) -> None:
-        """Hear that the server has other tools than those it listed."""
+        """Note that the server has other tools than those it listed."""
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the user what the server wants to know; see ElicitationPort."""

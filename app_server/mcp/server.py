@@ -1,8 +1,8 @@
 """One configured server: its status, its connection, its last listing.
 
-Status goes from `starting` to exactly one of `ready`, `failed`, `cancelled`, and each step is told
-once. A server that dies later keeps its listing. One that is started again is a new McpServer; the
-old one is retired, and keeps its connection for the calls that run on it.
+Status goes from `starting` to exactly one of `ready`, `failed`, `cancelled`, and each step is
+announced once. A server that dies later keeps its listing. One that is started again is a new
+McpServer; the old one is retired, and keeps its connection for the calls that run on it.
 Source: docs/mcp.md, "Connections".
 """
 
@@ -57,7 +57,7 @@ Status: TypeAlias = Literal[
 StartupStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled"]
 
 StatusCallback: TypeAlias = Callable[[str, StartupStep, str | None], None]
-"""Hears the raw name, the step, and the text of a failure."""
+"""Called with the raw name, the step, and the text of a failure."""
 
 RETRY_WAITS_S = (0.3, 1.0)
 """Before the second and the third try of a server that was out of reach."""
@@ -252,7 +252,7 @@ class McpServer:
         return is_process and self.has_died and not self.stop.is_set()
 
     def leave(self) -> None:
-        """Hear that the set has this server no more; what owns it is let go with the connection."""
+        """Note that the set has this server no more; what owns it is let go with the connection."""
         self._holding.leave()
 
     def stand_in(self, listing: Listing | None) -> None:

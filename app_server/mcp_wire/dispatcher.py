@@ -39,7 +39,7 @@ from protocol.model import JsonObject
 logger = logging.getLogger(__name__)
 
 GIVE_UP_S = 5.0
-"""For the server to be told that a request is given up."""
+"""For the server to take the notification that a request is cancelled."""
 
 MAX_ASKED = 64
 """Requests of the server that are being answered; those above it are refused."""
@@ -133,7 +133,7 @@ class Dispatcher:
         """Make a request and return its result.
 
         `headers` are for transports that have them. The time begins when the request was sent.
-        When it is over, or the caller is cancelled, the server is told, unless `may_cancel` is
+        When it is over, or the caller is cancelled, the server is notified, unless `may_cancel` is
         false.
 
         Raises:

@@ -42,7 +42,7 @@ class PeerError(McpError):
 
 
 class BadQuestion(McpError):
-    """A question of the server that cannot be asked; the text is what the server is told."""
+    """A question of the server that cannot be asked; the text is what the server is answered."""
 
 
 class NoCredential(McpError):

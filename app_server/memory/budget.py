@@ -1,6 +1,6 @@
 """One budget for what loaded threads keep in memory.
 
-Events that could be told again are forgotten first, those of the longest quiet threads before
+Events that could be sent again are forgotten first, those of the longest quiet threads before
 others; then quiet threads are unloaded. What a turn or a listener needs stays, whatever it takes.
 Source: docs/config.md, "Memory".
 """

@@ -27,7 +27,7 @@ def read_memory_settings(config: Config) -> MemorySettings:
     return MemorySettings(
         budget_bytes=_integer(view, "memory_budget_bytes", DEFAULT_BUDGET, MIB, 1 << 40),
         stream=ReplayLimits(
-            # More than a client's queue takes could not be told again at once.
+            # More than a client's queue takes could not be sent again at once.
             max_events=_integer(view, "thread_events_kept", stream.max_events, 256, 4096),
             max_bytes=_integer(
                 view, "thread_events_kept_bytes", stream.max_bytes, 64 * 1024, 8 * MIB

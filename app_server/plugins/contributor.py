@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from app_server.plugins.manifest import Plugin
 
 MAX_PROBLEMS = 64
-"""Of the folders of one thread that are told."""
+"""Of the folders of one thread that are named."""
 
 MAX_SHOWN_CHARS = 128
-"""Of an id in what is told."""
+"""Of an id in a text about them."""
 
 MAX_THREADS = 4096
 """Whose selections are remembered."""

@@ -153,7 +153,7 @@ class RpcConnection:
         return ConnectionLoad(self._in_flight, self._outbox.messages, self._outbox.chars)
 
     def give_up(self) -> None:
-        """Close the conversation: this client has missed something that it cannot be told."""
+        """Close the conversation: this client has missed something that cannot be sent again."""
         self._outbox.give_up()
         self._writing.cancel()
 

@@ -50,7 +50,7 @@ class Peer(Protocol):
         """Queue a message; never waits."""
 
     def give_up(self) -> None:
-        """Close the connection: it has missed something that it cannot be told."""
+        """Close the connection: it has missed something that cannot be sent again."""
 
     @property
     def load(self) -> "PeerLoad":
@@ -102,7 +102,7 @@ class Hub:
         self._listeners: dict[ThreadId, set[ConnectionId]] = {}
         self._when_gone: dict[ConnectionId, list[Callable[[], None]]] = {}
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
-        """Listeners that are told nothing for now, and how far they know the stream."""
+        """Listeners that are sent nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
         self._sent_since_yield = 0
         """Messages to threads with several listeners, since others could run."""
@@ -226,11 +226,11 @@ class Hub:
     # Events.
 
     def open_stream(self, thread_id: ThreadId) -> None:
-        """Begin to number and keep what the listeners of a thread are told."""
+        """Begin to number and keep what the listeners of a thread are sent."""
         self.streams.open(thread_id)
 
     def close_stream(self, thread_id: ThreadId) -> None:
-        """Stop to number and keep what a thread is told."""
+        """Stop to number and keep the events of a thread."""
         self.streams.close(thread_id)
 
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
@@ -302,7 +302,7 @@ class Hub:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so much was told at once that it holds up others."""
+        """Whether so much was sent at once that it holds up others."""
         return self._sent_since_yield >= MAX_AT_ONCE
 
     async def yield_to_loop(self) -> None:

@@ -109,7 +109,7 @@ class Outbox:
         return len(delta.piece)
 
     def give_up(self) -> None:
-        """Take no more, as the client has missed what can no longer be told."""
+        """Take no more, as the client has missed what can no longer be sent."""
         self.overflowed = True
         self._added.set()
 

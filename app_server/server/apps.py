@@ -42,7 +42,7 @@ async def _run_apps(apps: LazyApps, accounts: Accounts, configuration: Configura
         is_demo = config.view().at("apps_service").boolean("demo", default=False)
         await accounts.load()
     except ConfigError:
-        # Whoever starts a thread will be told.
+        # Whoever starts a thread gets the error.
         logger.debug("there are no apps, as the configuration cannot be used")
         return
     if not is_demo:

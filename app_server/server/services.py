@@ -37,7 +37,7 @@ from app_server.server.substitutes import Substitutes
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
-from app_server.signals.notifications import SignalNews, settings_as_stored
+from app_server.signals.notifications import SignalNotifier, settings_as_stored
 from app_server.skills.catalog import SkillCatalog
 from app_server.skills.folders import Found
 from app_server.threads.log.state import ThreadState
@@ -141,14 +141,14 @@ async def build_services(
         unload_delay_s,
     )
     environments.on_connection = partial(_environment_changed, sessions, plugins)
-    signal_news = SignalNews(hub)
+    signal_notifier = SignalNotifier(hub)
     signals = LazySignals(
         home=home,
         tasks=background,
         store=store,
         sessions=sessions,
         clock=clock,
-        announce=signal_news.announce,
+        announce=signal_notifier.announce,
         configure=partial(settings_as_stored, configuration),
     )
     services = Services(
@@ -172,7 +172,7 @@ async def build_services(
         apps=apps,
         skills=skills,
         signals=signals,
-        signal_news=signal_news,
+        signal_notifier=signal_notifier,
         memory=MemoryBudget(memory.budget_bytes, hub.streams, sessions),
         connection_loads=connection_loads,
         tasks=background,

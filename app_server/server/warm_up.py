@@ -35,7 +35,7 @@ async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> 
         await accounts.load()
         mcp = read_mcp_settings(await configuration.read())
     except ConfigError:
-        # Whoever starts a thread will be told.
+        # Whoever starts a thread gets the error.
         logger.debug("the configuration cannot be used yet")
         return
     if any(server.enabled for server in mcp.servers.values()):

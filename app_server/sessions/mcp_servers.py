@@ -131,7 +131,7 @@ class ThreadServers:
         """Make the servers what the configuration asks for now; never waits.
 
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
-        together make no sense, the servers stay as they are and the listeners are told.
+        together make no sense, the servers stay as they are and the listeners get a warning.
         """
         config = base.with_projects(self._config.projects).with_layers(self._config.layers)
         try:

@@ -13,20 +13,20 @@ from protocol.signals import SignalReceipt, SignalUpdatedNotification
 OPEN_STAGES = ("accepted", "inHistory", "seen")
 
 
-class SignalNews:
-    """Tells the listeners of a thread of its signals, and whoever delivered them."""
+class SignalNotifier:
+    """Sends receipts of signals to the listeners of their thread, and to whoever delivered them."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._origins: dict[tuple[str, str], ConnectionId] = {}
 
     def came_from(self, receipt: SignalReceipt, connection_id: ConnectionId) -> None:
-        """Note which connection wants to hear of a signal; the last one that said it does."""
+        """Note which connection gets the receipts of a signal: the last one that delivered it."""
         if receipt.stage in OPEN_STAGES:
             self._origins[receipt.source, receipt.signal_id] = connection_id
 
     def announce(self, receipt: SignalReceipt) -> None:
-        """Tell how far a signal has come; never waits."""
+        """Send how far a signal has come; never waits."""
         event = SignalUpdatedNotification(receipt=receipt)
         self._hub.emit(receipt.thread_id, event)
         key = receipt.source, receipt.signal_id

@@ -45,7 +45,7 @@ class ClientPort(Protocol):
         """Let other tasks run, first those that send the queued messages."""
 
     def open_stream(self, thread_id: str) -> None:
-        """Begin to number and keep what the listeners of a thread are told."""
+        """Begin to number and keep what the listeners of a thread are sent."""
 
     def close_stream(self, thread_id: str) -> None:
         """Stop to number and keep, as the thread leaves memory."""

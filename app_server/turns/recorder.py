@@ -61,7 +61,7 @@ class TurnRecorder:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so much was told that others should run first."""
+        """Whether so much was sent that others should run first."""
         return self._clients.is_crowded
 
     async def yield_to_loop(self) -> None:
@@ -76,7 +76,7 @@ class TurnRecorder:
     def announce_started(self, item: KnownThreadItem) -> None:
         """Tell that an item exists."""
         assert item.started_at_ms is not None
-        # The item will change; what clients know of it changes by what they are told.
+        # The item will change; what clients know of it changes by what they are sent.
         self.thread.open_items.begin(item.model_copy())
         self.emit(
             ItemStartedNotification(

@@ -522,7 +522,7 @@ async def test_demands_that_nobody_enforces_are_said_aloud(
 
 
 @claim("requirements:broken")
-async def test_nothing_runs_until_a_broken_file_is_mended(
+async def test_nothing_runs_until_a_broken_file_is_repaired(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:

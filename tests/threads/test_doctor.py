@@ -185,7 +185,7 @@ async def test_what_a_crash_left_behind_in_the_index_is_no_error(tmp_path: Path)
     assert locks.details == [f"{thread_id}: its process has died; whoever comes next takes it"]
     assert index.status == "ok"
     assert index.details == [
-        f"{thread_id} name is None, the log says 'n' (mended at the next start)"
+        f"{thread_id} name is None, the log says 'n' (repaired at the next start)"
     ]
 
 

@@ -116,7 +116,7 @@ def test_a_write_that_the_disk_refuses_leaves_nothing_behind(
     assert replay(read_rollout(path)).name == "again"
 
 
-def test_a_log_that_cannot_be_mended_is_not_opened(
+def test_a_log_that_cannot_be_repaired_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"

@@ -28,7 +28,7 @@ class Flow(Protocol):
     """One way to sign in that waits for the user."""
 
     prefix: str
-    """Begins what clients are told about a failure."""
+    """Begins the text that clients get about a failure."""
 
     def response(self, login_id: str) -> LoginAccountResponse:
         """Say what the user has to do."""
@@ -81,7 +81,7 @@ class LoginAttempts:
     ) -> bool:
         """End one sign-in; False when it does not wait for its user any more.
 
-        How it ended is told once the answer is on its way.
+        How it ended is announced once the answer is on its way.
         """
         active = self._active
         if active is None or active.id != login_id or active.has_tokens:
@@ -95,7 +95,7 @@ class LoginAttempts:
     async def start(self, open_flow: Callable[[], Awaitable[Flow]]) -> Attempt:
         """Let a sign-in wait in the place of an older one.
 
-        How it ends is told once `answered` is set. Raises what `open_flow` does.
+        How it ends is announced once `answered` is set. Raises what `open_flow` does.
         """
         async with self._starting:
             await self.give_up()

@@ -17,7 +17,7 @@ from app_server.transport.stdio import open_stdio
 async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -> None:
     """Offer a server that is ready to the MCP client at the other end of `stream`.
 
-    Returns when either of them has gone; the server is told to stop.
+    Returns when either of them has gone; the server is stopped.
     """
     near, far = open_pipe()
 

@@ -31,7 +31,7 @@ def render_item(envelope: Envelope, payload_tool: str | None = None) -> JsonObje
 
 def line_holds(line: bytes, signal_id: str) -> bool:
     """Whether a line of a thread's log holds the item of a signal, whoever rendered it."""
-    # Most lines are told apart without being parsed.
+    # Most lines are distinguished without being parsed.
     if b"developer" not in line:
         return False
     # JSON may write other characters in more than one way.

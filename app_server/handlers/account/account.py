@@ -1,7 +1,7 @@
 """account/*: who is signed in, signing in and out, and news of it.
 
-A change of the account is told after the answer to who asked for it; one that nobody asked for,
-as when renewing a token brings another plan, is told by itself.
+A change of the account is announced after the answer to who asked for it; one that nobody asked
+for, as when renewing a token brings another plan, is announced by itself.
 Source: docs/accounts.md.
 """
 

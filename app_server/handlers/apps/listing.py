@@ -1,4 +1,4 @@
-"""One app/list at work: two sources at once, and what clients are told before both are there.
+"""One app/list at work: two sources at once, and what clients are sent before both are there.
 
 Source: docs/apps.md, "For clients".
 """
@@ -19,7 +19,7 @@ from app_server.handlers.apps.terms import AppTerms
 from protocol.apps import AppInfo
 
 MAX_TOLD_CHARS = 900_000
-"""Of a list that clients are told; a longer one is not told, but can be listed by pages."""
+"""Of a list that clients are sent; a longer one is not sent, but can be listed by pages."""
 
 
 class ListFailed(Exception):
@@ -67,12 +67,12 @@ class AppListing:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether somebody else is signed in now, or nobody: then nothing is told any more."""
+        """Whether somebody else is signed in now, or nobody: then nothing is sent any more."""
         account = self._apps.account()
         return account is None or account.identity != self._backend.account.identity
 
     async def load(self) -> list[AppInfo]:
-        """Ask both sources and return the list; what is known before is told meanwhile.
+        """Ask both sources and return the list; what is known before is sent meanwhile.
 
         Raises:
             ListFailed: a source failed.
@@ -132,7 +132,7 @@ class AppListing:
         return self._accessible is not None and self._directory is not None
 
     async def _update(self) -> None:
-        """Tell what is known now, if it is worth it and not what was told last."""
+        """Send what is known now, if it is worth it and not what was sent last."""
         async with self._merging:
             self._merged = apps = await self._merge()
             worth_it = self._is_complete or any(app.is_accessible for app in apps)

@@ -47,7 +47,7 @@ SHOWN_TABLES = (*SHOWN_KEYS, "projects")
 """What of a layer clients are shown."""
 
 MAX_ORIGINS = 1000
-"""Values whose origin is told; an answer must fit into a message."""
+"""Values whose origin is given; an answer must fit into a message."""
 
 
 class Layer(NamedTuple):

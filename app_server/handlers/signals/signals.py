@@ -41,7 +41,7 @@ class SignalHandlers:
 
     def __init__(self, services: Services) -> None:
         self._signals = services.signals
-        self._news = services.signal_news
+        self._notifier = services.signal_notifier
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -65,7 +65,7 @@ class SignalHandlers:
             signals = await self._signals.get()
             delivery = await signals.deliver(params)
         receipt = delivery.entry.receipt()
-        self._news.came_from(receipt, context.connection_id)
+        self._notifier.came_from(receipt, context.connection_id)
         _follow_up(context, delivery)
         return SignalDeliverResponse(receipt=receipt)
 

@@ -29,7 +29,7 @@ class Joining:
 
     @property
     def is_replay(self) -> bool:
-        """Whether the client is told what it missed."""
+        """Whether the client is sent what it missed."""
         return self.resync_required is False
 
     @property

@@ -200,7 +200,7 @@ class ServerConfig:
     """Keeps alive what serves it; leased for as long as it is used."""
     metadata: RuntimeMetadata = NO_METADATA
     known: Listing | None = field(default=None, repr=False)
-    """What it says of itself, if whoever registered it told; it is then connected to when used."""
+    """What it says of itself, if whoever registered it knows; it is then connected to when used."""
 
     @property
     def folder(self) -> str | None:

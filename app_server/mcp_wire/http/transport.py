@@ -131,7 +131,7 @@ class HttpTransport:
             self._give_up(gives_up)
 
     def _give_up(self, request_id: RequestId | None) -> None:
-        # To MCP a closed connection does not cancel a request: the server is told first.
+        # To MCP a closed connection does not cancel a request: the server is notified first.
         if request_id is not None and (task := self._asking.pop(request_id, None)) is not None:
             task.cancel()
 

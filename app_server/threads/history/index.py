@@ -22,7 +22,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.runtime.sqlite import open_rebuildable, version_of
 from app_server.threads.history.full_text import TEXT_SCHEMA, TextPages
-from app_server.threads.history.messages import item_in, spoken_text
+from app_server.threads.history.messages import item_in, message_text
 from app_server.threads.index.failures import index_failures
 from app_server.threads.log.lines import LogLine, scan_lines
 from app_server.threads.log.locks import short_lock
@@ -131,7 +131,7 @@ class HistoryIndex:
                 database.execute("RELEASE one_log")
 
     def copied(self) -> dict[str, str]:
-        """Return what `note_copied` was told, by thread."""
+        """Return what `note_copied` was given, by thread."""
         with self.reading() as database:
             return dict(database.execute("SELECT thread_id, version FROM copied").fetchall())
 
@@ -258,7 +258,7 @@ def _scan(
                 outliner.feed(line)
             for place in outliner.added:
                 if place.kind is not ItemKind.OTHER:
-                    texts.add(spoken_text(_content(file.fileno(), place, line)))
+                    texts.add(message_text(_content(file.fileno(), place, line)))
             outliner.added.clear()
             for late in outliner.ended:
                 _end_late(database, progress, late, file.fileno())

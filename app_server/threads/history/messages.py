@@ -35,6 +35,6 @@ def text_of(item: ThreadItem | None) -> str:
     return ""
 
 
-def spoken_text(line: bytes) -> str:
+def message_text(line: bytes) -> str:
     """Return what was said in the item of a line."""
     return text_of(item_in(line))

@@ -28,7 +28,7 @@ class ChangeCounter:
         self._database: sqlite3.Connection | None = None
 
     def read(self) -> int | None:
-        """Return a number that is another one after every change; None if it cannot be told now."""
+        """Return a number that is another one after every change; None if that is unknown."""
         try:
             if self._database is None:
                 # Reading only, so that it can never make a file.
@@ -58,7 +58,7 @@ class RecentPages:
         self._pages: deque[tuple[ThreadQuery, ThreadPage]] = deque(maxlen=MAX_PAGES)
 
     def version(self) -> int | None:
-        """Look what `keep` is to be told about a page that is read from now on."""
+        """Look what `keep` needs about a page that is read from now on."""
         return self._counter.read()
 
     def find(self, query: ThreadQuery) -> ThreadPage | None:

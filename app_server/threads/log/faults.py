@@ -12,7 +12,7 @@ class LogFaults:
     """What reading a log had to leave out. Nothing of it was removed but a torn last line."""
 
     torn_bytes: int = 0
-    """Of a last line that a crash cut off in the middle; nobody was ever told that it is there."""
+    """Of a last line that a crash cut off in the middle; no client was promised it."""
     damaged: int = 0
     """Lines that make no sense."""
     newer: int = 0

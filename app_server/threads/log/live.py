@@ -64,7 +64,7 @@ class LiveThread:
         return self.state.created.ephemeral
 
     def take_warnings(self) -> list[str]:
-        """Return what nobody was told yet of how the thread was loaded."""
+        """Return the warnings about how the thread was loaded that nobody got yet."""
         taken, self._warnings = self._warnings, []
         return taken
 

@@ -1,4 +1,4 @@
-"""Items of the running turn that have begun and not ended, as far as clients were told of them.
+"""Items of the running turn that have begun and not ended, as far as they were sent to clients.
 
 The log has items once they are complete. Whoever joins in between needs what there was before.
 Source: docs/wire.md, "Joining a running turn".
@@ -38,7 +38,7 @@ class OpenItems:
         self._items: dict[str, tuple[KnownThreadItem, Texts]] = {}
 
     def begin(self, item: KnownThreadItem) -> None:
-        """Add an item as clients are told of it; the object must not change any more."""
+        """Add an item as it is sent to clients; the object must not change any more."""
         self._items[item.id] = item, defaultdict(StringIO)
 
     def end(self, item_id: str) -> None:
@@ -50,7 +50,7 @@ class OpenItems:
         self._items.clear()
 
     def note(self, event: WireModel) -> None:
-        """Take into account what clients are told of an open item."""
+        """Take into account what clients are sent of an open item."""
         match event:
             case AgentMessageDeltaNotification() | PlanDeltaNotification():
                 self._add(event.item_id, "text", 0, event.delta)

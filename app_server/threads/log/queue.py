@@ -127,7 +127,7 @@ class QueueState:
 
 
 Plan: TypeAlias = Callable[[QueueState], tuple[Sequence[QueueRecord], Result]]
-"""A change: the records that make it, and what the asker is told. Raises QueueRefusal."""
+"""A change: the records that make it, and what the caller gets. Raises QueueRefusal."""
 
 
 def digest(content: Sequence[UserInput]) -> str:

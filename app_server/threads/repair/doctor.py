@@ -19,7 +19,7 @@ from app_server.threads.repair.verify import check_locks, differences
 LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 NO_SPACE_BYTES = 16 * 1024 * 1024
 MAX_DETAILS = 50
-"""Details of one check that are told; the others are counted."""
+"""Details of one check that are printed; the others are counted."""
 
 Status: TypeAlias = Literal["ok", "warning", "error"]
 _RANK: dict[Status, int] = {"ok": 0, "warning": 1, "error": 2}
@@ -96,14 +96,14 @@ def _is_read_only(folder: Path) -> bool:
 def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogCheck]]:
     check = Check("logs")
     checks: dict[str, LogCheck] = {}
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     read_bytes = 0
 
     def note(size: int) -> None:
-        nonlocal told, read_bytes
+        nonlocal reported, read_bytes
         read_bytes += size
-        if time.monotonic() - told > 1.0:
-            told = time.monotonic()
+        if time.monotonic() - reported > 1.0:
+            reported = time.monotonic()
             progress(f"{len(checks)} logs, {_size(read_bytes)} read")
 
     for log in check_logs(home, note):
@@ -161,7 +161,9 @@ def _check_index(home: Path, logs: dict[str, LogCheck]) -> Check:
     for difference in found:
         was_open = difference.thread_id in snapshot.open_ids
         text = f"{difference.thread_id} {difference.text}"
-        check.add("ok" if was_open else "error", text + (" (mended at the next start)" * was_open))
+        check.add(
+            "ok" if was_open else "error", text + (" (repaired at the next start)" * was_open)
+        )
     if check.status != "ok":
         check.todo = "run doctor --rebuild"
     return check
