@@ -11,8 +11,9 @@ import os
 import stat
 from contextlib import suppress
 
-MODE = stat.S_ISVTX | 0o555
-"""Nobody else makes a folder that cannot be written and has the sticky bit."""
+MODE = stat.S_ISVTX | 0o755
+"""Nobody else makes a folder for one user that has the sticky bit. Its user can use it, should a
+server that was killed have left it behind."""
 
 TRIES = 100
 """To get hold of a folder that others remove and make meanwhile."""
@@ -20,7 +21,7 @@ TRIES = 100
 
 def is_placeholder(found: os.stat_result) -> bool:
     """Whether a folder was made here, going by its mode."""
-    return stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_ISVTX | 0o222) == stat.S_ISVTX
+    return stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_ISVTX | 0o022) == stat.S_ISVTX
 
 
 class Placeholder:

@@ -146,9 +146,18 @@ async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Vic
     second.close()
     assert names() == before
     # What a server left behind that was killed is gone after the next command.
-    (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o555)
+    (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o755)
     launcher.wrap(("true",), str(victim.work), confinement).close()
     assert names() == before
+    # Or it is the user's, once something is in it.
+    (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o755)
+    (victim.work / ".codex" / "config.toml").touch()
+    ended = await run_confined(
+        ("/bin/sh", "-c", "echo x >.codex/config.toml"), victim.work, confinement
+    )
+    assert ended.code != 0
+    (victim.work / ".codex" / "config.toml").unlink()
+    (victim.work / ".codex").rmdir()
     # A folder of the user stays, also an empty one.
     (victim.work / ".codex").mkdir()
     launcher.wrap(("true",), str(victim.work), confinement).close()
