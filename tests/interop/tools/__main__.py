@@ -4,7 +4,7 @@ python -m tests.interop.tools [--reference COMMAND] [--ours COMMAND] [--show] [N
 
 A COMMAND has `{port}` in it. NAME picks scenarios whose names begin with it. Without `--reference`
 nothing is compared, and the conversations are printed. Exits with 1 if a scenario differs without a
-reason (tests/interop/tools/scenarios.py), or does not although it has one.
+reason (`scenarios.py`, `patches.py`), or does not although it has one.
 
   python -m tests.interop.tools --reference "codex app-server --listen ws://127.0.0.1:{port}" patch
 """
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.interop.tools.patches import PATCHES
 from tests.interop.tools.play import play, running
 from tests.interop.tools.scenarios import SCENARIOS, Scenario
 from tests.support.harness import ScriptedModel
@@ -89,7 +90,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [
         scenario
-        for scenario in SCENARIOS
+        for scenario in (*SCENARIOS, *PATCHES)
         if not options.names or scenario.name.startswith(tuple(options.names))
     ]
     well = asyncio.run(compare(options.ours, options.reference, chosen, show=options.show))

@@ -353,67 +353,6 @@ def granular(**chosen: bool) -> Any:
     return {"granular": {**others, **chosen}}
 
 
-def _patches() -> list[Scenario]:
-    read, write = "read-only", "workspace-write"
-    add = patch("*** Add File: new.txt", "+one", "+two")
-    edit = patch("*** Update File: a.txt", "@@", "-hello", "+goodbye")
-    missing = patch("*** Update File: a.txt", "@@", "-no such line", "+goodbye")
-    known: Mapping[str, Any] = {"model": "gpt-5.5"}
-    return [
-        Scenario("patch-add", write, "on-request", [add], **known),
-        Scenario("patch-edit", write, "on-request", [edit], **known),
-        Scenario("patch-delete", write, "on-request", [patch("*** Delete File: a.txt")], **known),
-        Scenario(
-            "patch-move",
-            write,
-            "on-request",
-            [patch("*** Update File: a.txt", "*** Move to: b.txt", "@@", "-hello", "+goodbye")],
-            **known,
-        ),
-        Scenario("patch-unmatched", write, "on-request", [missing], **known),
-        Scenario(
-            "patch-missing-file",
-            write,
-            "on-request",
-            [patch("*** Update File: none.txt", "@@", "-a", "+b")],
-            **known,
-        ),
-        Scenario(
-            "patch-add-over", write, "on-request", [patch("*** Add File: a.txt", "+x")], **known
-        ),
-        *(
-            Scenario(f"patch-readonly-{answer}", read, "on-request", [add], answer, **known)
-            for answer in ("accept", "decline", "acceptForSession")
-        ),
-        Scenario(
-            "patch-readonly-cancel",
-            read,
-            "on-request",
-            [add],
-            "cancel",
-            reason="the item ends, as declined; in Codex it stays in progress",
-            **known,
-        ),
-        Scenario("patch-readonly-never", read, "never", [add], **known),
-        Scenario("patch-untrusted", write, "untrusted", [add], **known),
-        Scenario(
-            "patch-for-session",
-            read,
-            "on-request",
-            [add, patch("*** Update File: new.txt", "@@", "-one", "+uno")],
-            "acceptForSession",
-            **known,
-        ),
-        Scenario(
-            "patch-heredoc",
-            write,
-            "on-request",
-            [command("apply_patch <<'EOF'\n" + add["input"] + "\nEOF")],
-        ),
-        Scenario("patch-garbage", write, "on-request", [{**add, "input": "no patch"}], **known),
-    ]
-
-
 def _others() -> list[Scenario]:
     write = "workspace-write"
     plan = [{"step": "one", "status": "completed"}, {"step": "two", "status": "in_progress"}]
@@ -467,4 +406,4 @@ def _others() -> list[Scenario]:
     ]
 
 
-SCENARIOS: Sequence[Scenario] = (*_commands(), *_asking(), *_matrix(), *_patches(), *_others())
+SCENARIOS: Sequence[Scenario] = (*_commands(), *_asking(), *_matrix(), *_others())
