@@ -28,6 +28,11 @@ from app_server.permissions.shell.script import Script
 from app_server.runtime.loader import LoadFailed
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
+from app_server.turns.review.evidence import (
+    MAX_ARGUMENTS_BYTES,
+    MAX_DESCRIPTION_BYTES,
+    bounded,
+)
 from protocol.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     CommandExecutionApprovalDecision,
@@ -233,11 +238,13 @@ class CommandGate:
             },
             evidence={
                 "kind": "command",
-                "command": request.command,
+                "command": bounded(request.command, MAX_ARGUMENTS_BYTES),
                 "cwd": request.cwd,
                 "runs_in_sandbox": ask.sandboxed and request.confinement.is_confined,
                 "why_asked": ask.reason,
-                "justification_of_the_agent": request.facts.justification,
+                "justification_of_the_agent": bounded(
+                    request.facts.justification, MAX_DESCRIPTION_BYTES
+                ),
             },
         )
 
