@@ -18,7 +18,7 @@ from app_server.host.commands.shell import UnknownShell, find_shell, shell_comma
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement import UNCONFINED, Confinement
-from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run
+from app_server.permissions.decision import Ask, CommandFacts, Decision, Refuse, Run
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, EXEC_DECLARATION, ExecArguments
@@ -33,6 +33,8 @@ from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import CommandExecutionThreadItem
 from protocol.model import Json, JsonObject
+
+STAYS = "no command leaves the sandbox in plan mode, or in a review of code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class ExecCommand:
         if patched is not None:
             return patched
         planned = await self._plan(call.call_id, arguments, cwd)
-        decision = await self._gate.decide(planned.request)
+        decision = self._within(await self._gate.decide(planned.request))
         if isinstance(decision, Refuse):
             return _failed(decision.text)
         item = CommandExecutionThreadItem(
@@ -102,6 +104,7 @@ class ExecCommand:
         try:
             if isinstance(decision, Ask):
                 decision = await self._ask(run, planned, decision)
+                decision = Run() if self._may_not_leave else decision
             else:
                 recorder.started(item)
             confinement = planned.request.confinement if decision.sandboxed else UNCONFINED
@@ -113,6 +116,17 @@ class ExecCommand:
                 # Interrupted, or refused by the disk: nothing of it goes on.
                 await run.stop()
                 self._terminals.forget(run)
+
+    @property
+    def _may_not_leave(self) -> bool:
+        """Whether nothing lets a command out of the sandbox: plans and reviews write nothing."""
+        return self._turn.settings.mode == "plan" or self._turn.recorder.is_aside
+
+    def _within(self, decision: Decision) -> Decision:
+        if not self._may_not_leave or isinstance(decision, Refuse) or decision.sandboxed:
+            return decision
+        # A rule lets it out by itself; what asks for it is told so.
+        return Run() if isinstance(decision, Run) else Refuse(STAYS)
 
     async def _plan(self, call_id: str, arguments: ExecArguments, cwd: str) -> _Planned:
         try:
@@ -201,7 +215,9 @@ class ExecCommand:
     ) -> bool:
         """Ask whether what the sandbox seems to have denied may run again without it."""
         assert run.exit_code is not None
-        if not confinement.is_confined or not looks_denied(run.exit_code, run.unread):
+        if self._may_not_leave or not confinement.is_confined:
+            return False
+        if not looks_denied(run.exit_code, run.unread):
             return False
         exit_code = run.exit_code
         run.tell_pending()

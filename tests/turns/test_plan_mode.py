@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app_server.handlers.turns.plans import MAX_PLAN_BYTES, PROMPT
 from app_server.tools.apply_patch import PLAN_MODE as REFUSED
+from app_server.tools.exec_command import STAYS
 from app_server.turns.model.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.turns.model.surroundings import (
     DEFAULT_MODE,
@@ -28,6 +29,7 @@ from tests.support.harness import (
     says,
     serve,
 )
+from tests.support.sandboxes import working_launcher
 
 TEXT = "Intro.\n<proposed_plan>\n# Title\n\n- one\n</proposed_plan>\nAfter."
 
@@ -264,6 +266,36 @@ async def test_a_patch_is_refused_in_plan_mode_and_nobody_is_asked(tmp_path: Pat
         ]
         assert served.model.items()[-1]["output"] == REFUSED
         assert not (tmp_path / "new.txt").exists()
+
+
+@claim("plan:commands")
+async def test_no_command_leaves_the_sandbox_in_plan_mode(tmp_path: Path) -> None:
+    working_launcher()
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "rules").mkdir()
+    rule = 'prefix_rule(pattern=["touch"], decision="allow")\n'
+    (tmp_path / "rules" / "default.rules").write_text(rule)
+    escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(sandbox="workspace-write", cwd=str(folder))
+        served.model.scripts += [
+            command("touch allowed"),
+            command("touch by-rule > new", **escalated),
+            says("planned"),
+            command("touch allowed"),
+        ]
+        await run(client, thread_id, **mode("plan"))
+        allowed, asked = [i["output"] for i in served.model.items() if "output" in i]
+        assert "Read-only file system" in allowed
+        assert asked == f"exec_command failed: {STAYS}"
+        assert list(folder.iterdir()) == []
+        await client.turn(thread_id, "do it", **mode("default"))
+        assert [path.name for path in folder.iterdir()] == ["allowed"]
+
+
+def command(line: str, **members: Any) -> list[Any]:
+    return calls({"name": "exec_command", "arguments": {"cmd": line, "login": False, **members}})
 
 
 async def test_the_mode_of_a_thread_is_there_after_a_restart(tmp_path: Path) -> None:
