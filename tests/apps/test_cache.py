@@ -121,13 +121,13 @@ PUBLIC = {
 
 
 @claim("apps:t-21")
-async def test_what_tells_of_the_account_is_not_written(tmp_path: Path) -> None:
+async def test_what_shows_the_account_is_not_written(tmp_path: Path) -> None:
     await cache(tmp_path).write([PRIVATE])
     assert json.loads(file_of(tmp_path).read_text())["tools"] == [PUBLIC]
 
 
 @claim("apps:t-21")
-async def test_what_tells_of_the_account_is_not_read_either(tmp_path: Path) -> None:
+async def test_what_shows_the_account_is_not_read_either(tmp_path: Path) -> None:
     put(tmp_path, json.dumps({"schema_version": 1, "tools": [PRIVATE]}).encode())
     assert await cache(tmp_path).read() == [PUBLIC]
 

@@ -210,7 +210,7 @@ async def test_an_error_of_the_endpoint_passes_with_code_and_data() -> None:
         )
 
 
-async def test_what_goes_wrong_inside_is_logged_and_not_told(
+async def test_what_goes_wrong_inside_is_logged_and_not_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def breaks(exchange: Exchange) -> JsonObject:

@@ -51,7 +51,7 @@ async def test_one_port_of_127_0_0_1_is_opened_for_each_inventory_and_none_befor
 
 
 @claim("apps:t-23")
-async def test_a_bearer_is_compared_in_a_time_that_tells_nothing(
+async def test_a_bearer_is_compared_in_a_time_that_shows_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[tuple[Any, Any]] = []

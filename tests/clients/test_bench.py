@@ -87,7 +87,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
         (["ws://a", "--steps", "0"], "argument --steps: must be at least 1"),
     ],
 )
-def test_a_wrong_call_is_told_what_is_wrong(
+def test_a_wrong_call_gets_a_line_with_what_is_wrong(
     words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

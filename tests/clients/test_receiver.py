@@ -105,7 +105,7 @@ def test_a_summary_says_what_a_signal_is_about_in_4_kib(payload: object, summary
     assert envelope("s1", payload=payload).summary == summary
 
 
-def test_types_of_signals_can_be_told_to_wake_or_not() -> None:
+def test_types_of_signals_can_be_set_to_wake_or_not() -> None:
     modes = {"Question": "wake", "StatusUpdate": "passive"}
 
     read = [

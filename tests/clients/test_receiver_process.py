@@ -469,7 +469,7 @@ def test_a_wrong_call_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
     ]
 
 
-async def test_who_starts_it_in_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> None:
+async def test_who_starts_it_in_a_terminal_reads_what_it_waits_for(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *(str(EXECUTABLE), "receiver", "--home", str(tmp_path)),

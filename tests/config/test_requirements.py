@@ -398,7 +398,7 @@ async def test_a_reload_reads_the_demands_again(tmp_path: Path) -> None:
 
 @claim("requirements:settings")
 @pytest.mark.parametrize("by_request", [False, True])
-async def test_a_thread_starts_with_what_is_allowed_and_its_client_is_told(
+async def test_a_thread_starts_with_what_is_allowed_and_its_client_gets_a_warning(
     tmp_path: Path, by_request: bool
 ) -> None:
     file = demand(
@@ -487,7 +487,7 @@ async def test_settings_of_before_do_not_outlive_a_demand(tmp_path: Path, restar
 
 
 @claim("requirements:settings")
-async def test_a_loaded_thread_is_told_what_a_new_demand_changes(tmp_path: Path) -> None:
+async def test_a_loaded_thread_gets_a_warning_of_what_a_new_demand_changes(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(approvalPolicy="never")
         file = demand(tmp_path, 'allowed_approval_policies = ["on-request"]')

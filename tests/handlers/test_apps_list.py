@@ -29,7 +29,7 @@ from tests.support.harness import WAIT_S, Gate, claim, serve
 
 
 @claim("apps:t-54")
-async def test_what_is_known_is_told_at_once_and_then_each_source_as_it_comes(
+async def test_what_is_known_is_sent_at_once_and_then_each_source_as_it_comes(
     tmp_path: Path,
 ) -> None:
     tools, pages = Gate(), Gate()
@@ -72,7 +72,7 @@ async def test_a_list_without_an_app_that_can_be_used_waits_for_both_sources(
 
 
 @claim("apps:t-54")
-async def test_no_list_is_told_twice_in_one_request(tmp_path: Path) -> None:
+async def test_no_list_is_sent_twice_in_one_request(tmp_path: Path) -> None:
     backend = FakeBackend(KnownDirectory(directory("Drive"), True), directory("Drive"))
     live = Snapshot(connectors("Drive"))
     async with open_desk(tmp_path, FakeApps(live, live, backend=backend)) as desk:

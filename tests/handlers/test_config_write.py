@@ -309,7 +309,7 @@ async def test_a_file_that_is_not_there_is_made_for_its_owner_alone(tmp_path: Pa
 
 
 @claim("config:write-overridden")
-async def test_a_value_that_the_command_line_overrides_is_told(tmp_path: Path) -> None:
+async def test_a_value_that_the_command_line_overrides_is_reported(tmp_path: Path) -> None:
     flags = {"model": "over", "mcp_servers.s.command": "hidden"}
     layer = {"model": "over", "mcp_servers": {"s": {"command": "hidden"}}}
     async with serve(tmp_path, overrides=flags) as served, served.client() as client:

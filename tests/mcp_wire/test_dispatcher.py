@@ -99,7 +99,7 @@ async def test_a_call_that_takes_too_long_is_given_up(may_cancel: bool) -> None:
     assert told == (given_up if may_cancel else {"method": "last"})
 
 
-async def test_the_server_hears_of_a_caller_that_was_cancelled() -> None:
+async def test_the_server_is_notified_of_a_caller_that_was_cancelled() -> None:
     async with conversing() as talk:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, talk, [])

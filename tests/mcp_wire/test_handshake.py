@@ -48,7 +48,7 @@ async def test_a_handshake_agrees_on_a_version(answered: Any, agreed: str) -> No
     assert handshake.headers == {"mcp-protocol-version": agreed}
 
 
-async def test_a_handshake_that_is_refused_tells_the_server_nothing_more() -> None:
+async def test_a_handshake_that_is_refused_sends_the_server_nothing_more() -> None:
     async with conversing() as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(_refused, talk)
         await talk.next()

@@ -142,7 +142,7 @@ async def test_every_response_becomes_an_answer(
         assert await ends.ask("tools/call", 2) == answered(2, "call 1")
 
 
-async def test_messages_ahead_of_the_answer_are_heard_in_order() -> None:
+async def test_messages_ahead_of_the_answer_are_read_in_order() -> None:
     events = b"".join(b"data: " + message + b"\n\n" for message in (NOTE, NOTE, RESULT))
     peer = WebPeer(answers={"tools/call": [Answer(200, events, EVENTS)]})
     async with opened(peer) as ends:
@@ -283,7 +283,7 @@ async def test_redirects_have_an_end() -> None:
 # Bounds.
 
 
-async def test_calls_above_the_bound_wait_and_the_server_still_hears_us(
+async def test_calls_above_the_bound_wait_and_notifications_still_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "MAX_CALLS", 1)

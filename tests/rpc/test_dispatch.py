@@ -23,7 +23,7 @@ def test_a_handler_without_a_method_breaks_the_start() -> None:
 
 
 @claim("errors:internal")
-async def test_a_handler_that_breaks_tells_nobody_why(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_breaks_shows_nobody_why(caplog: pytest.LogCaptureFixture) -> None:
     async def handler(context: RequestContext, params: Any) -> Any:
         raise LookupError("the secret is 42")
 

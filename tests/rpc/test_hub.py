@@ -252,7 +252,7 @@ async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() 
     )
 
 
-def test_what_belongs_to_a_connection_is_told_of_its_end() -> None:
+def test_what_belongs_to_a_connection_is_notified_of_its_end() -> None:
     hub, done = Hub(), []
     with hub.connect(Listener(session())) as one, hub.connect(Listener(session())) as other:
         hub.when_gone(one, lambda: done.append("one"))

@@ -58,7 +58,7 @@ async def test_a_client_that_cannot_keep_up_is_closed_with_1013(limits: OutboxLi
 
 
 @claim("replay:too-much")
-async def test_a_client_that_missed_what_cannot_be_told_is_closed_with_1013() -> None:
+async def test_a_client_that_missed_what_cannot_be_sent_again_is_closed_with_1013() -> None:
     async with conversation(Work()) as (stream, connection, _):
         connection.post('"before"')
         assert await stream.hear() == ["before"]

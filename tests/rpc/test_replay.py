@@ -45,7 +45,7 @@ def is_delta(message: Any) -> bool:
 
 
 @claim("replay:missed", "replay:numbers")
-async def test_a_client_that_was_away_is_told_what_it_missed(tmp_path: Path) -> None:
+async def test_a_client_that_was_away_is_sent_what_it_missed(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as steady:
         started = await start(steady)
         thread_id, stream = started["thread"]["id"], started["streamId"]
@@ -111,7 +111,7 @@ async def test_after_a_restart_a_client_is_shown_what_there_is_now(tmp_path: Pat
 
 
 @claim("replay:bounds")
-async def test_what_is_beyond_the_bound_is_not_told_again(tmp_path: Path) -> None:
+async def test_what_is_beyond_the_bound_is_not_sent_again(tmp_path: Path) -> None:
     config = "thread_events_kept = 256\n"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         started = await start(client)

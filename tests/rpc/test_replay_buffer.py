@@ -77,7 +77,7 @@ class Client:
 
 @claim("replay:equal")
 @given(st.lists(events), st.data())
-def test_what_is_told_again_from_any_cut_equals_what_was_told(
+def test_what_is_sent_again_from_any_cut_equals_what_was_sent(
     told: list[WireModel], data: st.DataObject
 ) -> None:
     hub = Hub(lambda: 7)
@@ -136,7 +136,7 @@ def test_a_stream_keeps_within_its_bounds_the_newest_events_without_a_gap(
     assert stream.can_go_on(Position(stream.id, stream.last))
 
 
-def test_a_listener_that_is_held_hears_nothing_until_it_is_released() -> None:
+def test_a_listener_that_is_held_gets_nothing_until_it_is_released() -> None:
     hub = Hub(lambda: 7)
     hub.open_stream("t")
     position = hub.streams.position("t")
@@ -203,7 +203,7 @@ def test_numbers_are_for_listeners_with_the_opt_in() -> None:
 
 
 @claim("replay:questions")
-async def test_a_client_that_comes_back_is_asked_what_is_open_and_told_what_was_settled() -> None:
+async def test_a_client_that_comes_back_is_asked_what_is_open_and_sent_what_was_settled() -> None:
     hub = Hub(lambda: 7)
     hub.open_stream("t")
     position = hub.streams.position("t")
@@ -239,7 +239,7 @@ async def test_a_client_that_comes_back_is_asked_what_is_open_and_told_what_was_
 
 @pytest.mark.parametrize("jsonrpc", [True, False])
 @pytest.mark.parametrize("experimental", [True, False])
-def test_what_is_told_again_has_the_form_of_its_client(jsonrpc: bool, experimental: bool) -> None:
+def test_what_is_sent_again_has_the_form_of_its_client(jsonrpc: bool, experimental: bool) -> None:
     hub = Hub(lambda: 7)
     hub.open_stream("t")
     position = hub.streams.position("t")
@@ -264,7 +264,7 @@ def test_what_is_told_again_has_the_form_of_its_client(jsonrpc: bool, experiment
     assert ("jsonrpc" in late.heard[0], "seq" in late.heard[0]) == (jsonrpc, experimental)
 
 
-async def test_whoever_tells_many_clients_much_is_asked_to_let_others_run() -> None:
+async def test_whoever_sends_many_clients_much_is_asked_to_let_others_run() -> None:
     hub = Hub(lambda: 7)
     order: list[str] = []
 
@@ -311,7 +311,7 @@ def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
 
 
 @given(st.lists(st.text(max_size=5), min_size=1, max_size=80), st.data())
-def test_a_run_of_pieces_is_told_and_kept_like_one_after_the_other(
+def test_a_run_of_pieces_is_sent_and_kept_like_one_after_the_other(
     pieces: list[str], data: st.DataObject
 ) -> None:
     together, apart = Hub(lambda: 7), Hub(lambda: 7)

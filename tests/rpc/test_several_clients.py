@@ -31,7 +31,7 @@ async def whole_stream(url: str, thread_id: str, joined: anyio.Event) -> list[An
 
 @claim("clients:all-events")
 @pytest.mark.slow
-async def test_each_of_200_clients_hears_every_event_in_one_order(tmp_path: Path) -> None:
+async def test_each_of_200_clients_gets_every_event_in_one_order(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, lean_client(served.urls[0]) as client:
         thread_id = (await client.call("thread/start", {}))["thread"]["id"]
         served.model.scripts.append(says(*FEW_WORDS))
@@ -152,7 +152,7 @@ def holds_part(number: int, message: Any) -> bool:
 
 
 @claim("clients:all-told")
-async def test_what_becomes_of_threads_is_told_to_every_client_but_those_who_opted_out(
+async def test_what_becomes_of_threads_is_sent_to_every_client_but_those_who_opted_out(
     tmp_path: Path,
 ) -> None:
     async with (

@@ -216,7 +216,7 @@ async def test_what_nobody_asks_for_is_tried_until_it_is_there(
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-async def test_who_waits_for_another_attempt_hears_of_that_of_somebody_else() -> None:
+async def test_who_waits_for_another_attempt_gets_that_of_somebody_else() -> None:
     making = Making(failures=1)
     making.may_end.set()
     lazy = Lazy("a number", making)

@@ -38,7 +38,7 @@ def update_goal(status: str) -> list[Any]:
 
 
 @claim("goals:set", "goals:told")
-async def test_a_goal_is_set_changed_and_cleared_and_everybody_is_told(tmp_path: Path) -> None:
+async def test_a_goal_is_set_changed_and_cleared_and_announced_to_everybody(tmp_path: Path) -> None:
     async with (
         serve(tmp_path) as served,
         served.client() as client,

@@ -88,7 +88,7 @@ async def test_a_passive_signal_waits_for_the_next_request(tmp_path: Path) -> No
 
 
 @claim("signals:stages")
-async def test_stages_are_told_once_each_and_in_order(tmp_path: Path) -> None:
+async def test_stages_are_sent_once_each_and_in_order(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         receipt = await deliver(client, thread_id, mode="wake")

@@ -472,7 +472,7 @@ async def test_an_archived_thread_is_imported_when_it_is_brought_back(home: Path
     assert rollouts(home) == before
 
 
-async def test_what_could_not_be_imported_is_told_once(home: Path) -> None:
+async def test_what_could_not_be_imported_is_reported_once(home: Path) -> None:
     path = next(path for path in rollouts(home) if FAILED in path.name)
     path.write_bytes(path.read_bytes() + b"\0\n")
     number = path.read_bytes().count(b"\n")

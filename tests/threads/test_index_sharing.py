@@ -116,7 +116,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 @claim("threads:index-behind")
-async def test_an_index_that_cannot_be_written_is_told_later(
+async def test_an_index_that_cannot_be_written_gets_the_change_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(follower, "FLUSH_S", 0)

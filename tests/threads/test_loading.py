@@ -144,7 +144,7 @@ def test_a_history_index_that_another_process_makes_is_made_together(tmp_path: P
         index.close()
 
 
-async def test_a_history_that_cannot_be_written_is_told_later_what_has_changed(
+async def test_a_history_that_cannot_be_written_gets_later_what_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -31,7 +31,9 @@ from tests.support.stores import created
         (b'{"v":2,"atMs":1,"type":"name\n', False),
     ],
 )
-def test_lines_of_newer_versions_are_told_from_damaged_ones(line: bytes, newer: bool) -> None:
+def test_lines_of_newer_versions_are_distinguished_from_damaged_ones(
+    line: bytes, newer: bool
+) -> None:
     assert parse_record(line) is None
     assert is_newer(line) is newer
 
@@ -100,7 +102,9 @@ async def stored_thread(home: Path, *extra: bytes) -> tuple[str, Path]:
 
 
 @claim("rollout:reported")
-async def test_who_resumes_a_thread_first_is_told_what_its_log_has_lost(tmp_path: Path) -> None:
+async def test_who_resumes_a_thread_first_gets_a_warning_of_what_its_log_has_lost(
+    tmp_path: Path,
+) -> None:
     thread_id, path = await stored_thread(tmp_path, DAMAGED, NEWER_KIND, b'{"v":1,"at')
     before = path.read_bytes()
     lines = before.count(b"\n")

@@ -35,7 +35,7 @@ from tests.support.stores import NoModel, created, raw
 
 
 @claim("threads:unsubscribe")
-async def test_a_client_that_unsubscribed_hears_no_more(tmp_path: Path) -> None:
+async def test_a_client_that_unsubscribed_gets_no_more(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client, served.client() as other:
         thread_id = await client.start_thread()
         here = {"threadId": thread_id}

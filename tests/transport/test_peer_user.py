@@ -267,7 +267,7 @@ async def test_only_the_own_user_passes(
         await own.check(CLIENT, SERVER)
 
 
-async def test_a_user_who_cannot_be_told_from_others_does_not_pass(
+async def test_a_user_who_cannot_be_distinguished_from_others_does_not_pass(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
