@@ -34,11 +34,12 @@ NOT_OF_PROJECTS = frozenset(
         "profile",
         "profiles",
         "projects",
+        "sandbox_hidden_paths",
         "shell_environment_policy",
         "signals",
     }
 )
-"""Keys that say where a user's words and credentials go, or whom the user trusts."""
+"""Keys that say where a user's words and credentials go, whom the user trusts, what is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
