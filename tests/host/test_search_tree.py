@@ -201,6 +201,18 @@ def test_git_rules_hold_in_repositories_alone_and_ignore_files_everywhere(tmp_pa
     assert listed(root) == [".gitignore", ".ignore", "a.c", "a.o", "in/b.c"]
 
 
+@claim("search-files:ignored")
+def test_an_empty_git_folder_is_no_repository(tmp_path: Path) -> None:
+    root = tmp_path / "plain"
+    write(root, {".gitignore": "*.o\n", "a.o": "", "in/.gitignore": "*.c\n", "in/a.c": ""})
+    (root / ".git").mkdir()
+    (root / "in" / ".git").mkdir()
+    assert listed(root) == [".gitignore", "a.o", "in/.gitignore", "in/a.c"]
+    (root / ".git").rmdir()
+    git(root, "init", "-q")
+    assert listed(root) == [".gitignore", "in/.gitignore"]
+
+
 @claim("search-files:never-git")
 def test_git_folders_and_files_are_never_listed(tmp_path: Path) -> None:
     write(

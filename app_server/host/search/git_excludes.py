@@ -18,11 +18,14 @@ _EXCLUDES = re.compile(
 
 
 def repository_of(folder: Path) -> Path | None:
-    """Return the nearest folder, itself or above, that has a `.git`."""
-    for place in (folder, *folder.parents)[:MAX_PARENTS]:
-        if (place / ".git").exists():
-            return place
-    return None
+    """Return the nearest folder, itself or above, that is a repository."""
+    return next(filter(is_repository, (folder, *folder.parents)[:MAX_PARENTS]), None)
+
+
+def is_repository(folder: Path) -> bool:
+    """Whether a folder has a `.git` that Git would take for one."""
+    git = folder / ".git"
+    return git.is_file() or (git / "HEAD").exists()
 
 
 def exclude_files(repository: Path) -> Iterator[Path]:

@@ -11,7 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from app_server.host.search.git_excludes import exclude_files, read_text, repository_of
+from app_server.host.search.git_excludes import (
+    exclude_files,
+    is_repository,
+    read_text,
+    repository_of,
+)
 from app_server.host.search.ignore_file import (
     Compile,
     IgnoreFile,
@@ -116,7 +121,7 @@ class RuleReader:
         """
         plain, git, in_repository = outer.plain, outer.git, outer.in_repository
         folder, stamps = self._root / prefix, dict[str, Stamp]()
-        if GIT in names and prefix:
+        if GIT in names and prefix and is_repository(folder):
             # Another repository: those above say nothing about what is in it.
             git, in_repository = (), True
             for file in exclude_files(folder):
