@@ -6,6 +6,7 @@ Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwra
 from collections.abc import Sequence
 
 from app_server.host.sandbox.mounts import Mount, Show
+from app_server.host.sandbox.wrapped import NO_NETWORK
 from app_server.permissions.confinement import Confinement
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
@@ -25,7 +26,7 @@ def arguments(
     links: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
     """Return the command line up to, and without, the command; all places exist by now."""
-    network = () if confinement.network else ("--unshare-net",)
+    network = () if confinement.network else ("--unshare-net", "--setenv", NO_NETWORK, "1")
     # Who has a terminal takes it for a session of its own, which needs one that is not new.
     session = () if has_terminal else ("--new-session",)
     line = [program, *NAMESPACES, *network, "--die-with-parent", *session, "--cap-drop", "ALL"]

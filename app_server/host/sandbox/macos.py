@@ -6,7 +6,7 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from app_server.host.sandbox.wrapped import Wrapped
+from app_server.host.sandbox.wrapped import NO_NETWORK, Wrapped
 from app_server.permissions.confinement import Access, Confinement
 from app_server.permissions.globs import expression_text
 from app_server.permissions.paths import depth_of, ways_to
@@ -64,7 +64,9 @@ class SandboxExec:
 
         There is no session of its own around it, so a terminal is as good as without.
         """
-        return Wrapped((self.program, "-p", profile(confinement), *command), is_confined=True)
+        told = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
+        line = (self.program, "-p", profile(confinement), *told, *command)
+        return Wrapped(line, is_confined=True)
 
 
 def profile(confinement: Confinement) -> str:

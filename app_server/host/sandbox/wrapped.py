@@ -4,6 +4,9 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
+"""Set to 1 in the environment of what is confined without network; test suites know it."""
+
 
 class Wrapped:
     """A command line, and what has to live as long as its process."""

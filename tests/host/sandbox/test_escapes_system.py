@@ -238,8 +238,10 @@ try: print(urllib.request.urlopen("http://example.com", timeout=5))
 except OSError as exc: print(type(exc).__name__)
 print(socket.socketpair()[0].family.name)
 """
-        said = await printed(victim, code)
-        assert (said, there.reached) == ("gaierror\nURLError\nAF_UNIX\n", 0)
+        told = "import os; print(os.environ.get('CODEX_SANDBOX_NETWORK_DISABLED'))"
+        said = await printed(victim, code + told)
+        assert (said, there.reached) == ("gaierror\nURLError\nAF_UNIX\n1\n", 0)
+        assert await printed(victim, told, network=True) == "None\n"
 
 
 @pytest.mark.process

@@ -113,7 +113,12 @@ def test_names_cannot_end_a_rule() -> None:
 @claim("sandbox:macos")
 def test_the_command_line() -> None:
     wrapped = SandboxExec("/usr/bin/sandbox-exec").wrap(("ls", "-l"), "/work", NESTED, tty=True)
-    assert wrapped.argv == ("/usr/bin/sandbox-exec", "-p", profile(NESTED), "ls", "-l")
+    assert wrapped.argv == (
+        *("/usr/bin/sandbox-exec", "-p", profile(NESTED)),
+        *("/usr/bin/env", "CODEX_SANDBOX_NETWORK_DISABLED=1", "ls", "-l"),
+    )
+    open_ = SandboxExec("/sandbox").wrap(("ls",), "/work", RESTRICTED, tty=False)
+    assert open_.argv == ("/sandbox", "-p", profile(RESTRICTED), "ls")
     assert (wrapped.pass_fds, wrapped.is_confined, wrapped.takes_terminal) == ((), True, False)
     for text in (BASE, DEVICES, NETWORK, profile(NESTED)):
         assert text.count("(") == text.count(")")

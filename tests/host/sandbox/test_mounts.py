@@ -103,6 +103,7 @@ def test_the_command_line() -> None:
     )
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net"
+        " --setenv CODEX_SANDBOX_NETWORK_DISABLED 1"
         " --die-with-parent --new-session --cap-drop ALL --ro-bind / /"
         " --dev /dev --size 536870912 --tmpfs /dev/shm --proc /proc"
         " --bind /work /work --perms 1777 --tmpfs /tmp --ro-bind /work/.git /work/.git"
