@@ -383,6 +383,7 @@ class ScriptedModel:
         """Answers `GET /models`; None: there is no list."""
         self.lists = 0
         """How often it was asked for."""
+        self.list_headers: dict[str, str] = {}
 
     def inputs(self, request: int = -1) -> list[tuple[str, str]]:
         """Return role and text of the messages in a request's input, without its surroundings."""
@@ -419,6 +420,7 @@ class ScriptedModel:
         headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
         if head.startswith("GET "):
             self.lists += 1
+            self.list_headers = headers
             content = json.dumps(self.models).encode()
             status = b"404 Not Found" if self.models is None else b"200 OK"
             writer.write(

@@ -266,6 +266,7 @@ async def test_a_provider_s_own_models_are_listed(tmp_path: Path) -> None:
             "xhigh",
         ]
         assert model.lists == 1
+        assert model.list_headers["accept"] == "application/json"
 
 
 @claim("models:list")

@@ -65,6 +65,8 @@ MAX_RENEWALS = 2
 
 MAX_RETRY_S = 30.0
 
+ACCEPTED = {"POST": "text/event-stream", "GET": "application/json"}
+
 WIRES: Mapping[WireApi, Wire] = {"responses": ResponsesApi(), "chat": ChatCompletions()}
 
 
@@ -171,7 +173,7 @@ class ModelClient:
                 method,
                 f"{base_url.rstrip('/')}/{path}",
                 params=dict(provider.query_params) or None,
-                headers=_headers(provider, account),
+                headers=_headers(provider, account, ACCEPTED[method]),
                 content=content,
                 timeout=httpx.Timeout(idle_s, connect=CONNECT_S, write=WRITE_S),
             )
@@ -218,8 +220,8 @@ class _Unauthorized(ModelFailure):
     """HTTP 401."""
 
 
-def _headers(provider: Provider, account: Credentials | None) -> dict[str, str]:
-    headers = {"accept": "text/event-stream", "content-type": "application/json"}
+def _headers(provider: Provider, account: Credentials | None, accepted: str) -> dict[str, str]:
+    headers = {"accept": accepted, "content-type": "application/json"}
     headers.update(provider.http_headers)
     for name, source in provider.env_http_headers.items():
         if value := os.environ.get(source):
