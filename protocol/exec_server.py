@@ -10,7 +10,8 @@ from pydantic import Field
 
 from protocol.environments import EnvironmentShellInfo
 from protocol.errors import ErrorObject
-from protocol.model import Json, JsonObject, UInt32, WireModel
+from protocol.model import Json, JsonObject, UInt16, UInt32, WireModel
+from protocol.policy import SandboxPolicy
 
 ProcessNumber: TypeAlias = Annotated[int, Field(ge=1, lt=2**32)]
 """Chosen by the client; never used twice on a connection."""
@@ -50,6 +51,43 @@ class ProcessStartParams(WireModel):
     """Variables of the exec server that the process gets too, unless `env` has them."""
     cwd: str | None = None
     """Null means the exec server's working folder."""
+
+
+class CommandTerminal(WireModel):
+    """The size of a command's terminal, in characters."""
+
+    rows: UInt16 = 24
+    cols: UInt16 = 80
+
+
+class CommandVariables(WireModel):
+    """Which variables a command has; see `[shell_environment_policy]` of the app-server."""
+
+    inherit: Literal["all", "core", "none"] = "all"
+    ignore_default_excludes: bool = False
+    exclude: list[str] = []
+    set: dict[str, str] = Field(default={}, repr=False)
+    include_only: list[str] = []
+    credentials: list[str] = []
+    """Names that are left out whatever else is said."""
+    given: dict[str, str] = Field(default={}, repr=False)
+
+
+class CommandStartParams(WireModel):
+    """Run a line in a shell, within what confines it; its output is all stdout."""
+
+    process_id: ProcessNumber
+    line: str
+    shell: str | None = None
+    """Null means that of the exec server's user."""
+    login: bool = True
+    cwd: str | None = None
+    """Relative to the exec server's working folder, which it is when null."""
+    terminal: CommandTerminal | None = None
+    """Null means pipes, and no input."""
+    variables: CommandVariables = CommandVariables()
+    sandbox_policy: SandboxPolicy
+    """Of the exec server's machine, where `cwd` is the folder that the work belongs to."""
 
 
 class ProcessStartResponse(WireModel):

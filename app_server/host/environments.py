@@ -13,6 +13,8 @@ from uuid import uuid4
 import anyio
 import anyio.abc
 
+from app_server.host.commands.command import OnOutput
+from app_server.host.exec.command import CommandOrder, RemoteCommand
 from app_server.host.exec.process import RemoteProcess
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.shell import default_shell
@@ -61,6 +63,9 @@ class RemotePlace(Protocol):
 
     def run(self, launch: Launch) -> AbstractAsyncContextManager[RemoteProcess]:
         """Run a process there, see Environments.run; connects if need be."""
+
+    def run_command(self, order: CommandOrder) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Run a command there, see Environments.start_command; connects if need be."""
 
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
@@ -150,6 +155,23 @@ class Environments:
         else:
             async with self._find(environment_id).run(launch) as remote:
                 yield remote
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The ids of all environments but this machine."""
+        return list(self._remote)
+
+    async def start_command(
+        self, environment_id: str, order: CommandOrder, on_output: OnOutput
+    ) -> RemoteCommand:
+        """Start a command in an environment that is not this machine; connects if need be.
+
+        Raises:
+            UnknownEnvironment: there is none of this id.
+            OSError: it is out of reach, or the command cannot be started or confined there.
+        """
+        running = self._find(environment_id).run_command(order)
+        return await RemoteCommand.start(running, on_output, self._tasks, takes_input=order.tty)
 
     async def wait_until_reachable(self, environment_id: str) -> None:
         """Wait until there is a connection to an environment, or to one that took its place.

@@ -128,6 +128,7 @@ async def build_services(
             processes=environments,
             home=home,
             commands=commands,
+            environments=environments,
             hook_runner=HookRunner(commands, _hook_environment),
             places=places,
             credentials=frozenset({DEBUG_TOKEN_VARIABLE}),

@@ -10,6 +10,7 @@ from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
 from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
+from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
 from app_server.patch.in_command import CommandPatches
@@ -48,6 +49,8 @@ class SessionPorts:
     approvals: ApprovalRecords
     processes: Processes
     commands: MachineCommands = field(default_factory=MachineCommands)
+    environments: Environments | None = None
+    """Other machines that commands can run on."""
     hook_runner: HookRunner = field(default_factory=_no_hooks)
     credentials: frozenset[str] = frozenset()
     """Names of variables with what the server signs in with, besides those of models."""

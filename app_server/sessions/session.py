@@ -155,6 +155,7 @@ class ThreadSession:
                 credentials=ports.credentials
                 | credential_variables(settings.model.providers.values()),
                 environ=os.environ,
+                environments=ports.environments,
             ),
             tasks,
         )

@@ -6,7 +6,7 @@ Source: docs/tools.md, "Commands", "Approvals and rules".
 import os.path
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
@@ -15,13 +15,15 @@ import anyio.to_thread
 
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
+from app_server.host.environments import LOCAL
+from app_server.host.exec.command import CommandOrder
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import Ask, CommandFacts, Decision, Refuse, Run
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
-from app_server.tools.commands.arguments import EXEC_COMMAND, EXEC_DECLARATION, ExecArguments
+from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.commands.denials import looks_denied
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
@@ -33,6 +35,7 @@ from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import CommandExecutionThreadItem
 from protocol.model import Json, JsonObject
+from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy
 
 STAYS = "no command leaves the sandbox in plan mode, or in a review of code"
 
@@ -43,7 +46,8 @@ class _Planned:
 
     arguments: ExecArguments
     request: CommandRequest
-    launch: CommandLaunch
+    launch: CommandLaunch | CommandOrder
+    """An order for another machine, which the request names."""
 
 
 class ExecCommand:
@@ -66,7 +70,7 @@ class ExecCommand:
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
-        return [EXEC_DECLARATION]
+        return [exec_declaration(self._terminals.place.elsewhere)]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is this function."""
@@ -82,11 +86,14 @@ class ExecCommand:
         A line that does nothing but apply a patch changes files as `apply_patch` does.
         """
         arguments = call.read(ExecArguments)
-        cwd = _folder(self._turn.settings.cwd, arguments.workdir)
-        patched = await self._patches.run_command(call.call_id, arguments.cmd, cwd)
-        if patched is not None:
-            return patched
-        planned = await self._plan(call.call_id, arguments, cwd)
+        if arguments.environment_id in (None, LOCAL):
+            cwd = _folder(self._turn.settings.cwd, arguments.workdir)
+            patched = await self._patches.run_command(call.call_id, arguments.cmd, cwd)
+            if patched is not None:
+                return patched
+            planned = await self._plan(call.call_id, arguments, cwd)
+        else:
+            planned = await self._plan_elsewhere(call.call_id, arguments, arguments.environment_id)
         decision = self._within(await self._gate.decide(planned.request))
         if isinstance(decision, Refuse):
             return _failed(decision.text)
@@ -134,6 +141,53 @@ class ExecCommand:
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
         login = arguments.login and self._terminals.place.settings.allow_login_shell
+        request = await self._request(call_id, arguments, shell, cwd, login=login)
+        launch = CommandLaunch(
+            shell_command(shell, arguments.cmd, login=login),
+            self._terminals.environment(self._turn.thread_id, call_id),
+            cwd,
+            TerminalSize() if arguments.tty else None,
+        )
+        return _Planned(arguments=arguments, request=request, launch=launch)
+
+    async def _plan_elsewhere(
+        self, call_id: str, arguments: ExecArguments, environment_id: str
+    ) -> _Planned:
+        """Plan a command whose shell, folder and sandbox are those of another machine."""
+        place = self._terminals.place
+        if place.environments is None or not place.environments.has(environment_id):
+            raise BadCall(_failed(f"unknown environment `{environment_id}`"))
+        try:
+            of_users, folder = await place.environments.info(environment_id)
+        except OSError as exc:
+            raise BadCall(_failed(f"environment `{environment_id}`: {exc}")) from exc
+        login = arguments.login and place.settings.allow_login_shell
+        cwd = _folder(folder, arguments.workdir)
+        shell = arguments.shell or of_users.path
+        request = await self._request(
+            call_id, arguments, shell, cwd, login=login, environment_id=environment_id
+        )
+        order = CommandOrder(
+            line=arguments.cmd,
+            shell=arguments.shell,
+            login=login,
+            cwd=cwd,
+            tty=arguments.tty,
+            variables=self._terminals.variables(self._turn.thread_id, call_id),
+            sandbox_policy=self._turn.settings.sandbox_policy,
+        )
+        return _Planned(arguments=arguments, request=request, launch=order)
+
+    async def _request(
+        self,
+        call_id: str,
+        arguments: ExecArguments,
+        shell: str,
+        cwd: str,
+        *,
+        login: bool,
+        environment_id: str = LOCAL,
+    ) -> CommandRequest:
         is_users = arguments.shell is None
         script = await self._gate.read(arguments.cmd, shell, is_users=is_users)
         facts = CommandFacts(
@@ -142,7 +196,7 @@ class ExecCommand:
             justification=arguments.justification,
             prefix_rule=arguments.prefix_rule,
         )
-        request = CommandRequest(
+        return CommandRequest(
             turn_id=self._turn.turn_id,
             item_id=call_id,
             facts=facts,
@@ -150,14 +204,22 @@ class ExecCommand:
             cwd=cwd,
             actions=command_actions(script, cwd),
             confinement=self._confinement(),
+            environment_id=environment_id,
         )
-        launch = CommandLaunch(
-            shell_command(shell, arguments.cmd, login=login),
-            self._terminals.environment(self._turn.thread_id, call_id),
-            cwd,
-            TerminalSize() if arguments.tty else None,
-        )
-        return _Planned(arguments=arguments, request=request, launch=launch)
+
+    async def _start(self, run: CommandRun, planned: _Planned, confinement: Confinement) -> None:
+        match planned.launch:
+            case CommandLaunch() as launch:
+                await self._terminals.start(run, launch, confinement)
+            case CommandOrder() as order:
+                if not confinement.is_confined:
+                    order = replace(order, sandbox_policy=DangerFullAccessSandboxPolicy())
+                elif not confinement.writable:
+                    # Narrower than the thread's own policy, as in plan mode.
+                    policy = ReadOnlySandboxPolicy(network_access=confinement.network)
+                    order = replace(order, sandbox_policy=policy)
+                where = planned.request.environment_id
+                await self._terminals.start_elsewhere(run, where, order)
 
     async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Run:
         """Announce the item as one that nothing runs for yet, and ask."""
@@ -178,7 +240,7 @@ class ExecCommand:
     ) -> str:
         began_s = time.perf_counter()
         try:
-            await self._terminals.start(run, planned.launch, confinement)
+            await self._start(run, planned, confinement)
         except SandboxUnavailable as exc:
             await run.decline()
             return _failed(str(exc))
@@ -233,7 +295,7 @@ class ExecCommand:
             raise
 
     async def _not_started(self, run: CommandRun, error: OSError) -> str:
-        reason = error.strerror or "unknown error"
+        reason = error.strerror or str(error) or "unknown error"
         text = reason if error.filename is None else f"{error.filename}: {reason}"
         await run.complete(NOT_STARTED, text)
         return _failed(text)

@@ -92,5 +92,5 @@ def _shown(run: CommandRun) -> ThreadBackgroundTerminal:
         process_id=run.session_id,
         command=run.line,
         cwd=run.item.cwd,
-        os_pid=None if run.process is None else run.process.pid,
+        os_pid=(run.process.pid or None) if run.process is not None else None,
     )

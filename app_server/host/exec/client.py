@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from app_server.host.exec.command import CommandOrder
 from app_server.host.exec.process import RemoteProcess
 from app_server.host.exec.protocol import (
     MAX_FRAME_BYTES,
@@ -25,9 +26,11 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.runtime.launch import Launch
+from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
 from protocol.errors import ErrorObject
 from protocol.exec_server import (
+    CommandStartParams,
+    CommandTerminal,
     ExecEnvironmentInfoResponse,
     ExecMessage,
     ProcessCreditParams,
@@ -105,20 +108,50 @@ class ExecConnection:
             ConnectionError: the connection has ended, or there was no answer.
             OSError: the process cannot be started there.
         """
-        process = RemoteProcess(
-            next(self._process_ids), launch.read_limit_bytes, self._credit, self._queue_input
-        )
-        self._processes[process.id] = process
+        number = next(self._process_ids)
         params = ProcessStartParams(
-            process_id=process.id,
+            process_id=number,
             command=launch.command,
             args=list(launch.args),
             env=dict(launch.env),
             inherit_env=list(launch.inherited),
             cwd=launch.cwd,
         )
+        async with self._running(number, "process/start", params, launch.read_limit_bytes) as one:
+            yield one
+
+    @asynccontextmanager
+    async def run_command(self, order: CommandOrder) -> AsyncIterator[RemoteProcess]:
+        """Run a command for as long as the context lasts; leaving ends it.
+
+        Raises:
+            ConnectionError: the connection has ended, or there was no answer.
+            OSError: it cannot be started there, or not be confined.
+        """
+        number = next(self._process_ids)
+        params = CommandStartParams(
+            process_id=number,
+            line=order.line,
+            shell=order.shell,
+            login=order.login,
+            cwd=order.cwd,
+            terminal=CommandTerminal() if order.tty else None,
+            variables=order.variables,
+            sandbox_policy=order.sandbox_policy,
+        )
+        async with self._running(
+            number, "command/start", params, DEFAULT_READ_LIMIT_BYTES
+        ) as running:
+            yield running
+
+    @asynccontextmanager
+    async def _running(
+        self, number: int, method: str, params: WireModel, read_limit_bytes: int
+    ) -> AsyncIterator[RemoteProcess]:
+        process = RemoteProcess(number, read_limit_bytes, self._credit, self._queue_input)
+        self._processes[process.id] = process
         try:
-            await self._start(process, params)
+            await self._start(process, method, params)
             yield process
         finally:
             if not process.ended.is_set():
@@ -127,9 +160,9 @@ class ExecConnection:
                     await process.ended.wait()
             del self._processes[process.id]
 
-    async def _start(self, process: RemoteProcess, params: ProcessStartParams) -> None:
+    async def _start(self, process: RemoteProcess, method: str, params: WireModel) -> None:
         try:
-            await self._ask("process/start", params)
+            await self._ask(method, params)
         except OSError:
             # It may start all the same, if it was the answer that did not come.
             self._kill(process)

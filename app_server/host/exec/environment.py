@@ -15,6 +15,7 @@ import anyio.abc
 from app_server.host.environments import Status
 from app_server.host.exec.address import ExecAddress
 from app_server.host.exec.client import ExecConnection
+from app_server.host.exec.command import CommandOrder
 from app_server.host.exec.connect import open_exec_connection
 from app_server.host.exec.process import RemoteProcess
 from app_server.runtime.launch import Launch
@@ -74,6 +75,13 @@ class RemoteEnvironment:
         """Run a process there; see RemotePlace."""
         connection = await self._connected()
         async with connection.run_process(launch) as process:
+            yield process
+
+    @asynccontextmanager
+    async def run_command(self, order: CommandOrder) -> AsyncIterator[RemoteProcess]:
+        """Run a command there; see RemotePlace."""
+        connection = await self._connected()
+        async with connection.run_command(order) as process:
             yield process
 
     async def wait_until_reachable(self) -> None:

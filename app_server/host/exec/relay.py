@@ -9,9 +9,11 @@ Source: docs/environments.md, "The exec protocol".
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import anyio
 
+from app_server.host.exec.commands import CommandChild
 from app_server.host.exec.protocol import (
     CHUNK_BYTES,
     CREDIT_BYTES,
@@ -22,6 +24,8 @@ from app_server.host.exec.protocol import (
 )
 from app_server.host.processes import LocalProcess
 from protocol.exec_server import ProcessCreditParams, ProcessExitedParams, StreamName
+
+Child: TypeAlias = LocalProcess | CommandChild
 
 EXIT_S = 0.1
 """How long the end of a pipe waits for that of its process, to be told together with it."""
@@ -67,7 +71,7 @@ class Relay:
         self._id = process_id
         self._send = send
         self.killed = anyio.Event()
-        self.child: LocalProcess | None = None
+        self.child: Child | None = None
         """Set before the client hears that the process runs."""
         self._outlets = {"stdout": _Outlet(), "stderr": _Outlet()}
         self._untaken = 0
@@ -103,7 +107,7 @@ class Relay:
             raise ProtocolBroken("credit for input")
         self._outlets[stream].grant(count)
 
-    async def run(self, child: LocalProcess) -> None:
+    async def run(self, child: Child) -> None:
         """Relay until the process has ended and its output was sent, or it is to be killed."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pump, "stdout", child.stdout, child.ended)
@@ -123,7 +127,7 @@ class Relay:
         )
         await self._send(render(method="process/exited", params=params))
 
-    async def _until_over(self, child: LocalProcess) -> None:
+    async def _until_over(self, child: Child) -> None:
         await child.ended.wait()
         for outlet in self._outlets.values():
             await outlet.ended_or_silent()
@@ -151,7 +155,7 @@ class Relay:
         if not exited.is_set():
             await self._send(pack(stream, self._id, b""))
 
-    async def _take_input(self, child: LocalProcess) -> None:
+    async def _take_input(self, child: Child) -> None:
         while True:
             await self._input.wait()
             self._input = anyio.Event()

@@ -9,7 +9,7 @@ import hmac
 import http
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from app_server.config.home import resolve_home
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.exec.commands import run_command
 from app_server.host.exec.protocol import (
     BUSY,
     INVALID,
@@ -34,12 +37,14 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.host.exec.relay import Relay
+from app_server.host.exec.relay import Child, Relay
 from app_server.host.processes import LocalProcesses
 from app_server.host.shell import default_shell
+from app_server.permissions.places import places_of_machine
 from app_server.runtime.launch import Launch
 from protocol.errors import ErrorObject
 from protocol.exec_server import (
+    CommandStartParams,
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,
     ExecInitializeResponse,
@@ -87,6 +92,8 @@ class ExecServer:
     def __init__(self, settings: ExecSettings) -> None:
         self.limits = settings.limits
         self.local = LocalProcesses()
+        self.commands = MachineCommands()
+        self.places = places_of_machine(str(resolve_home(None)))
         self.running = 0
         """Processes that run, or are about to."""
         self._settings = settings
@@ -120,6 +127,7 @@ class ExecServer:
             with anyio.CancelScope(shield=True):
                 server.close()
                 await server.wait_closed()
+                await self.commands.aclose()
                 await self.local.aclose()
 
     def _before_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
@@ -217,6 +225,8 @@ class ExecSession:
         match message.method:
             case "process/start":
                 await self._start(message, tasks)
+            case "command/start":
+                await self._start_command(message, tasks)
             case "process/kill":
                 if (relay := self._relay(message)) is not None:
                     relay.killed.set()
@@ -244,21 +254,45 @@ class ExecSession:
             place = ".".join(str(part) for part in exc.errors()[0]["loc"])
             await self._refuse(message, INVALID, f"bad parameters of process/start: {place}")
             return
-        if params.process_id <= self._last_id:
+        await self._begin(message, params.process_id, self._server.local.run(launch), tasks)
+
+    async def _start_command(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
+        try:
+            params = CommandStartParams.model_validate(message.params)
+        except ValidationError as exc:
+            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
+            await self._refuse(message, INVALID, f"bad parameters of command/start: {place}")
+            return
+        server = self._server
+        running = run_command(server.commands, params, server.places)
+        await self._begin(message, params.process_id, running, tasks)
+
+    async def _begin(
+        self,
+        message: ExecMessage,
+        process_id: int,
+        running: AbstractAsyncContextManager[Child],
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        if process_id <= self._last_id:
             raise ProtocolBroken("process numbers must rise")
-        self._last_id = params.process_id
+        self._last_id = process_id
         if self._server.running >= self._server.limits.max_processes:
             await self._refuse(message, BUSY, "too many processes")
             return
         self._server.running += 1
-        relay = self._relays[params.process_id] = Relay(params.process_id, self._send)
-        tasks.start_soon(self._run, message, params.process_id, relay, launch)
+        relay = self._relays[process_id] = Relay(process_id, self._send)
+        tasks.start_soon(self._run, message, process_id, relay, running)
 
     async def _run(
-        self, message: ExecMessage, process_id: int, relay: Relay, launch: Launch
+        self,
+        message: ExecMessage,
+        process_id: int,
+        relay: Relay,
+        running: AbstractAsyncContextManager[Child],
     ) -> None:
         try:
-            async with self._server.local.run(launch) as child:
+            async with running as child:
                 relay.child = child
                 await self._answer(message, ProcessStartResponse(pid=child.pid))
                 await relay.run(child)

@@ -4,7 +4,8 @@ Names, types and defaults are those of Codex 0.169, since models know them.
 Source: docs/tools.md, "Commands".
 """
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, cast
 
 from pydantic import Field, StringConstraints
 
@@ -45,6 +46,7 @@ class ExecArguments(ToolArguments):
     sandbox_permissions: SandboxPermissions = "use_default"
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
+    environment_id: str | None = None
 
     @property
     def yield_s(self) -> float:
@@ -156,3 +158,17 @@ STDIN_DECLARATION = _function(
     },
     "session_id",
 )
+
+
+def exec_declaration(environments: Sequence[str]) -> JsonObject:
+    """Declare `exec_command`, where commands can run in these environments besides this machine."""
+    if not environments:
+        return EXEC_DECLARATION
+    parameters = cast(dict[str, JsonObject], EXEC_DECLARATION["parameters"])
+    place = _member(
+        "string",
+        "The machine to run it on; `workdir` is there then. This machine if left out.",
+        enum=["local", *environments],
+    )
+    properties = {**parameters["properties"], "environment_id": place}
+    return {**EXEC_DECLARATION, "parameters": {**parameters, "properties": properties}}

@@ -10,6 +10,7 @@ import anyio
 
 from app_server.host.commands.command import RunningCommand, Stream
 from app_server.host.commands.output import KeptOutput
+from app_server.host.exec.command import RemoteCommand
 from app_server.tools.commands.deltas import OutputDeltas
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem
@@ -41,7 +42,7 @@ class CommandRun:
         """What it printed since the model was last told."""
         self.output_s = time.monotonic()
         """When it printed last, or began."""
-        self.process: RunningCommand | None = None
+        self.process: RunningCommand | RemoteCommand | None = None
         self._recorder = recorder
         self._output = KeptOutput()
         self._deltas = OutputDeltas(self._emit)

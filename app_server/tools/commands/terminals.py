@@ -12,11 +12,14 @@ import anyio.abc
 
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
+from app_server.host.environments import Environments
+from app_server.host.exec.command import CommandOrder
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.permissions.places import Places
 from app_server.tools.commands.run import CommandRun
 from app_server.turns.recorder import TurnRecorder
+from protocol.exec_server import CommandVariables
 from protocol.items import CommandExecutionThreadItem
 
 MAX_COMMANDS = 64
@@ -36,6 +39,13 @@ class CommandPlace:
     """Names of variables that hold what the server itself signs in with."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The variables of this process."""
+    environments: Environments | None = None
+    """Other machines that commands can run on."""
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The ids of other machines."""
+        return [] if self.environments is None else self.environments.elsewhere
 
 
 class Terminals:
@@ -71,15 +81,40 @@ class Terminals:
             raise OSError(0, "the thread is being closed")
         run.process = await self.place.machine.start(launch, confinement, run.take)
 
+    async def start_elsewhere(
+        self, run: CommandRun, environment_id: str, order: CommandOrder
+    ) -> None:
+        """Start the process of a command on another machine.
+
+        Raises:
+            OSError: see Environments.start_command; or the thread is being closed.
+        """
+        if self._closed:
+            raise OSError(0, "the thread is being closed")
+        assert self.place.environments is not None
+        run.process = await self.place.environments.start_command(environment_id, order, run.take)
+
+    def variables(self, thread_id: str, call_id: str) -> CommandVariables:
+        """Say which variables a command on another machine has."""
+        policy = self.place.settings.environment
+        return CommandVariables(
+            inherit=policy.inherit,
+            ignore_default_excludes=policy.ignore_default_excludes,
+            exclude=list(policy.exclude),
+            set=dict(policy.set),
+            include_only=list(policy.include_only),
+            credentials=sorted(self.place.credentials),
+            given=_given(thread_id, call_id),
+        )
+
     def environment(self, thread_id: str, call_id: str) -> dict[str, str]:
         """Assemble the variables of a command."""
-        ids = {"CODEX_THREAD_ID": thread_id, "CODEX_TOOL_CALL_ID": call_id}
         place = self.place
         return command_environment(
             place.settings.environment,
             place.environ,
             place.credentials,
-            {**PLAIN_OUTPUT, "CODEX_SESSION_ID": thread_id, **ids},
+            _given(thread_id, call_id),
         )
 
     async def make_room(self, recorder: TurnRecorder) -> str | None:
@@ -151,3 +186,8 @@ def _new_session_id() -> str:
 
 def _silent_since(run: CommandRun) -> float:
     return run.output_s
+
+
+def _given(thread_id: str, call_id: str) -> dict[str, str]:
+    ids = {"CODEX_THREAD_ID": thread_id, "CODEX_TOOL_CALL_ID": call_id}
+    return {**PLAIN_OUTPUT, "CODEX_SESSION_ID": thread_id, **ids}

@@ -55,8 +55,8 @@ MAX_REMEMBERED = 1_024
 MAX_SESSION_RULES = 256
 """Rules that could not be written down, and hold for the session; the oldest are forgotten."""
 
-_Key: TypeAlias = tuple[str, str, bool]
-"""The command line, the folder, and whether it runs within the confinement."""
+_Key: TypeAlias = tuple[str, str, str, bool]
+"""The environment, the command line, the folder, and whether it runs within the confinement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,8 @@ class CommandRequest:
     actions: Sequence[CommandAction]
     confinement: Confinement
     """What confines it, if it runs in the sandbox."""
+    environment_id: str = LOCAL
+    """Where it runs."""
 
 
 @dataclass(slots=True)
@@ -181,7 +183,7 @@ class CommandGate:
         return replace(rules, prefixes=(*rules.prefixes, *self._learned))
 
     def _is_remembered(self, request: CommandRequest, *, sandboxed: bool) -> bool:
-        return (request.command, request.cwd, sandboxed) in self._remembered
+        return _key(request, sandboxed=sandboxed) in self._remembered
 
     async def _ask(
         self,
@@ -213,7 +215,7 @@ class CommandGate:
             item_id=request.item_id,
             started_at_ms=self.asker.clock.now_ms(),
             approval_id=approval_id,
-            environment_id=LOCAL,
+            environment_id=request.environment_id,
             reason=ask.reason,
             command=request.command,
             cwd=request.cwd,
@@ -249,7 +251,7 @@ class CommandGate:
         )
 
     def _remember(self, request: CommandRequest, *, sandboxed: bool) -> None:
-        self._remembered[(request.command, request.cwd, sandboxed)] = None
+        self._remembered[_key(request, sandboxed=sandboxed)] = None
         if len(self._remembered) > MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
 
@@ -285,3 +287,7 @@ def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
         case "decline":
             raise Denied(REJECTED)
     raise Denied(NO_ANSWER)
+
+
+def _key(request: CommandRequest, *, sandboxed: bool) -> _Key:
+    return request.environment_id, request.command, request.cwd, sandboxed

@@ -1,0 +1,155 @@
+"""Commands of an exec server: the shell, variables and sandbox of its machine.
+
+Source: docs/environments.md, "Commands in an environment"; docs/tools.md, "Commands".
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from app_server.host.commands.command import InputClosed, RunningCommand, Stream
+from app_server.host.commands.launch import CommandLaunch, TerminalSize
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
+from app_server.host.exec.protocol import CHUNK_BYTES
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.permissions.confining import confinement_for
+from app_server.permissions.environment import EnvironmentPolicy, command_environment
+from app_server.permissions.places import Places
+from protocol.exec_server import CommandStartParams
+
+
+class Input(Protocol):
+    """What a relay needs of a child's input."""
+
+    def is_closing(self) -> bool:
+        """Whether it takes nothing more."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class CommandChild(asyncio.ReadTransport):
+    """A command in the shape of a child process: what it prints can be read from stream readers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stdout = asyncio.StreamReader(limit=CHUNK_BYTES)
+        self.stdout.set_transport(self)
+        self.stderr = asyncio.StreamReader()
+        self.stderr.feed_eof()
+        self.ended = anyio.Event()
+        self._command: RunningCommand | None = None
+        self._queue = b""
+        self._writing: asyncio.Task[None] | None = None
+        self.stdin: Input = self
+
+    def take(self, stream: Stream, data: bytes) -> None:
+        """Take output."""
+        self.stdout.feed_data(data)
+
+    async def follow(self, command: RunningCommand) -> None:
+        """Wait for the end of its process."""
+        self._command = command
+        await command.finished.wait()
+        self.stdout.feed_eof()
+        self.ended.set()
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return 0 if self._command is None else self._command.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, or the negative number of a signal; None while it runs."""
+        return None if self._command is None else self._command.returncode
+
+    def write(self, data: bytes) -> None:
+        """Queue input; never waits."""
+        self._queue += data
+
+    async def drain(self) -> None:
+        """Write what is queued.
+
+        Raises:
+            InputClosed: it takes none.
+        """
+        data, self._queue = self._queue, b""
+        if self._command is None:
+            raise InputClosed(0, "it has not started")
+        await self._command.write(data)
+
+    def is_closing(self) -> bool:
+        """Whether it takes no input."""
+        return self._command is None or not self._command.takes_input
+
+    def close(self) -> None:
+        """End its input."""
+        if self._command is not None:
+            self._command.close_input()
+
+    def pause_reading(self) -> None:
+        """Let it wait with what it prints."""
+        if self._command is not None:
+            self._command.hold()
+
+    def resume_reading(self) -> None:
+        """Let it print."""
+        if self._command is not None:
+            self._command.go_on()
+
+
+@asynccontextmanager
+async def run_command(
+    machine: MachineCommands, params: CommandStartParams, places: Places
+) -> AsyncIterator[CommandChild]:
+    """Run a command for as long as the context lasts; leaving ends all of it.
+
+    Raises:
+        OSError: it cannot be started, or not be confined.
+    """
+    try:
+        shell = await anyio.to_thread.run_sync(find_shell, params.shell)
+        child = CommandChild()
+        cwd = _folder(params.cwd)
+        launch = CommandLaunch(
+            shell_command(shell, params.line, login=params.login),
+            _variables(params),
+            cwd,
+            None if (size := params.terminal) is None else TerminalSize(size.rows, size.cols),
+        )
+        confinement = confinement_for(params.sandbox_policy, [cwd], places)
+        command = await machine.start(launch, confinement, child.take)
+    except (SandboxUnavailable, UnknownShell) as exc:
+        raise OSError(str(exc)) from exc
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(child.follow, command)
+            await anyio.lowlevel.checkpoint()
+            yield child
+            tasks.cancel_scope.cancel()
+    finally:
+        await command.stop()
+
+
+def _folder(wanted: str | None) -> str:
+    return os.path.normpath(Path.cwd() / (wanted or ""))
+
+
+def _variables(params: CommandStartParams) -> dict[str, str]:
+    given = params.variables
+    policy = EnvironmentPolicy(
+        inherit=given.inherit,
+        ignore_default_excludes=given.ignore_default_excludes,
+        exclude=tuple(given.exclude),
+        set=given.set,
+        include_only=tuple(given.include_only),
+    )
+    return command_environment(policy, os.environ, given.credentials, given.given)

@@ -1,0 +1,141 @@
+"""tools: exec_command in another environment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.exec_conversations import listening
+from tests.support.exec_peer import Holders
+from tests.support.harness import claim
+from tests.support.turn_commands import Desk, Told, command, desk, stdin
+
+
+async def add(at: Desk, url: str) -> None:
+    """Make an exec server known as `there`."""
+    params = {"environmentId": "there", "execServerUrl": url}
+    await at.client.call("environment/add", params)
+
+
+def there(cmd: str, folder: Path, **more: Any) -> dict[str, Any]:
+    return command(cmd, environment_id="there", workdir=str(folder), **more)
+
+
+@claim("commands:elsewhere")
+async def test_a_command_runs_in_another_environment(tmp_path: Path) -> None:
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await at.run("true")
+        [declared] = [
+            tool for tool in at.served.model.requests[-1]["tools"] if tool["name"] == "exec_command"
+        ]
+        assert "environment_id" not in declared["parameters"]["properties"]
+        await add(at, url)
+        line = 'echo "$CODEX_THREAD_ID"; pwd; echo err >&2; exit 3'
+        [told] = await at.told(there(line, tmp_path))
+        assert (told.exit_code, told.output) == (3, f"{at.thread_id}\n{tmp_path}\nerr\n")
+        [declared] = [
+            tool for tool in at.served.model.requests[-1]["tools"] if tool["name"] == "exec_command"
+        ]
+        offered = declared["parameters"]["properties"]["environment_id"]
+        assert offered["enum"] == ["local", "there"]
+        [completed] = at.items("item/completed")
+        assert (completed["cwd"], completed["status"], completed["exitCode"]) == (
+            str(tmp_path),
+            "failed",
+            3,
+        )
+
+
+@claim("commands:elsewhere")
+async def test_it_is_confined_there(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    async with listening() as url, desk(tmp_path / "at", "read-only") as at:
+        await add(at, url)
+        [denied] = await at.told(there("touch made", work))
+        assert (denied.exit_code, list(work.iterdir())) == (1, [])
+        assert "Read-only file system" in denied.output
+
+
+@claim("commands:elsewhere")
+@pytest.mark.parametrize("sandbox", ["workspace-write", "danger-full-access"])
+async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None:
+    async with (
+        listening() as url,
+        desk(tmp_path / "at", sandbox) as at,
+        Holders(tmp_path).watch() as holders,
+    ):
+        await add(at, url)
+        line = f"exec 9>{holders.path}; printf x >&9; (setsid sleep 1000 &)\necho done"
+        [told] = await at.told(there(line, tmp_path))
+        assert told.output == "done\n"
+        await holders.held(1)
+        await holders.ended()
+
+
+@claim("commands:elsewhere")
+async def test_it_goes_on_behind_the_turn_at_a_terminal_and_takes_input(tmp_path: Path) -> None:
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await add(at, url)
+        [first] = await at.told(there("stty size; cat", tmp_path, tty=True, yield_time_ms=2000))
+        assert (first.exit_code, first.output) == (None, "24 80\r\n")
+        [second] = await at.told(stdin(first.session, "hello\n", yield_time_ms=2000))
+        assert second.output == "hello\r\nhello\r\n"
+        [third] = await at.told(stdin(first.session, "\x04", yield_time_ms=30_000))
+        assert third.exit_code == 0
+
+
+@claim("commands:elsewhere")
+async def test_an_interrupt_ends_it_there(tmp_path: Path) -> None:
+    async with (
+        listening() as url,
+        desk(tmp_path / "at") as at,
+        Holders(tmp_path).watch() as holders,
+    ):
+        await add(at, url)
+        line = f"exec 9>{holders.path}; printf x >&9; setsid sleep 1000 & sleep 1000"
+        turn_id = await at.start(there(line, tmp_path, yield_time_ms=30_000))
+        await holders.held(1)
+        await at.client.call("turn/interrupt", {"threadId": at.thread_id, "turnId": turn_id})
+        await at.client.wait_for("turn/completed")
+        await holders.ended()
+
+
+@claim("commands:elsewhere")
+async def test_a_lost_connection_ends_it(tmp_path: Path) -> None:
+    async with desk(tmp_path / "at") as at:
+        async with listening() as url:
+            await add(at, url)
+            await at.start(there("echo up; sleep 1000", tmp_path, yield_time_ms=30_000))
+            await at.client.wait_for("item/commandExecution/outputDelta")
+        await at.client.wait_for("turn/completed")
+        told = Told(at.outputs(1)[0])
+        assert (told.exit_code, told.output) == (137, "up\n")
+
+
+@claim("commands:elsewhere")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"environment_id": "nowhere"}, "exec_command failed: unknown environment `nowhere`"),
+        ({"environment_id": "there"}, "exec_command failed: environment `there`: "),
+    ],
+)
+async def test_what_is_out_of_reach_is_told(
+    tmp_path: Path, arguments: dict[str, Any], text: str
+) -> None:
+    async with desk(tmp_path / "at") as at:
+        async with listening() as url:
+            pass
+        await add(at, url)
+        [output] = await at.turn(command("true", **arguments))
+        assert output.startswith(text)
+
+
+@claim("commands:elsewhere")
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await add(at, url)
+        [output] = await at.turn(there("true", tmp_path / "none"))
+        assert output.startswith("exec_command failed: ")
+        assert "No such file" in output
