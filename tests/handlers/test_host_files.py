@@ -5,12 +5,14 @@ import errno
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from app_server.host.files import trees
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
@@ -394,6 +396,30 @@ async def test_work_that_nobody_waits_for_is_told_so() -> None:
             await begun.wait()
             tasks.cancel_scope.cancel()
         await ended.wait()
+
+
+@claim("files:cancelled")
+async def test_a_copy_for_a_client_that_has_gone_leaves_its_worker(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def without_end(reading: int, name: str, folder: int | None, stop: Stop) -> None:
+        os.close(reading)
+        begun.set()
+        try:
+            while True:
+                stop.check()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(trees, "_copy_file", without_end)
+    async with serve(tmp_path / "home") as served:
+        async with served.client() as client:
+            paths = {"sourcePath": f"{folder}/full", "destinationPath": f"{folder}/copy"}
+            await client.request("fs/copy", {**paths, "recursive": True})
+            assert await anyio.to_thread.run_sync(begun.wait, WAIT_S)
+        assert await anyio.to_thread.run_sync(ended.wait, WAIT_S)
 
 
 async def test_slots_are_counted_for_each_owner() -> None:
