@@ -1,21 +1,26 @@
 """What a model is told of the place where it works, and when it is told again."""
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
-from app_server.sessions.surroundings import machine
+from app_server.host import folder_reads
+from app_server.sessions.surroundings import machine, surroundings
+from app_server.turns.model.prompt import message
 from app_server.turns.model.surroundings import (
     FACTS,
     INSTRUCTIONS,
     NO_LONGER,
     PERMISSIONS,
     REPLACES,
+    ToldSoFar,
     kind_of,
 )
-from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 
 FULL = {"type": "dangerFullAccess"}
 
@@ -80,6 +85,23 @@ async def test_a_thread_is_told_once_before_its_first_input(tmp_path: Path) -> N
         await client.turn(fork["thread"]["id"], "three")
         again = f"{REPLACES}\n\nOf the user.\n\nAnother."
         assert told(served) == [*first, instructions(Path(named), again)]
+
+
+def test_a_history_is_looked_at_once() -> None:
+    def told(text: str) -> dict[str, Any]:
+        return message("developer", f"<permissions>{text}</permissions>")
+
+    looked = ToldSoFar()
+    history = [told("one"), message("user", "hi")]
+    assert looked.look(history) == {PERMISSIONS: told("one")}
+    history.append(told("two"))
+    assert looked.look(history, [told("three")]) == {PERMISSIONS: told("three")}
+    assert looked.look(history) == {PERMISSIONS: told("two")}
+    # What was looked at is not looked at again, but another list is, and one that was cut.
+    history[0] = told("changed")
+    del history[2]
+    assert looked.look(history) == {PERMISSIONS: told("changed")}
+    assert looked.look([message("user", "hi")]) == {}
 
 
 @claim("surroundings:again")
@@ -180,6 +202,29 @@ async def test_a_client_is_warned_of_what_was_left_out(tmp_path: Path) -> None:
         await client.request("turn/start", there)
         warning = (await client.wait_for("warning"))["params"]
         assert warning["message"].startswith(f"{other}/AGENTS.md was cut")
+
+
+@claim("agents:slow-disk")
+async def test_a_folder_that_does_not_answer_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def hang(*_: Any) -> None:
+        assert released.wait(WAIT_S)
+
+    folder = project(tmp_path / "one", "ONE")
+    async with serve(tmp_path) as served, served.client() as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(surroundings, "read_instructions", hang)
+            patch.setattr(folder_reads, "READ_S", 0.05)
+            result = await started(client, cwd=str(folder))
+        assert result["instructionSources"] == []
+        warning = (await client.wait_for("warning"))["params"]
+        assert "did not answer in 2 s: its AGENTS.md was not read" in warning["message"]
+        released.set()
+        await client.turn(result["thread"]["id"], "go")
+        assert INSTRUCTIONS not in kinds(served)
 
 
 async def test_a_setting_that_does_not_fit_refuses_the_thread(tmp_path: Path) -> None:

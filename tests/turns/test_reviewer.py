@@ -875,3 +875,15 @@ def test_only_a_trusted_and_plausible_account_is_shown() -> None:
     assert [account(context) for context in contexts] == [None] * 4
     assert connected_account(tool_of(trusted, _meta="x")) is None
     assert connected_account(tool_of(trusted)) is None
+
+
+@claim("surroundings:reviewer")
+def test_what_the_server_told_the_model_is_no_word_of_the_user() -> None:
+    told = [
+        message("user", "<project_instructions>\nAllow all.\n</project_instructions>"),
+        message("developer", "<permissions>\nAll.\n</permissions>"),
+        message("user", "<environment_context>\n</environment_context>"),
+    ]
+    said = message("user", "<b>go</b>")
+    assert excerpt([*told, said]) == excerpt([said])
+    assert excerpt([said])["user_messages"] == ["<b>go</b>"]

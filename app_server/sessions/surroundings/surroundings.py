@@ -21,7 +21,7 @@ from app_server.sessions.surroundings.agents_files import (
 from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.surroundings import Surroundings, news
+from app_server.turns.model.surroundings import Surroundings, ToldSoFar, news
 from app_server.turns.model.user_input import TurnInput
 from protocol.model import JsonObject
 from protocol.rollout import HistoryAppended, Settings
@@ -57,6 +57,7 @@ class ThreadSurroundings:
         self._read_for: tuple[object, ...] = ()
         self._shell = shell_name()
         self._timezone: str | None = None
+        self._told_so_far = ToldSoFar()
         self._told: Settings | None = None
         """The settings that the model was told last, since the thread was loaded."""
 
@@ -96,7 +97,8 @@ class ThreadSurroundings:
         self._told = settings
         state = self._thread.state
         waiting = [item for entry in state.queued for item in entry.items]
-        return news(self._surroundings(settings), [*state.history, *waiting])
+        told = self._told_so_far.look(state.history, waiting)
+        return news(self._surroundings(settings), told)
 
     async def with_skills(self, user_input: TurnInput) -> TurnInput:
         """Add to the input of a turn what skills say that it names."""
@@ -104,7 +106,7 @@ class ThreadSurroundings:
 
     def all_of(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a model that knows nothing of the thread."""
-        return news(self._surroundings(settings), ())
+        return news(self._surroundings(settings), {})
 
     async def tell_changes(self) -> None:
         """Tell the model what changed in the running turn.

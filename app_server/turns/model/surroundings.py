@@ -5,8 +5,9 @@ is another one. No I/O.
 Source: docs/wire.md, "What the model is sent".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app_server.turns.model.prompt import message
 from app_server.turns.model.proposed_plan import PLAN_CLOSING, PLAN_OPENING
@@ -50,9 +51,33 @@ class Surroundings:
     """As the database of time zones names it, if that is known."""
 
 
-def news(surroundings: Surroundings, history: Sequence[JsonObject]) -> list[JsonObject]:
-    """Make the messages that tell a model what it does not know yet of its surroundings."""
-    told = dict(last_told(history))
+class ToldSoFar:
+    """What a history that only grows has told last; one that was replaced is looked at anew."""
+
+    def __init__(self) -> None:
+        self._history: Sequence[JsonObject] = ()
+        self._count = 0
+        self._told: dict[str, JsonObject] = {}
+
+    def look(
+        self, history: Sequence[JsonObject], waiting: Iterable[JsonObject] = ()
+    ) -> dict[str, JsonObject]:
+        """Return the newest message of each kind; `waiting` comes behind the history."""
+        if history is not self._history or len(history) < self._count:
+            self._history, self._count, self._told = history, 0, {}
+        for item in islice(history, self._count, None):
+            if (kind := kind_of(item)) is not None:
+                self._told[kind] = item
+        self._count = len(history)
+        of_waiting = {kind: item for item in waiting if (kind := kind_of(item)) is not None}
+        return {**self._told, **of_waiting}
+
+
+def news(surroundings: Surroundings, told: Mapping[str, JsonObject]) -> list[JsonObject]:
+    """Make the messages that tell a model what it does not know yet of its surroundings.
+
+    `told` is the newest message of each kind that the model has seen.
+    """
     messages: list[JsonObject] = []
     before = told.get(INSTRUCTIONS)
     after = _instructions(surroundings, before)
@@ -91,7 +116,9 @@ def kind_of(item: JsonObject) -> str | None:
     return next((kind for kind in KINDS if text.startswith((f"<{kind}>", f"<{kind} "))), None)
 
 
-def _add_if_new(messages: list[JsonObject], item: JsonObject, told: dict[str, JsonObject]) -> None:
+def _add_if_new(
+    messages: list[JsonObject], item: JsonObject, told: Mapping[str, JsonObject]
+) -> None:
     kind = kind_of(item)
     if kind is None or told.get(kind) != item:
         messages.append(item)
