@@ -351,6 +351,7 @@ class Refusal:
 OF_EVERY_TURN = frozenset(
     {
         "apply_patch",
+        "create_goal",
         "exec_command",
         "request_permissions",
         "request_user_input",
