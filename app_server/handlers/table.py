@@ -57,23 +57,32 @@ def _server_lifecycle() -> HandlerClass:
     return LifecycleHandlers
 
 
-@_serves(
-    "thread/archive",
-    "thread/inject_items",
-    "thread/list",
-    "thread/loaded/list",
-    "thread/name/set",
-    "thread/read",
-    "thread/resume",
-    "thread/start",
-    "thread/unarchive",
-    "thread/unsubscribe",
-    at_start=True,
-)
+@_serves("thread/resume", "thread/start", at_start=True)
 def _threads_threads() -> HandlerClass:
     from app_server.handlers.threads.threads import ThreadHandlers
 
     return ThreadHandlers
+
+
+@_serves("thread/list", "thread/loaded/list", "thread/read", at_start=True)
+def _threads_lists() -> HandlerClass:
+    from app_server.handlers.threads.lists import ThreadListHandlers
+
+    return ThreadListHandlers
+
+
+@_serves(
+    "thread/archive",
+    "thread/inject_items",
+    "thread/name/set",
+    "thread/unarchive",
+    "thread/unsubscribe",
+    at_start=True,
+)
+def _threads_upkeep() -> HandlerClass:
+    from app_server.handlers.threads.upkeep import ThreadUpkeepHandlers
+
+    return ThreadUpkeepHandlers
 
 
 @_serves("turn/interrupt", "turn/start", "turn/steer", at_start=True)

@@ -13,7 +13,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import profile_config, thread_overrides
 from app_server.handlers.threads.configured import config_for
 from app_server.handlers.threads.history import refuse_ephemeral
-from app_server.handlers.threads.threads import shown_turns
+from app_server.handlers.threads.shown import shown_turns
 from app_server.plugins.contributor import roots_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import with_required

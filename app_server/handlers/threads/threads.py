@@ -1,4 +1,4 @@
-"""thread/*: starting, finding, reading and putting away conversations."""
+"""thread/start and thread/resume: a thread is made, or loaded, and its client joins it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,6 @@ from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
 from app_server.handlers.errors import (
     config_failures,
-    cursor_failures,
     thread_failures,
 )
 from app_server.handlers.idempotency import chosen_id, digest_of
@@ -23,7 +22,7 @@ from app_server.handlers.threads.chosen_settings import (
 )
 from app_server.handlers.threads.configured import config_for
 from app_server.handlers.threads.git_info import GitInfoReader
-from app_server.handlers.threads.list_query import list_query
+from app_server.handlers.threads.shown import logged_turns, path_of
 from app_server.handlers.threads.subscribing import Joining, join, known_position
 from app_server.permissions.trust import project_trust, says_something
 from app_server.plugins.contributor import roots_of
@@ -32,19 +31,13 @@ from app_server.sessions.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
-from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state import ThreadState
-from app_server.threads.store import ThreadArchived, ThreadNotFound, ThreadStore
+from app_server.threads.store import ThreadArchived
 from app_server.tools.dynamic_specs import BadSpec, checked_specs
-from app_server.turns.model.response_items import first_problem
 from app_server.views.first_pages import first_pages
-from app_server.views.shown_rows import ShownRows
 from app_server.views.threads import (
-    read_state_of,
     settings_response,
     thread_of_state,
-    turns_of_log,
-    turns_of_state,
 )
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -53,37 +46,16 @@ from protocol.lifecycle import (
     WarningNotification,
 )
 from protocol.model import JsonObject
-from protocol.rollout import ArchivedChanged, NameChanged, Record, Settings, ThreadCreated
+from protocol.rollout import Settings, ThreadCreated
 from protocol.thread_facts import ThreadGoalUpdatedNotification
 from protocol.threads import (
-    NotLoadedThreadStatus,
     Thread,
-    ThreadArchivedNotification,
-    ThreadArchiveParams,
-    ThreadArchiveResponse,
-    ThreadInjectItemsParams,
-    ThreadInjectItemsResponse,
-    ThreadListParams,
-    ThreadListResponse,
-    ThreadLoadedListParams,
-    ThreadLoadedListResponse,
-    ThreadNameUpdatedNotification,
-    ThreadReadParams,
-    ThreadReadResponse,
     ThreadResumeParams,
     ThreadResumeResponse,
-    ThreadSetNameParams,
-    ThreadSetNameResponse,
     ThreadStartedNotification,
     ThreadStartParams,
     ThreadStartResponse,
-    ThreadStatus,
     ThreadStatusChangedNotification,
-    ThreadUnarchivedNotification,
-    ThreadUnarchiveParams,
-    ThreadUnarchiveResponse,
-    ThreadUnsubscribeParams,
-    ThreadUnsubscribeResponse,
 )
 from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
 
@@ -92,7 +64,7 @@ SOURCE = "vscode"
 
 
 class ThreadHandlers:
-    """The thread/* methods."""
+    """The methods that load threads."""
 
     def __init__(self, services: Services) -> None:
         self._store = services.store
@@ -102,7 +74,6 @@ class ThreadHandlers:
         self._clock = services.clock
         self._plugins = services.plugins
         self._git = GitInfoReader()
-        self._shown = ShownRows(services.store.shown_path)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -110,14 +81,6 @@ class ThreadHandlers:
         return {
             "thread/start": self.start,
             "thread/resume": self.resume,
-            "thread/read": self.read,
-            "thread/list": self.list_page,
-            "thread/loaded/list": self.list_loaded,
-            "thread/unsubscribe": self.unsubscribe,
-            "thread/name/set": self.set_name,
-            "thread/archive": self.archive,
-            "thread/unarchive": self.unarchive,
-            "thread/inject_items": self.inject_items,
         }
 
     async def start(
@@ -358,200 +321,14 @@ class ThreadHandlers:
             )
             session.wake_goal()
 
-    async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
-        """Look at a thread without loading it."""
-        session = self._sessions.find(params.thread_id)
-        if session is None:
-            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
-                state = await self._store.read(params.thread_id)
-                state.give_up_open_turn(state.updated_at_ms)
-                path: str | None = self._store.shown_path(params.thread_id)
-            status: ThreadStatus = NotLoadedThreadStatus()
-        else:
-            state, status, path = session.thread.state, session.status, self._path(session)
-        if params.include_turns and state.created.ephemeral:
-            raise invalid_request(
-                "ephemeral threads do not support includeTurns",
-                "ephemeralThread",
-                threadId=params.thread_id,
-            )
-        turns = []
-        if params.include_turns:
-            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
-                turns = await shown_turns(self._store, state, loaded=session is not None)
-        return ThreadReadResponse(
-            thread=thread_of_state(
-                state, status, path, turns=turns, filing=self._store.organization.state
-            ),
-            read_state=read_state_of(state),
-        )
-
-    async def list_page(
-        self, context: RequestContext, params: ThreadListParams
-    ) -> ThreadListResponse:
-        """Page through stored threads."""
-        filing = await self._store.organization.refresh()
-        query = list_query(params, filing, self._configuration.resolve)
-        if params.attached_to_thread_id is not None:
-            # Nothing can be attached to a thread yet.
-            return ThreadListResponse(data=[], read_states={})
-        with cursor_failures():
-            page = await self._store.lists.page(query)
-        shown = [self._shown.show(row, self._status(row), filing) for row in page.rows]
-        return ThreadListResponse(
-            data=[thread for thread, _ in shown],
-            read_states={thread.id: read_state for thread, read_state in shown},
-            next_cursor=page.next_cursor,
-            backwards_cursor=page.backwards_cursor,
-        )
-
-    def _status(self, row: ThreadRow) -> ThreadStatus:
-        session = self._sessions.find(row.id)
-        return NotLoadedThreadStatus() if session is None else session.status
-
-    async def list_loaded(
-        self, context: RequestContext, params: ThreadLoadedListParams
-    ) -> ThreadLoadedListResponse:
-        """Page through the ids of loaded threads."""
-        ids = [session.thread.id for session in self._sessions]
-        if params.cursor is not None:
-            if params.cursor not in ids:
-                raise invalid_request(
-                    f"invalid cursor: {params.cursor}", "invalidCursor", cursor=params.cursor
-                )
-            ids = ids[ids.index(params.cursor) + 1 :]
-        limit = len(ids) if params.limit is None else max(params.limit, 1)
-        page = ids[:limit]
-        return ThreadLoadedListResponse(
-            data=page, next_cursor=page[-1] if len(ids) > limit else None
-        )
-
-    async def unsubscribe(
-        self, context: RequestContext, params: ThreadUnsubscribeParams
-    ) -> ThreadUnsubscribeResponse:
-        """Stop hearing of a thread, and let go of it if that is asked and nobody needs it."""
-        if self._sessions.find(params.thread_id) is None:
-            return ThreadUnsubscribeResponse(
-                status="notLoaded", unloaded=True if params.unload else None
-            )
-        listened = self._hub.unsubscribe(context.connection_id, params.thread_id)
-        unloaded = None
-        if params.unload:
-            await self._sessions.unloading.unload_quiet(params.thread_id)
-            unloaded = self._sessions.find(params.thread_id) is None
-        return ThreadUnsubscribeResponse(
-            status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded
-        )
-
-    async def set_name(
-        self, context: RequestContext, params: ThreadSetNameParams
-    ) -> ThreadSetNameResponse:
-        """Name a thread, loaded or not."""
-        name = params.name.strip()
-        if not name:
-            raise invalid_request("thread name must not be empty", "emptyName")
-        record = NameChanged(at_ms=self._clock.now_ms(), name=name)
-
-        def decide(state: ThreadState) -> Sequence[Record]:
-            if state.created.ephemeral:
-                raise invalid_request(
-                    f"ephemeral thread does not support metadata updates: {params.thread_id}",
-                    "ephemeralThread",
-                    threadId=params.thread_id,
-                )
-            if state.archived:
-                raise ThreadNotFound(params.thread_id)
-            return [record]
-
-        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
-            await self._sessions.change(params.thread_id, decide)
-        event = ThreadNameUpdatedNotification(thread_id=params.thread_id, thread_name=name)
-        context.after_answer(partial(self._hub.broadcast, event))
-        return ThreadSetNameResponse()
-
-    async def archive(
-        self, context: RequestContext, params: ThreadArchiveParams
-    ) -> ThreadArchiveResponse:
-        """Unload a thread, ending its turn, and move it out of the default list."""
-        thread_id = params.thread_id
-        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
-        with thread_failures(thread_id, _no_rollout(thread_id)):
-            if await self._sessions.archive(thread_id, record):
-                self._hub.broadcast(
-                    ThreadStatusChangedNotification(
-                        thread_id=thread_id, status=NotLoadedThreadStatus()
-                    )
-                )
-        event = ThreadArchivedNotification(thread_id=thread_id)
-        context.after_answer(partial(self._hub.broadcast, event))
-        return ThreadArchiveResponse()
-
-    async def unarchive(
-        self, context: RequestContext, params: ThreadUnarchiveParams
-    ) -> ThreadUnarchiveResponse:
-        """Bring an archived thread back into the default list."""
-        thread_id = params.thread_id
-        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=False)
-
-        def decide(state: ThreadState) -> Sequence[Record]:
-            if not state.archived:
-                raise ThreadNotFound(thread_id)
-            return [record]
-
-        with thread_failures(thread_id, f"no archived rollout found for thread id {thread_id}"):
-            if self._sessions.find(thread_id) is None:
-                # One of Codex's that is not archived is not imported either.
-                decide(await self._store.read(thread_id))
-            state, _ = await self._sessions.change(thread_id, decide)
-        event = ThreadUnarchivedNotification(thread_id=thread_id)
-        context.after_answer(partial(self._hub.broadcast, event))
-        path = self._store.shown_path(thread_id)
-        thread = thread_of_state(
-            state, NotLoadedThreadStatus(), path, filing=self._store.organization.state
-        )
-        return ThreadUnarchiveResponse(thread=thread)
-
-    async def inject_items(
-        self, context: RequestContext, params: ThreadInjectItemsParams
-    ) -> ThreadInjectItemsResponse:
-        """Append raw items to what the model sees; answered when they are on disk."""
-        if not params.items:
-            raise invalid_request("items must not be empty", "emptyItems")
-        problem = first_problem(params.items)
-        if problem is not None:
-            index, rule = problem
-            field = f"items[{index}]"
-            raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            session = await self._sessions.writable(params.thread_id)
-            await session.input.inject(params.items)
-        return ThreadInjectItemsResponse()
-
     def _thread(self, session: ThreadSession, turns: list[Turn] | None = None) -> Thread:
         return thread_of_state(
             session.thread.state,
             session.status,
-            self._path(session),
+            path_of(self._store, session),
             turns=turns,
             filing=self._store.organization.state,
         )
-
-    def _path(self, session: ThreadSession) -> str | None:
-        return None if session.thread.ephemeral else self._store.shown_path(session.thread.id)
-
-
-async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
-    """Return the turns of a loaded thread that its log has; none if they are all in memory."""
-    if state.is_whole or state.created.ephemeral:
-        return []
-    return await store.history.ask(state.id, partial(turns_of_log, loaded=True))
-
-
-async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
-    """Return the turns of an answer: from memory if they are all there, else from the log."""
-    if state.is_whole or state.created.ephemeral:
-        return turns_of_state(state)
-    return await store.history.ask(state.id, partial(turns_of_log, loaded=loaded))
 
 
 def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
@@ -574,7 +351,3 @@ def _ignored(members: Sequence[str]) -> str:
         f"the thread is loaded already, so {names} of thread/resume changed nothing; "
         "thread/settings/update changes settings"
     )
-
-
-def _no_rollout(thread_id: str) -> str:
-    return f"no rollout found for thread id {thread_id}"

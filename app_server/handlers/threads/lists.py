@@ -1,0 +1,120 @@
+"""thread/list, thread/loaded/list and thread/read: which threads there are, and one of them."""
+
+from collections.abc import Mapping
+
+from app_server.handlers.errors import (
+    cursor_failures,
+    thread_failures,
+)
+from app_server.handlers.services import Services
+from app_server.handlers.threads.list_query import list_query
+from app_server.handlers.threads.shown import path_of, shown_turns
+from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.index.rows import ThreadRow
+from app_server.views.shown_rows import ShownRows
+from app_server.views.threads import (
+    read_state_of,
+    thread_of_state,
+)
+from protocol.errors import invalid_request
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    ThreadListParams,
+    ThreadListResponse,
+    ThreadLoadedListParams,
+    ThreadLoadedListResponse,
+    ThreadReadParams,
+    ThreadReadResponse,
+    ThreadStatus,
+)
+
+
+class ThreadListHandlers:
+    """The methods that look at threads, and load none."""
+
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._sessions = services.sessions
+        self._configuration = services.configuration
+        self._shown = ShownRows(services.store.shown_path)
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/list": self.list_page,
+            "thread/loaded/list": self.list_loaded,
+            "thread/read": self.read,
+        }
+
+    async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
+        """Look at a thread without loading it."""
+        session = self._sessions.find(params.thread_id)
+        if session is None:
+            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+                state = await self._store.read(params.thread_id)
+                state.give_up_open_turn(state.updated_at_ms)
+                path: str | None = self._store.shown_path(params.thread_id)
+            status: ThreadStatus = NotLoadedThreadStatus()
+        else:
+            state, status, path = (
+                session.thread.state,
+                session.status,
+                path_of(self._store, session),
+            )
+        if params.include_turns and state.created.ephemeral:
+            raise invalid_request(
+                "ephemeral threads do not support includeTurns",
+                "ephemeralThread",
+                threadId=params.thread_id,
+            )
+        turns = []
+        if params.include_turns:
+            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+                turns = await shown_turns(self._store, state, loaded=session is not None)
+        return ThreadReadResponse(
+            thread=thread_of_state(
+                state, status, path, turns=turns, filing=self._store.organization.state
+            ),
+            read_state=read_state_of(state),
+        )
+
+    async def list_page(
+        self, context: RequestContext, params: ThreadListParams
+    ) -> ThreadListResponse:
+        """Page through stored threads."""
+        filing = await self._store.organization.refresh()
+        query = list_query(params, filing, self._configuration.resolve)
+        if params.attached_to_thread_id is not None:
+            # Nothing can be attached to a thread yet.
+            return ThreadListResponse(data=[], read_states={})
+        with cursor_failures():
+            page = await self._store.lists.page(query)
+        shown = [self._shown.show(row, self._status(row), filing) for row in page.rows]
+        return ThreadListResponse(
+            data=[thread for thread, _ in shown],
+            read_states={thread.id: read_state for thread, read_state in shown},
+            next_cursor=page.next_cursor,
+            backwards_cursor=page.backwards_cursor,
+        )
+
+    def _status(self, row: ThreadRow) -> ThreadStatus:
+        session = self._sessions.find(row.id)
+        return NotLoadedThreadStatus() if session is None else session.status
+
+    async def list_loaded(
+        self, context: RequestContext, params: ThreadLoadedListParams
+    ) -> ThreadLoadedListResponse:
+        """Page through the ids of loaded threads."""
+        ids = [session.thread.id for session in self._sessions]
+        if params.cursor is not None:
+            if params.cursor not in ids:
+                raise invalid_request(
+                    f"invalid cursor: {params.cursor}", "invalidCursor", cursor=params.cursor
+                )
+            ids = ids[ids.index(params.cursor) + 1 :]
+        limit = len(ids) if params.limit is None else max(params.limit, 1)
+        page = ids[:limit]
+        return ThreadLoadedListResponse(
+            data=page, next_cursor=page[-1] if len(ids) > limit else None
+        )

@@ -1,0 +1,161 @@
+"""Changes of a thread that run no turn: its name, the archive, listeners, items for its model."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from app_server.handlers.errors import (
+    thread_failures,
+)
+from app_server.handlers.services import Services
+from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ThreadNotFound
+from app_server.turns.model.response_items import first_problem
+from app_server.views.threads import (
+    thread_of_state,
+)
+from protocol.errors import invalid_params, invalid_request
+from protocol.rollout import ArchivedChanged, NameChanged, Record
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    ThreadArchivedNotification,
+    ThreadArchiveParams,
+    ThreadArchiveResponse,
+    ThreadInjectItemsParams,
+    ThreadInjectItemsResponse,
+    ThreadNameUpdatedNotification,
+    ThreadSetNameParams,
+    ThreadSetNameResponse,
+    ThreadStatusChangedNotification,
+    ThreadUnarchivedNotification,
+    ThreadUnarchiveParams,
+    ThreadUnarchiveResponse,
+    ThreadUnsubscribeParams,
+    ThreadUnsubscribeResponse,
+)
+
+
+class ThreadUpkeepHandlers:
+    """Methods that change a thread and run no turn of it."""
+
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._sessions = services.sessions
+        self._hub = services.hub
+        self._clock = services.clock
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/archive": self.archive,
+            "thread/inject_items": self.inject_items,
+            "thread/name/set": self.set_name,
+            "thread/unarchive": self.unarchive,
+            "thread/unsubscribe": self.unsubscribe,
+        }
+
+    async def unsubscribe(
+        self, context: RequestContext, params: ThreadUnsubscribeParams
+    ) -> ThreadUnsubscribeResponse:
+        """Stop hearing of a thread, and let go of it if that is asked and nobody needs it."""
+        if self._sessions.find(params.thread_id) is None:
+            return ThreadUnsubscribeResponse(
+                status="notLoaded", unloaded=True if params.unload else None
+            )
+        listened = self._hub.unsubscribe(context.connection_id, params.thread_id)
+        unloaded = None
+        if params.unload:
+            await self._sessions.unloading.unload_quiet(params.thread_id)
+            unloaded = self._sessions.find(params.thread_id) is None
+        return ThreadUnsubscribeResponse(
+            status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded
+        )
+
+    async def set_name(
+        self, context: RequestContext, params: ThreadSetNameParams
+    ) -> ThreadSetNameResponse:
+        """Name a thread, loaded or not."""
+        name = params.name.strip()
+        if not name:
+            raise invalid_request("thread name must not be empty", "emptyName")
+        record = NameChanged(at_ms=self._clock.now_ms(), name=name)
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if state.created.ephemeral:
+                raise invalid_request(
+                    f"ephemeral thread does not support metadata updates: {params.thread_id}",
+                    "ephemeralThread",
+                    threadId=params.thread_id,
+                )
+            if state.archived:
+                raise ThreadNotFound(params.thread_id)
+            return [record]
+
+        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
+            await self._sessions.change(params.thread_id, decide)
+        event = ThreadNameUpdatedNotification(thread_id=params.thread_id, thread_name=name)
+        context.after_answer(partial(self._hub.broadcast, event))
+        return ThreadSetNameResponse()
+
+    async def archive(
+        self, context: RequestContext, params: ThreadArchiveParams
+    ) -> ThreadArchiveResponse:
+        """Unload a thread, ending its turn, and move it out of the default list."""
+        thread_id = params.thread_id
+        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
+        with thread_failures(thread_id, _no_rollout(thread_id)):
+            if await self._sessions.archive(thread_id, record):
+                self._hub.broadcast(
+                    ThreadStatusChangedNotification(
+                        thread_id=thread_id, status=NotLoadedThreadStatus()
+                    )
+                )
+        event = ThreadArchivedNotification(thread_id=thread_id)
+        context.after_answer(partial(self._hub.broadcast, event))
+        return ThreadArchiveResponse()
+
+    async def unarchive(
+        self, context: RequestContext, params: ThreadUnarchiveParams
+    ) -> ThreadUnarchiveResponse:
+        """Bring an archived thread back into the default list."""
+        thread_id = params.thread_id
+        record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=False)
+
+        def decide(state: ThreadState) -> Sequence[Record]:
+            if not state.archived:
+                raise ThreadNotFound(thread_id)
+            return [record]
+
+        with thread_failures(thread_id, f"no archived rollout found for thread id {thread_id}"):
+            if self._sessions.find(thread_id) is None:
+                # One of Codex's that is not archived is not imported either.
+                decide(await self._store.read(thread_id))
+            state, _ = await self._sessions.change(thread_id, decide)
+        event = ThreadUnarchivedNotification(thread_id=thread_id)
+        context.after_answer(partial(self._hub.broadcast, event))
+        path = self._store.shown_path(thread_id)
+        thread = thread_of_state(
+            state, NotLoadedThreadStatus(), path, filing=self._store.organization.state
+        )
+        return ThreadUnarchiveResponse(thread=thread)
+
+    async def inject_items(
+        self, context: RequestContext, params: ThreadInjectItemsParams
+    ) -> ThreadInjectItemsResponse:
+        """Append raw items to what the model sees; answered when they are on disk."""
+        if not params.items:
+            raise invalid_request("items must not be empty", "emptyItems")
+        problem = first_problem(params.items)
+        if problem is not None:
+            index, rule = problem
+            field = f"items[{index}]"
+            raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
+        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+            session = await self._sessions.writable(params.thread_id)
+            await session.input.inject(params.items)
+        return ThreadInjectItemsResponse()
+
+
+def _no_rollout(thread_id: str) -> str:
+    return f"no rollout found for thread id {thread_id}"
