@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app_server.runtime.loader import LoadFailed
 from tests.support.harness import claim
 from tests.support.turn_commands import Told, command, desk, stdin
 
@@ -297,3 +298,16 @@ async def test_the_65th_command_ends_the_one_that_has_been_silent_longest(tmp_pa
         assert int(ended[1]) in {one.session for one in told}
         listed = await at.client.call("thread/backgroundTerminals/list", {"threadId": at.thread_id})
         assert len(listed["data"]) == 63
+
+
+async def test_a_grammar_that_cannot_be_loaded_now_fails_the_call_and_not_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: object, **__: object) -> None:
+        raise LoadFailed("the grammar of shell scripts cannot be loaded now")
+
+    monkeypatch.setattr("app_server.turns.approval.commands.CommandGate.read", read)
+    async with desk(tmp_path) as at:
+        [output] = await at.turn(command("true"))
+        assert output == "exec_command failed: the grammar of shell scripts cannot be loaded now"
+        assert at.messages[-1]["params"]["turn"]["status"] == "completed"
