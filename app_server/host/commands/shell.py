@@ -3,11 +3,11 @@
 Source: docs/tools.md, "Commands".
 """
 
-import shlex
 import shutil
 from pathlib import Path
 
 from app_server.host.shell import default_shell
+from app_server.permissions.shell.quoting import shown
 
 POSIX_SHELLS = frozenset(("bash", "dash", "ksh", "sh", "zsh"))
 
@@ -37,7 +37,7 @@ def find_shell(name: str | None) -> str:
 
 def shown_line(shell: str, line: str, *, login: bool) -> str:
     """Return the command as clients are shown it."""
-    return shlex.join([shell, "-lc" if login else "-c", line])
+    return shown([shell, "-lc" if login else "-c", line])
 
 
 def shell_command(shell: str, line: str, *, login: bool) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from app_server.permissions.shell.options import option_names, sort_out
+from app_server.permissions.shell.quoting import shown
 from app_server.permissions.shell.readers import LINES, Reading, reading_of
 from app_server.permissions.shell.script import Command, Script
 from protocol.items import (
@@ -21,9 +22,6 @@ from protocol.items import (
 
 _FOLDERS_OF_ALL = frozenset({"src", "dist", "build", "node_modules"})
 """Names that say little of a place."""
-
-_PLAIN = re.compile(r"[A-Za-z0-9+\-./:@\]_]+")
-_IN_DOUBLE_QUOTES = re.compile(r"[^$`\"\\!]*")
 
 _SHAPERS = frozenset({"wc", "tr", "cut", "column", "yes", "printf"})
 """They give what they get another form, and do nothing else whatever their options are."""
@@ -188,16 +186,3 @@ def _name_of(path: str) -> str:
     """Return the last part of a path that says something of the place."""
     parts = path.rstrip("/").split("/")
     return next((part for part in reversed(parts) if part not in _FOLDERS_OF_ALL), "/".join(parts))
-
-
-def shown(words: Sequence[str]) -> str:
-    """Write words as a shell would read them, with as few quotes as are needed."""
-    return " ".join(map(_quoted, words))
-
-
-def _quoted(word: str) -> str:
-    if _PLAIN.fullmatch(word):
-        return word
-    if "'" in word and _IN_DOUBLE_QUOTES.fullmatch(word):
-        return f'"{word}"'
-    return "'" + word.replace("'", "'\\''") + "'"
