@@ -10,10 +10,8 @@ from typing import TypeAlias
 import anyio.to_thread
 
 from app_server.permissions.commands.nested import read_command, run_by
-from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import (
     Ask,
-    CommandFacts,
     Decision,
     Run,
     decide,
@@ -28,25 +26,14 @@ from app_server.permissions.shell.script import Script
 from app_server.runtime.loader import LoadFailed
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
-from app_server.turns.review.evidence import (
-    MAX_ARGUMENTS_BYTES,
-    MAX_DESCRIPTION_BYTES,
-    bounded,
-)
+from app_server.turns.approval.command_question import CommandRequest, command_question
 from protocol.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
-    CommandExecutionApprovalDecision,
-    CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
-    ExecpolicyAmendmentChoice,
 )
-from protocol.items import CommandAction, CommandGuardianApprovalReviewAction
 from protocol.lifecycle import WarningNotification
 
-METHOD = "item/commandExecution/requestApproval"
 REJECTED = "rejected by user"
-LOCAL = "local"
-"""The environment that commands run in."""
 RETRY = "command failed; retry without sandbox?"
 
 MAX_REMEMBERED = 1_024
@@ -57,23 +44,6 @@ MAX_SESSION_RULES = 256
 
 _Key: TypeAlias = tuple[str, str, str, bool]
 """The environment, the command line, the folder, and whether it runs within the confinement."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRequest:
-    """A command that may need somebody's word."""
-
-    turn_id: str
-    item_id: str
-    facts: CommandFacts
-    command: str
-    """The whole line, with the shell that runs it, as clients are shown it."""
-    cwd: str
-    actions: Sequence[CommandAction]
-    confinement: Confinement
-    """What confines it, if it runs in the sandbox."""
-    environment_id: str = LOCAL
-    """Where it runs."""
 
 
 @dataclass(slots=True)
@@ -138,7 +108,7 @@ class CommandGate:
             ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
             Denied: it must not run; the text is for the model.
         """
-        question = self._question(request, ask, None)
+        question = command_question(self.asker, request, ask)
         if self.asker.is_reviewed or self.asker.asks_hooks:
             announce()
             await self._ask(request, ask, question, on_denied)
@@ -169,7 +139,7 @@ class CommandGate:
             pass
 
         try:
-            question = self._question(request, ask, self.asker.clock.new_id())
+            question = command_question(self.asker, request, ask, self.asker.clock.new_id())
             await self._ask(request, ask, question, nothing)
         except ApprovalCancelled:
             await on_denied()
@@ -207,49 +177,6 @@ class CommandGate:
                 words = accepted.accept_with_execpolicy_amendment.execpolicy_amendment
                 await self._learn(words)
 
-    def _question(self, request: CommandRequest, ask: Ask, approval_id: str | None) -> Question:
-        amendment = None if ask.amendment is None else list(ask.amendment)
-        params = CommandExecutionRequestApprovalParams(
-            thread_id=self.asker.thread.id,
-            turn_id=request.turn_id,
-            item_id=request.item_id,
-            started_at_ms=self.asker.clock.now_ms(),
-            approval_id=approval_id,
-            environment_id=request.environment_id,
-            reason=ask.reason,
-            command=request.command,
-            cwd=request.cwd,
-            command_actions=list(request.actions),
-            proposed_execpolicy_amendment=amendment,
-            available_decisions=_offered(amendment),
-        )
-        return Question(
-            action="command",
-            turn_id=request.turn_id,
-            item_id=request.item_id,
-            subject=request.command,
-            method=METHOD,
-            params=params,
-            reviewed=CommandGuardianApprovalReviewAction(
-                source="unifiedExec", command=request.command, cwd=request.cwd
-            ),
-            tool_name="Bash",
-            tool_input={
-                "command": request.facts.script.text,
-                "description": request.facts.justification,
-            },
-            evidence={
-                "kind": "command",
-                "command": bounded(request.command, MAX_ARGUMENTS_BYTES),
-                "cwd": request.cwd,
-                "runs_in_sandbox": ask.sandboxed and request.confinement.is_confined,
-                "why_asked": ask.reason,
-                "justification_of_the_agent": bounded(
-                    request.facts.justification, MAX_DESCRIPTION_BYTES
-                ),
-            },
-        )
-
     def _remember(self, request: CommandRequest, *, sandboxed: bool) -> None:
         self._remembered[_key(request, sandboxed=sandboxed)] = None
         if len(self._remembered) > MAX_REMEMBERED:
@@ -268,14 +195,6 @@ class CommandGate:
             thread_id = self.asker.thread.id
             warning = WarningNotification(thread_id=thread_id, message=message)
             self.asker.clients.emit(thread_id, warning)
-
-
-def _offered(amendment: list[str] | None) -> list[CommandExecutionApprovalDecision]:
-    if amendment is None:
-        return ["accept", "cancel"]
-    choice = ExecpolicyAmendmentChoice(execpolicy_amendment=amendment)
-    learn = AcceptWithExecpolicyAmendmentDecision(accept_with_execpolicy_amendment=choice)
-    return ["accept", learn, "cancel"]
 
 
 def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
