@@ -6,8 +6,9 @@ Source: docs/apps.md, "Discovery".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
@@ -22,26 +23,19 @@ from app_server.apps.inventory.fetch import FetchFailed
 from app_server.apps.inventory.inventory import (
     Connector,
     InconsistentInventory,
-    Inventory,
     build_inventory,
 )
-from app_server.apps.inventory.names import Route, allocate_routes
 from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
-from app_server.apps.policy import AppsPolicy, registrations
 from app_server.apps.presentation import (
-    NOTHING_PRESENTED,
     ApprovalTemplates,
-    Presented,
-    PresentedTools,
-    present_tools,
 )
+from app_server.apps.published import MAX_USES, Published, Use, prepare
 from app_server.apps.routes.generation import Generation, open_generation
-from app_server.apps.routes.manifests import NO_MANIFESTS, Manifests, make_manifests
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.retry import cooldown_s
 from app_server.apps.upstream.sessions import UpstreamPool
-from app_server.extension.registration import Lease, Registration
+from app_server.extension.registration import Lease
 from app_server.runtime.freeing import free_in_pieces
 from protocol.model import JsonObject
 
@@ -49,9 +43,6 @@ logger = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
 """What was fetched is believed this long; then it is fetched again, beside its use."""
-
-MAX_USES = 8
-"""Uses whose registrations are kept ready; those of further ones are made when they are wanted."""
 
 Phase: TypeAlias = Literal["new", "working", "cooling", "retryReady"]
 
@@ -66,71 +57,6 @@ class ConnectionKey:
     identity: CacheIdentity
     revision: int
     """Of the credentials."""
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What makes one thread's registrations differ from another's."""
-
-    policy: AppsPolicy
-    origin: str
-    """Of the endpoint."""
-    plugin_names: Mapping[str, Sequence[str]]
-    """Display names of plugins by connector id."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What is made of an inventory before it is served."""
-
-    inventory: Inventory
-    routes: tuple[Route, ...]
-    presented: PresentedTools
-    manifests: Manifests
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """One generation, as it is used."""
-
-    generation: Generation
-    presented: PresentedTools
-    routes: dict[str, Route]
-    """By server."""
-    manifests: Manifests
-    _made: list[tuple[Use, Sequence[Registration]]] = field(default_factory=list)
-
-    def registrations(self, use: Use) -> Sequence[Registration]:
-        """Return the servers, that of resources first; the same ones for equal uses."""
-        for known, made in self._made:
-            if known == use:
-                return made
-        fresh = registrations(
-            self.generation,
-            use.policy,
-            use.plugin_names,
-            origin=use.origin,
-            presented=self.presented,
-            manifests=self.manifests,
-        )
-        self._made.append((use, fresh))
-        del self._made[:-MAX_USES]
-        return fresh
-
-    def parts(self) -> list[object]:
-        """Return what most of the memory is for: tools, and what is said of each."""
-        inventory = self.generation.inventory
-        return [
-            *inventory.raw_tools,
-            *(tool for connector in inventory.connectors for tool in connector.tools),
-            *(tool for manifest in self.manifests.values() for tool in manifest.tools),
-            *(one.metadata for _, made in self._made for one in made),
-        ]
-
-    def make_ready(self, uses: Sequence[Use]) -> None:
-        """Make the registrations for uses: a matter for worker threads."""
-        for use in uses:
-            self.registrations(use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +296,10 @@ class Connection:
             listed = now.generation.inventory.raw_tools
             if await anyio.to_thread.run_sync(_are_equal, listed, tools):
                 return False
-        made = await anyio.to_thread.run_sync(self._prepare, tools, now, abandon_on_cancel=True)
+        work = partial(
+            prepare, tools, now, self._ports.templates, has_files=self._files is not None
+        )
+        made = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         if made is None:
             return True
         try:
@@ -420,24 +349,6 @@ class Connection:
         parts = replaced.parts()
         del replaced
         await free_in_pieces(parts)
-
-    def _prepare(self, tools: Sequence[JsonObject], before: Published | None) -> _Prepared | None:
-        """Make of an inventory what is served; None if all of that is served already."""
-        inventory = build_inventory(tools)
-        served = None if before is None or before.generation.is_closing else before.generation
-        if served is not None and served.inventory.connectors == inventory.connectors:
-            return None
-        has_files = self._files is not None
-        routes = allocate_routes(inventory)
-        manifests, presented = NO_MANIFESTS, NOTHING_PRESENTED
-        if before is not None:
-            manifests, presented = before.manifests, Presented(before.routes, before.presented)
-        return _Prepared(
-            inventory,
-            routes,
-            present_tools(routes, self._ports.templates, presented),
-            make_manifests(routes, has_files=has_files, before=manifests),
-        )
 
     async def _refresh_after_sign_in(self) -> None:
         await self.refresh()

@@ -23,8 +23,6 @@ from app_server.apps.connection import (
     Connection,
     ConnectionKey,
     ConnectionPorts,
-    Published,
-    Use,
 )
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.files import FilesPort, FileSupport
@@ -34,6 +32,7 @@ from app_server.apps.inventory.inventory import Connector
 from app_server.apps.plugins import NoPlugins, PluginPort
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
+from app_server.apps.published import Published, Use
 from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from app_server.apps.connection import Published, Use
 from app_server.apps.inventory.inventory import AppTool, Connector, Inventory
 from app_server.apps.policy import AppsPolicy
+from app_server.apps.published import Published, Use
 from app_server.extension.registration import Registration
 
 

@@ -5,9 +5,9 @@ Source: docs/apps.md, "Turns".
 
 from collections.abc import Collection
 
-from app_server.apps.connection import Published
 from app_server.apps.inventory.inventory import AppTool, Connector
 from app_server.apps.presentation import app_context
+from app_server.apps.published import Published
 from app_server.apps.service import AppsService
 from app_server.apps.settings import AppsSettings
 from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
