@@ -10,15 +10,10 @@ from typing import TypeAlias
 import pytest
 
 from app_server.host.files.work import Stop, Stopped
+from app_server.host.search.comparing import WITHOUT_RAPIDFUZZ, with_rapidfuzz
 from app_server.host.search.listing import Listing, fold
 from app_server.host.search.query import How, Word, parse
-from app_server.host.search.ranking import (
-    MAX_MATCHES,
-    MAX_SCORED,
-    WITHOUT_RAPIDFUZZ,
-    rank,
-    with_rapidfuzz,
-)
+from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank
 from app_server.host.search.score import best_scattered
 from tests.support.harness import claim
 

@@ -13,17 +13,12 @@ import anyio.from_thread
 
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import FileWork, Stop, Stopped
+from app_server.host.search.comparing import WITHOUT_RAPIDFUZZ, Comparing, with_rapidfuzz
 from app_server.host.search.ignore_file import with_pathspec
 from app_server.host.search.late import Late
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
-from app_server.host.search.ranking import (
-    WITHOUT_RAPIDFUZZ,
-    Comparing,
-    Match,
-    rank,
-    with_rapidfuzz,
-)
+from app_server.host.search.ranking import Match, rank
 
 MAX_SESSIONS = 16
 """Of one owner."""
