@@ -60,7 +60,10 @@ Listener = Callable[[AuthState], None]
 
 
 class Accounts:
-    """Who is signed in, and what changes it."""
+    """Who is signed in, and what changes it.
+
+    Signing in and out and renewing are one class, as they replace one state under one lock.
+    """
 
     def __init__(
         self,

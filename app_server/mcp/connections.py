@@ -93,7 +93,11 @@ class ToolTable:
 
 
 class ServerSet:
-    """Live servers, by raw name. `run` owns them."""
+    """Live servers, by raw name. `run` owns them.
+
+    Replacing servers and using them are one class, as a use begins with the server that has the
+    name at that moment.
+    """
 
     def __init__(
         self,

@@ -85,7 +85,11 @@ class Question:
 
 
 class Hub:
-    """All connected clients of one server."""
+    """All connected clients of one server.
+
+    Events and questions go to the same listeners in one order, and a listener that joins must miss
+    none of either: that is why both are in one class.
+    """
 
     def __init__(
         self,

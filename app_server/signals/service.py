@@ -85,7 +85,11 @@ class Delivery:
 
 
 class Signals:
-    """All signals of this home."""
+    """All signals of this home.
+
+    What clients ask and what delivers are one class, as both move the same entries from stage to
+    stage, under the lock of a thread or of a signal.
+    """
 
     def __init__(self, ports: SignalPorts) -> None:
         self._ports = ports

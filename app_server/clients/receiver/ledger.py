@@ -65,7 +65,10 @@ CREATE TABLE cursor (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NUL
 
 
 class Ledger:
-    """One ledger. Use `open_ledger`."""
+    """One ledger. Use `open_ledger`.
+
+    Each method is one transaction on the one connection; that is why there are many in one class.
+    """
 
     def __init__(self, connection: sqlite3.Connection, limits: LedgerLimits) -> None:
         self._connection = connection
