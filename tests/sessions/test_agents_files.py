@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config, ConfigError
+from app_server.runtime.reaching import NotReached
+from app_server.sessions.surroundings import agents_files
 from app_server.sessions.surroundings.agents_files import (
     DEFAULT_BYTES,
     MAX_HOME_BYTES,
@@ -136,12 +138,29 @@ def test_blank_files_count_and_say_nothing(home: Path, project: Path) -> None:
     assert read(home, project / "sub").sources == [str(project / "sub" / "AGENTS.md")]
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
-def test_a_file_that_cannot_be_read_is_named(home: Path, project: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, allows: object) -> None:
+        raise NotReached("Permission denied")
+
     (project / "AGENTS.md").write_text("x")
-    (project / "AGENTS.md").chmod(0)
+    monkeypatch.setattr(agents_files, "open_file", refuse)
     found = read(home, project)
-    assert found.warnings == [f"{project}/AGENTS.md cannot be read: Permission denied"]
+    assert found == Instructions(
+        warnings=[f"{project}/AGENTS.md cannot be read: Permission denied"]
+    )
+
+
+def test_a_folder_that_is_a_link_out_of_the_project_is_not_read(home: Path, project: Path) -> None:
+    other = project.parent / "other"
+    other.mkdir()
+    (other / "AGENTS.md").write_text("outside")
+    (project / "linked").symlink_to(other)
+    found = read(home, project / "linked")
+    assert (found.text, found.sources) == (None, [])
+    named = f"{project}/linked/AGENTS.md"
+    assert found.warnings == [f"{named} was left out: it is a link to outside of the project"]
 
 
 @pytest.mark.parametrize(

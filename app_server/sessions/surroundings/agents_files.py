@@ -10,9 +10,11 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from app_server.config.values import Config
 from app_server.permissions.trust import project_trust
+from app_server.runtime.reaching import NotAllowed, NotReached, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
 """In a folder the first of these that is a file counts, also when it is empty."""
@@ -135,11 +137,7 @@ def _of_project(
                 f"{settings.max_bytes} bytes already (project_doc_max_bytes)"
             )
             return
-        target = os.path.realpath(path)
-        if not target.startswith(root.rstrip(os.sep) + os.sep):
-            found.warnings.append(f"{path} was left out: it is a link to outside of the project")
-            continue
-        content = _read(Path(target), left, found, shown=path)
+        content = _read_inside(path, root, left, found)
         if content is None:
             continue
         left -= len(content)
@@ -153,27 +151,41 @@ def _chosen(folder: Path, fallbacks: Sequence[str]) -> Path | None:
     return next((path for name in (*NAMES, *fallbacks) if (path := folder / name).is_file()), None)
 
 
-def _read(
-    path: Path, limit_bytes: int, found: Instructions, *, shown: Path | None = None
-) -> bytes | None:
-    """Read the beginning of a regular file; None if there is none, or it cannot be read."""
-    named = shown or path
-    # A resolved path has no link at its end; one that comes meanwhile is not followed.
-    no_link = 0 if shown is None else os.O_NOFOLLOW
+def _read_inside(path: Path, root: str, limit_bytes: int, found: Instructions) -> bytes | None:
+    """Read a file of a project, part by part of its path, so that no link leads out of it."""
+    inside = root.rstrip(os.sep) + os.sep
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)
+        with open_file(str(path), lambda real: real.startswith(inside)) as file:
+            return _beginning(file, path, limit_bytes, found)
+    except NotAllowed:
+        found.warnings.append(f"{path} was left out: it is a link to outside of the project")
+    except NotReached as exc:
+        found.warnings.append(f"{path} cannot be read: {exc}")
+    except OSError as exc:
+        found.warnings.append(f"{path} cannot be read: {exc.strerror}")
+    return None
+
+
+def _read(path: Path, limit_bytes: int, found: Instructions) -> bytes | None:
+    """Read the beginning of a regular file; None if there is none, or it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            content = file.read(limit_bytes)
+            return _beginning(file, path, limit_bytes, found)
     except FileNotFoundError:
         return None
     except OSError as exc:
-        found.warnings.append(f"{named} cannot be read: {exc.strerror}")
+        found.warnings.append(f"{path} cannot be read: {exc.strerror}")
         return None
-    if status.st_size > len(content):
+
+
+def _beginning(file: BinaryIO, path: Path, limit_bytes: int, found: Instructions) -> bytes:
+    content = file.read(limit_bytes)
+    size = os.fstat(file.fileno()).st_size
+    if size > len(content):
         found.warnings.append(
-            f"{named} was cut: only its first {len(content)} of {status.st_size} bytes are read"
+            f"{path} was cut: only its first {len(content)} of {size} bytes are read"
         )
     return content
