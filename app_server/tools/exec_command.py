@@ -22,7 +22,6 @@ from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import Ask, CommandFacts, Decision, Refuse, Run
 from app_server.permissions.shell.actions import command_actions
-from app_server.runtime.loader import LoadFailed
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.commands.denials import looks_denied
@@ -191,10 +190,7 @@ class ExecCommand:
         environment_id: str = LOCAL,
     ) -> CommandRequest:
         is_users = arguments.shell is None
-        try:
-            script = await self._gate.read(arguments.cmd, shell, is_users=is_users)
-        except LoadFailed as exc:
-            raise BadCall(_failed(str(exc))) from exc
+        script = await self._gate.read(arguments.cmd, shell, is_users=is_users)
         facts = CommandFacts(
             script=script,
             sandbox_permissions=arguments.sandbox_permissions,
