@@ -215,3 +215,22 @@ async def test_a_connection_that_ends_takes_its_sessions_along(
         for session in ("a", "b"):
             await client.call(f"{SESSION}Start", {"sessionId": session, "roots": [str(root)]})
     assert len(ended) == 1
+
+
+@claim("search-files:session")
+async def test_a_search_that_fails_ends_neither_session_nor_server(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(query: str, *arguments: Any) -> Any:
+        if query == "broken":
+            raise RuntimeError("this must not happen")
+        return rank(query, *arguments)
+
+    monkeypatch.setattr(service, "rank", fail)
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        await client.call(f"{SESSION}Start", {"sessionId": "s", "roots": [str(root)]})
+        assert await results(client, "s", "", 0) == []
+        await client.call(f"{SESSION}Update", {"sessionId": "s", "query": "broken"})
+        await client.wait_for(f"{SESSION}Completed")
+        await client.call(f"{SESSION}Update", {"sessionId": "s", "query": "main"})
+        assert await results(client, "s", "main", 1) == [main_py(root)]

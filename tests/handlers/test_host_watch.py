@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.host.files import watching
 from app_server.host.files.watching import MAX_PATHS, MAX_WATCHES, FileWatches
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 
@@ -174,3 +175,24 @@ async def test_a_connection_that_ends_takes_its_watches_along(
         await watch(client, "v", tmp_path)
         assert ended == []
     assert len(ended) == 1
+
+
+@claim("watch:folder")
+async def test_notifications_that_fail_are_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    read, failures = watching._read_native, [RuntimeError("no more notifications")]
+
+    def fail_once(*arguments: Any, **more: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return read(*arguments, **more)
+
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        monkeypatch.setattr(watching, "_read_native", fail_once)
+        await watch(client, "w", place)
+        await changes(client, "w", place)
+        (place / "new").touch()
+        await changes(client, "w", place / "new")

@@ -4,6 +4,7 @@ Source: docs/tools.md, "Host methods".
 """
 
 import base64
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 
@@ -31,6 +32,8 @@ from protocol.host import (
     ProcessWriteStdinParams,
     ProcessWriteStdinResponse,
 )
+
+logger = logging.getLogger(__name__)
 
 METHOD = "process/spawn"
 
@@ -131,8 +134,13 @@ class ProcessHandlers:
     async def _run(
         self, client: ConnectionId, handle: str, program: Program, running: ExitStack
     ) -> None:
-        with running:
-            ended = await program.run()
+        try:
+            with running:
+                ended = await program.run()
+        except Exception:
+            # One program must not end the server.
+            logger.exception("the end of process %r is not known", handle)
+            return
         self._hub.tell(client, _exited(handle, ended, program.outlet))
 
     def _telling(self, client: ConnectionId, handle: str) -> OnPiece:

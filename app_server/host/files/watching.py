@@ -8,6 +8,7 @@ Source: docs/tools.md, "Host methods"; https://watchfiles.helpmanuals.io/api/rus
 """
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from app_server.runtime.loader import load
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
+logger = logging.getLogger(__name__)
+
 MAX_WATCHES = 64
 """Of one owner."""
 
@@ -39,6 +42,9 @@ MAX_PATHS = 1000
 
 MAX_CHARS = 256 * 1024
 """Of these paths together."""
+
+AGAIN_S = 1.0
+"""Before another native watcher is begun after one has failed."""
 
 BEGIN_TRIES = 10
 """For folders that come and go while a watch begins."""
@@ -145,12 +151,27 @@ class FileWatches:
     async def _read(self) -> None:
         try:
             while self._watches:
-                changes = await anyio.to_thread.run_sync(self._wait, limiter=self._thread)
+                try:
+                    changes = await anyio.to_thread.run_sync(self._wait, limiter=self._thread)
+                except RuntimeError as exc:
+                    # The system's notifications failed: what changed meanwhile is not known.
+                    logger.warning("changes of files may have been missed: %s", exc)
+                    await self._begin_again()
+                    continue
                 told = self._tell(changes)
                 await self._look_again(changes, told)
         finally:
             self._is_reading = False
             self._native, self._folders = [], frozenset()
+
+    async def _begin_again(self) -> None:
+        """Watch with another native watcher, as soon as there is one, and have all look again."""
+        self._native.clear()
+        while self._watches and not self._native:
+            await anyio.sleep(AGAIN_S)
+            await self._look_again(frozenset(), frozenset())
+        for watch in self._all():
+            watch.on_change([str(watch.place.path)])
 
     def _wait(self) -> frozenset[str]:
         """Wait for changes, for a bounded time; runs in a thread."""
@@ -181,7 +202,7 @@ class FileWatches:
         Who has `heard` of the changes already is not told that something has come or gone.
         """
         watches = [watch for watch in self._all() if watch.place.may_have_moved(changes)]
-        if changes & self._folders:
+        if not self._native or changes & self._folders:
             # What has the name of a watched folder may be another one now.
             self._folders = frozenset()
         existed = {watch: watch.place.exists for watch in watches if watch not in heard}

@@ -3,6 +3,7 @@
 Source: docs/tools.md, "Host methods".
 """
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -19,6 +20,8 @@ from app_server.host.search.late import Late
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
+
+logger = logging.getLogger(__name__)
 
 MAX_SESSIONS = 16
 """Of one owner."""
@@ -79,6 +82,9 @@ class SearchSession:
             await work.run(partial(self._work, query, self._stop))
         except Stopped:
             return
+        except Exception:
+            # One search must not end the server; the session goes on with its next query.
+            logger.exception("a search failed")
         if query == self._query:
             self._on_complete()
 
