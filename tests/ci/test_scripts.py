@@ -59,4 +59,4 @@ def test_coverage_has_a_floor_for_each_room_that_it_measures() -> None:
 
     assert settings["patch"] == ["subprocess"]
     assert settings["source_pkgs"] == [f"app_server.{room}" for room, _ in floors]
-    assert all(f" tests/{room}" in script and int(floor) >= 90 for room, floor in floors)
+    assert all(f" tests/{room}" in script and int(floor) >= 85 for room, floor in floors)
