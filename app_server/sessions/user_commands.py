@@ -5,6 +5,7 @@ Source: docs/tools.md, "Commands of the user".
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -22,6 +23,7 @@ from app_server.tools.commands.user_shell import UserCommand, UserShell
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
+from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -83,17 +85,28 @@ class UserCommands:
             await running.leave_running()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
-                told = await self._shell.finish(command, running)
+                told = await self._finished(command, running)
                 tasks.cancel_scope.cancel()
-            await self._given.inject([told])
+            if told is not None:
+                await self._given.inject([told])
         except (OSError, LoadFailed, SessionClosed, SessionPutAway) as exc:
             logger.warning("a command of the user in thread %s failed: %s", self._thread.id, exc)
+
+    async def _finished(self, command: UserCommand, running: CommandRun) -> JsonObject | None:
+        """Wait for a command; None if its end cannot be written."""
+        try:
+            return await self._shell.finish(command, running)
+        except OSError as exc:
+            logger.warning("the end of command %s cannot be written: %s", running.item.id, exc)
+            return None
 
     async def _end_if_interrupted(self, turn: TurnRun, running: CommandRun) -> None:
         if self._slot.run is turn:
             await self._slot.idle.wait()
         if turn.scope.cancel_called:
-            await running.stop()
+            # Whoever waits for it hears if its end cannot be written.
+            with suppress(OSError):
+                await running.stop()
 
     def _recorder(self, turn_id: str) -> TurnRecorder:
         return TurnRecorder(self._thread, turn_id, self._clients, self._clock)

@@ -311,3 +311,23 @@ async def test_a_grammar_that_cannot_be_loaded_now_fails_the_call_and_not_the_tu
         [output] = await at.turn(command("true"))
         assert output == "exec_command failed: the grammar of shell scripts cannot be loaded now"
         assert at.messages[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_a_disk_that_refuses_the_end_of_a_command_does_not_keep_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with desk(tmp_path) as at:
+        await at.run("sleep 1000", yield_time_ms=250)
+
+        async def refuse(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("app_server.turns.recorder.TurnRecorder.completed_late", refuse)
+        await at.served.services.sessions.unload(at.thread_id)
+        assert at.served.services.sessions.find(at.thread_id) is None
+        assert "No space left on device" in caplog.text
+        monkeypatch.undo()
+        await at.client.call("thread/resume", {"threadId": at.thread_id})
+        assert [(item["status"], item["exitCode"]) for item in await at.stored()] == [
+            ("failed", -1)
+        ]

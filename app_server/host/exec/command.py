@@ -104,7 +104,8 @@ class RemoteCommand:
             with self._scope:
                 async with running as process:
                     self._process = process
-                    started.set_result(None)
+                    if not started.done():
+                        started.set_result(None)
                     while data := await process.stdout.read(CHUNK_BYTES):
                         on_output("stdout", data)
                     await process.ended.wait()

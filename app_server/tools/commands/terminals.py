@@ -3,6 +3,7 @@
 Source: docs/tools.md, "Commands".
 """
 
+import logging
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from app_server.tools.commands.run import CommandRun
 from app_server.turns.recorder import TurnRecorder
 from protocol.exec_server import CommandVariables
 from protocol.items import CommandExecutionThreadItem
+
+logger = logging.getLogger(__name__)
 
 MAX_COMMANDS = 64
 """Of one thread, at a time."""
@@ -170,18 +173,26 @@ class Terminals:
         """End all that runs behind the turns, at once, and wait for it."""
         async with anyio.create_task_group() as tasks:
             for run in self.background():
-                tasks.start_soon(run.stop)
+                tasks.start_soon(_stop, run)
 
     async def aclose(self) -> None:
         """Start nothing more, and end everything."""
         self._closed = True
         async with anyio.create_task_group() as tasks:
             for run in list(self._runs.values()):
-                tasks.start_soon(run.stop)
+                tasks.start_soon(_stop, run)
 
 
 def _new_session_id() -> str:
     return str(MIN_SESSION + secrets.randbelow(MAX_SESSION + 1 - MIN_SESSION))
+
+
+async def _stop(run: CommandRun) -> None:
+    try:
+        await run.stop()
+    except OSError as exc:
+        # The next load of the thread completes the item.
+        logger.warning("the end of command %s cannot be written: %s", run.item.id, exc)
 
 
 def _silent_since(run: CommandRun) -> float:

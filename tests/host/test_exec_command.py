@@ -1,0 +1,40 @@
+"""host: commands of exec servers, as the app-server sees them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from app_server.host.exec.command import RemoteCommand
+from app_server.host.exec.process import RemoteProcess
+from tests.support.harness import WAIT_S
+
+
+async def test_a_start_that_is_given_up_ends_the_command_that_starts_all_the_same() -> None:
+    answered, left = anyio.Event(), anyio.Event()
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[RemoteProcess]:
+        with anyio.CancelScope(shield=True):
+            # The exec server answers although nobody waits for it any more.
+            await answered.wait()
+        try:
+            yield RemoteProcess(1, 1024, lambda *_: None, lambda _: None)
+        finally:
+            left.set()
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as starting:
+
+                    async def start() -> None:
+                        await RemoteCommand.start(
+                            running(), lambda *_: None, tasks, takes_input=False
+                        )
+
+                    starting.start_soon(start)
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()
+            answered.set()
+            await left.wait()
