@@ -97,3 +97,20 @@ async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.Monk
         command = await local.start(sh("head -c 1000000 /dev/zero; echo end"), printed.take)
         assert await finished(command) == 0
         assert printed.of("stdout") == bytes(1_000_000) + b"end\n"
+
+
+async def test_output_that_cannot_be_read_has_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(5555, "broken")
+
+    async with commands() as local:
+        await local.warm_up()
+        with monkeypatch.context() as patched:
+            patched.setattr("app_server.host.commands.reading.os.readv", refuse)
+            printed = Printed()
+            command = await local.start(sh("echo lost; exit 3"), printed.take)
+            assert await finished(command) == 3
+        assert printed.of("stdout") == b""
+        assert caplog.text.count("cannot be read") == 1

@@ -6,9 +6,12 @@ cost of everybody else.
 
 import asyncio
 import errno
+import logging
 import os
 from collections.abc import Callable
 from typing import TypeAlias
+
+logger = logging.getLogger(__name__)
 
 READ_BYTES = 256 * 1024
 """Taken at once; one buffer of this size serves all commands of a thread of execution."""
@@ -124,9 +127,10 @@ class Reading:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as exc:
-            # A terminal whose last process has gone answers so.
+            # A terminal whose last process has gone answers EIO. After any other failure nothing
+            # more comes either, and the loop would ask again and again.
             if exc.errno != errno.EIO:
-                raise
+                logger.warning("the output of a command cannot be read: %s", exc)
             count = 0
         if not count:
             self.is_complete = True
