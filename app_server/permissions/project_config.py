@@ -9,12 +9,10 @@ from pathlib import Path
 
 from app_server.config.values import Config, ConfigError, Document, read_config
 from app_server.permissions.trust import project_trust
+from app_server.runtime.repository import folders_of_project
 
 FOLDER = ".codex"
 FILE = "config.toml"
-
-MAX_ANCESTORS = 64
-"""Folders from a working folder up to the root of its repository."""
 
 NOT_OF_PROJECTS = frozenset(
     {
@@ -89,9 +87,7 @@ def read_project_layers(config: Config, folder: str) -> list[ProjectLayer]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    ancestors = [folder, *folder.parents][:MAX_ANCESTORS]
-    depth = next((n for n, parent in enumerate(ancestors) if (parent / ".git").exists()), 0)
-    for ancestor in reversed(ancestors[: depth + 1]):
+    for ancestor in reversed(folders_of_project(folder)):
         file = ancestor / FOLDER / FILE
         try:
             if file.is_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app_server.runtime.loader import load_from_worker
+from app_server.runtime.repository import folders_of_project
 from app_server.skills.switches import is_enabled
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ MAX_FOLDERS = 2_000
 
 MAX_DEPTH = 6
 """Of folders below a root."""
-
-MAX_ANCESTORS = 64
-"""Folders from a working folder up to the root of its repository."""
 
 PROJECT_ROOTS = (Path(".agents", "skills"), Path(".codex", "skills"))
 SYSTEM = ".system"
@@ -80,11 +78,9 @@ def user_roots(home: Path, user_home: Path, extra: Sequence[Path]) -> list[Root]
 
 def project_roots(folder: Path) -> list[Root]:
     """Return the roots of a folder and of those above it, up to that of its repository."""
-    ancestors = [folder, *folder.parents][:MAX_ANCESTORS]
-    depth = next((n for n, parent in enumerate(ancestors) if (parent / ".git").exists()), 0)
     return [
         Root("repo", ancestor / below)
-        for ancestor in ancestors[: depth + 1]
+        for ancestor in folders_of_project(folder)
         for below in PROJECT_ROOTS
     ]
 

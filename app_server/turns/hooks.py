@@ -19,6 +19,7 @@ from app_server.hooks.outcome import Outcome, together
 from app_server.hooks.running import HookRunner
 from app_server.host.folder_reads import FolderReads
 from app_server.runtime.clock import Clock
+from app_server.runtime.repository import folders_of_project
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
 from protocol.policy import DangerFullAccessSandboxPolicy
@@ -30,9 +31,6 @@ from protocol.skills import (
 )
 
 NOTHING = Outcome("completed")
-
-MAX_ANCESTORS = 64
-"""Folders from a working folder up to the root of its repository."""
 
 
 class ThreadHooks:
@@ -168,9 +166,7 @@ def hooks_of(config: Config, home: Path, folder: Path | None) -> HookList:
     """Read the hooks that hold in a folder; `None` is a thread without one. This blocks."""
     trusted: list[Path] = []
     if folder is not None:
-        ancestors = [folder, *folder.parents][:MAX_ANCESTORS]
-        depth = next((n for n, parent in enumerate(ancestors) if (parent / ".git").exists()), 0)
-        within = ancestors[: depth + 1]
+        within = folders_of_project(folder)
         try:
             if trust_of(config, map(str, within)) == "trusted":
                 trusted = list(reversed(within))

@@ -30,6 +30,7 @@ def sub(tmp_path: Path) -> Path:
     (folder / ".codex").mkdir(parents=True)
     (folder.parent / ".codex").mkdir()
     (folder.parent / ".git").mkdir()
+    (folder.parent / ".git/HEAD").touch()
     (folder.parent / ".codex/config.toml").write_text(ROOT)
     (folder / ".codex/config.toml").write_text(SUB)
     return folder

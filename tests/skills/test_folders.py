@@ -45,6 +45,7 @@ def test_skills_of_a_root_are_bounded(tmp_path: Path) -> None:
 
 def test_a_project_has_roots_up_to_that_of_its_repository(tmp_path: Path) -> None:
     (tmp_path / "repo/.git").mkdir(parents=True)
+    (tmp_path / "repo/.git/HEAD").touch()
     below = tmp_path / "repo/a"
     assert project_roots(below) == [
         Root("repo", folder / place / "skills")

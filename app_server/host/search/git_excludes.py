@@ -9,23 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-MAX_PARENTS = 64
 READ_BYTES = 1024 * 1024
 
 _EXCLUDES = re.compile(
     r"^\s*\[core\][^\[]*?^\s*excludesfile\s*=\s*(?P<path>[^\n#;]+)", re.I | re.M | re.S
 )
-
-
-def repository_of(folder: Path) -> Path | None:
-    """Return the nearest folder, itself or above, that is a repository."""
-    return next(filter(is_repository, (folder, *folder.parents)[:MAX_PARENTS]), None)
-
-
-def is_repository(folder: Path) -> bool:
-    """Whether a folder has a `.git` that Git would take for one."""
-    git = folder / ".git"
-    return git.is_file() or (git / "HEAD").exists()
 
 
 def exclude_files(repository: Path) -> Iterator[Path]:

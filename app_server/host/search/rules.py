@@ -11,12 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from app_server.host.search.git_excludes import (
-    exclude_files,
-    is_repository,
-    read_text,
-    repository_of,
-)
+from app_server.host.search.git_excludes import exclude_files, read_text
 from app_server.host.search.ignore_file import (
     Compile,
     IgnoreFile,
@@ -26,6 +21,7 @@ from app_server.host.search.ignore_file import (
     decide,
 )
 from app_server.host.search.late import Late
+from app_server.runtime.repository import is_repository, repository_of
 
 GIT = ".git"
 GITIGNORE = ".gitignore"

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from app_server.patch.plan import Plan, PlannedChange
 from app_server.patch.shown import summary
-
-MAX_PARENTS = 64
-"""Folders above the working folder in which a repository is looked for."""
+from app_server.runtime.repository import repository_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +49,4 @@ def reason_to_ask(plan: Plan) -> str | None:
 def root_of_diff(folder: str) -> str:
     """Return the folder that paths of a diff begin at: the repository's, else this one; blocks."""
     real = Path(folder).resolve()
-    parents = (real, *real.parents)[:MAX_PARENTS]
-    return str(next(filter(_is_repository, parents), real))
-
-
-def _is_repository(folder: Path) -> bool:
-    """Whether Git takes a folder for one: an empty `.git`, as a sandbox makes it, is none."""
-    git = folder / ".git"
-    return git.is_file() or (git / "HEAD").is_file()
+    return str(repository_of(real) or real)
