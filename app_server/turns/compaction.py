@@ -19,6 +19,7 @@ from app_server.turns.model.context import (
 )
 from app_server.turns.model.interface import (
     ItemDone,
+    LimitsReported,
     ModelEvent,
     ModelFailure,
     ModelRequest,
@@ -28,6 +29,7 @@ from app_server.turns.model.prompt import message, request_body
 from app_server.turns.model.providers import Provider
 from app_server.turns.model.response import texts_of
 from app_server.turns.recorder import TurnRecorder
+from protocol.account import RateLimitSnapshot
 from protocol.items import ContextCompactionThreadItem
 from protocol.model import Json, JsonObject
 from protocol.rollout import HistoryCompacted, ItemCompleted, TokensUsed
@@ -136,6 +138,7 @@ class Compactor:
                 continue
             break
         await self._calls.account(summary.usage)
+        self._calls.tell_limits(summary.limits)
         return summary.text
 
     async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":
@@ -171,10 +174,13 @@ class _Summary:
     def __init__(self) -> None:
         self.text = ""
         self.usage: TokenUsageBreakdown | None = None
+        self.limits: Sequence[RateLimitSnapshot] = ()
 
     def take(self, event: ModelEvent) -> None:
         match event:
             case ItemDone() if event.item.get("type") == "message":
                 self.text = "".join(texts_of(event.item.get("content")))
+            case LimitsReported():
+                self.limits = event.limits
             case ResponseCompleted():
                 self.usage = event.usage

@@ -170,6 +170,7 @@ class TurnRun:
             self.is_asking = False
         self.last_message = answer.last_message or self.last_message
         await self._calls.account(answer.usage)
+        self._calls.tell_limits(answer.limits)
         return answer
 
     async def make_calls(self, answer: ResponseReader) -> None:

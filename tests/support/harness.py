@@ -380,6 +380,8 @@ class ScriptedModel:
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.url = ""
+        self.response_headers: dict[str, str] = {}
+        """Sent with every stream."""
         self.models: Any = None
         """Answers `GET /models`; None: there is no list."""
         self.lists = 0
@@ -447,9 +449,10 @@ class ScriptedModel:
                 + content
             )
             return True
+        more = "".join(f"{name}: {value}\r\n" for name, value in self.response_headers.items())
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
-            b"transfer-encoding: chunked\r\n\r\n"
+            b"%btransfer-encoding: chunked\r\n\r\n" % more.encode()
         )
         for event in script:
             if event is BREAK:

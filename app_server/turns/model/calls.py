@@ -4,7 +4,7 @@ Source: docs/config.md, "Models"; docs/wire.md, "Turns".
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import anyio
@@ -14,6 +14,7 @@ from app_server.turns.model.prompt import outputs_for_open_calls
 from app_server.turns.model.providers import Provider
 from app_server.turns.model.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
+from protocol.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
 from protocol.rollout import TokensUsed
 from protocol.turns import (
     ErrorNotification,
@@ -62,6 +63,7 @@ class ModelCalls:
             try:
                 return await once(provider)
             except ModelFailure as failure:
+                self.tell_limits(failure.limits)
                 if handled is not None and handled(failure):
                     raise
                 if failure.retry_after_s is None or attempt >= limit:
@@ -124,6 +126,11 @@ class ModelCalls:
                 token_usage=account,
             )
         )
+
+    def tell_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
+        """Tell where the account stands with its usage limits, one by one."""
+        for limit in limits:
+            self._recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
 
     def announce(self, failure: ModelFailure) -> None:
         """Tell of a failure that ends the turn."""

@@ -8,11 +8,13 @@ import logging
 import os
 import ssl
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Literal
@@ -43,11 +45,14 @@ from app_server.turns.model.failures import (
 )
 from app_server.turns.model.interface import (
     EventBatches,
+    LimitsReported,
+    ModelEvent,
     ModelFailure,
     ModelRequest,
 )
 from app_server.turns.model.loop_share import LoopShare
 from app_server.turns.model.providers import Provider, WireApi
+from app_server.turns.model.rate_limits import rate_limits
 from app_server.turns.model.responses_api import ResponsesApi
 from app_server.turns.model.wire import Wire
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -116,7 +121,12 @@ class ModelClient:
                 idle_s = provider.stream_idle_timeout_s
                 chunks = EventChunks(response.aiter_bytes(), idle_s, self._share)
                 async with aclosing(event_batches(chunks, reader, self._share)) as batches:
-                    yield batches
+                    limits = rate_limits(response.headers)
+                    if not limits:
+                        yield batches
+                        return
+                    async with aclosing(_after(LimitsReported(limits), batches)) as more:
+                        yield more
         finally:
             await response.aclose()
 
@@ -211,9 +221,19 @@ class ModelClient:
                 return response
             try:
                 body = await read_beginning(response.aiter_bytes(), MAX_ERROR_BYTES)
-                raise _refused(response, body)
+                failure = _refused(response, body)
+                failure.limits = rate_limits(response.headers)
+                raise failure
             finally:
                 await response.aclose()
+
+
+async def _after(
+    first: ModelEvent, batches: EventBatches
+) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    yield (first,)
+    async for batch in batches:
+        yield batch
 
 
 class _Unauthorized(ModelFailure):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app_server.turns.model.providers import Provider
+from protocol.account import RateLimitSnapshot
 from protocol.model import Json, JsonObject
 from protocol.turns import TokenUsageBreakdown
 
@@ -74,8 +75,16 @@ class ResponseCompleted:
     usage: TokenUsageBreakdown | None
 
 
+@dataclass(frozen=True, slots=True)
+class LimitsReported:
+    """The provider says where the account stands with its usage limits; before all else."""
+
+    limits: Sequence[RateLimitSnapshot]
+
+
 ModelEvent: TypeAlias = (
-    ItemAdded
+    LimitsReported
+    | ItemAdded
     | TextDelta
     | SummaryPartAdded
     | SummaryDelta
@@ -89,16 +98,22 @@ class ModelFailure(Exception):
     """A model call failed.
 
     `info` is the wire's `codexErrorInfo`. `retry_after_s` is the shortest sensible wait, None when
-    trying again makes no sense.
+    trying again makes no sense. `limits` are the usage limits that a refusal came with.
     """
 
     def __init__(
-        self, message: str, info: Json = "other", *, retry_after_s: float | None = None
+        self,
+        message: str,
+        info: Json = "other",
+        *,
+        retry_after_s: float | None = None,
+        limits: Sequence[RateLimitSnapshot] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.info = info
         self.retry_after_s = retry_after_s
+        self.limits = limits
 
     @property
     def http_status(self) -> int | None:

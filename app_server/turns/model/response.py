@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 from app_server.turns.model.interface import (
     ItemAdded,
     ItemDone,
+    LimitsReported,
     ModelEvent,
     ReasoningDelta,
     ResponseCompleted,
@@ -16,6 +17,7 @@ from app_server.turns.model.interface import (
 from app_server.turns.model.plan_messages import PlanMessage, TurnPlans
 from app_server.turns.model.web_search import search_item
 from app_server.turns.recorder import TurnRecorder
+from protocol.account import RateLimitSnapshot
 from protocol.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
@@ -41,6 +43,7 @@ class ResponseReader:
         """`plans` takes plans out of messages, in plan mode."""
         self.calls: list[JsonObject] = []
         self.usage: TokenUsageBreakdown | None = None
+        self.limits: Sequence[RateLimitSnapshot] = ()
         self.last_message: AgentMessageThreadItem | None = None
         self._recorder = recorder
         self._plans = plans
@@ -104,6 +107,8 @@ class ResponseReader:
                         content_index=event.index,
                     )
                 )
+            case LimitsReported():
+                self.limits = event.limits
             case ResponseCompleted():
                 self.usage = event.usage
 
