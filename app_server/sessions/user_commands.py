@@ -12,7 +12,6 @@ import anyio
 import anyio.abc
 
 from app_server.runtime.clock import Clock
-from app_server.runtime.loader import LoadFailed
 from app_server.sessions.errors import SessionClosed, SessionPutAway
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.turn.slot import TurnSlot
@@ -89,7 +88,7 @@ class UserCommands:
                 tasks.cancel_scope.cancel()
             if told is not None:
                 await self._given.inject([told])
-        except (OSError, LoadFailed, SessionClosed, SessionPutAway) as exc:
+        except (OSError, SessionClosed, SessionPutAway) as exc:
             logger.warning("a command of the user in thread %s failed: %s", self._thread.id, exc)
 
     async def _finished(self, command: UserCommand, running: CommandRun) -> JsonObject | None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app_server.runtime.loader import LoadFailed
 from tests.support.harness import claim
 from tests.support.turn_commands import Told, command, desk, stdin
 
@@ -303,13 +302,13 @@ async def test_the_65th_command_ends_the_one_that_has_been_silent_longest(tmp_pa
 async def test_a_grammar_that_cannot_be_loaded_now_fails_the_call_and_not_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def read(*_: object, **__: object) -> None:
-        raise LoadFailed("the grammar of shell scripts cannot be loaded now")
+    def missing() -> None:
+        raise ImportError("no grammar")
 
-    monkeypatch.setattr("app_server.turns.approval.commands.CommandGate.read", read)
+    monkeypatch.setattr("app_server.patch.in_command._grammar", missing)
     async with desk(tmp_path) as at:
-        [output] = await at.turn(command("true"))
-        assert output == "exec_command failed: the grammar of shell scripts cannot be loaded now"
+        [output] = await at.turn(command("apply_patch <<'EOF'\n*** Begin Patch\nEOF"))
+        assert output == "exec_command failed: ImportError: no grammar; the next use tries again"
         assert at.messages[-1]["params"]["turn"]["status"] == "completed"
 
 

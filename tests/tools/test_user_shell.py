@@ -52,6 +52,21 @@ async def test_a_command_of_the_user_is_a_turn_of_its_own_and_the_model_is_told(
         )
 
 
+async def test_it_runs_without_a_grammar_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise ImportError("no grammar")
+
+    monkeypatch.setattr("app_server.permissions.shell.parse._grammar", missing)
+    async with desk(tmp_path) as at:
+        await shell(at, "echo user")
+        at.messages = await at.client.until("turn/completed")
+        [completed] = at.items("item/completed")
+        assert (completed["exitCode"], completed["aggregatedOutput"]) == (0, "user\n")
+        assert completed["commandActions"] == [{"type": "unknown", "command": "echo user"}]
+
+
 @claim("commands:of-user")
 async def test_in_a_running_turn_it_belongs_to_that_turn(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:

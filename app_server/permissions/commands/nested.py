@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from app_server.permissions.commands.wrappers import inline_script, layers
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.permissions.shell.script import Command, Pipeline, Script, Word
+from app_server.runtime.loader import LoadFailed
 
 SCRIPT_SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 """Shells whose scripts the grammar understands."""
@@ -37,9 +38,15 @@ def run_by(script: Script, shell: str, *, is_users: bool) -> Script:
 async def read_command(reader: ScriptReader, text: str) -> Script:
     """Take a script apart, and whatever it gives to `bash -c`, `eval` and the like.
 
-    Raises:
-        LoadFailed: the grammar cannot be loaded now.
+    If the grammar cannot be loaded now, it is like a script that is too long to be looked at.
     """
+    try:
+        return await _read_with_nested(reader, text)
+    except LoadFailed:
+        return Script(text, None, is_read=False)
+
+
+async def _read_with_nested(reader: ScriptReader, text: str) -> Script:
     whole = await reader.read(text)
     found: list[Script] = []
     waiting = list(_inline_scripts(whole))

@@ -51,7 +51,6 @@ class UserShell:
 
         Raises:
             OSError: the log cannot be written.
-            LoadFailed: scripts cannot be read now.
         """
         settings, place = recorder.thread.state.in_force, self._terminals.place
         shell = await anyio.to_thread.run_sync(find_shell, None)

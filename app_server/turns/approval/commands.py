@@ -23,7 +23,6 @@ from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
-from app_server.runtime.loader import LoadFailed
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
 from app_server.turns.approval.command_question import CommandRequest, command_question
@@ -63,11 +62,7 @@ class CommandGate:
         `shell` is the absolute path of what runs it; `is_users` says that the user chose it, and
         not the model. If the grammar cannot be loaded now, it is like a script that is too long.
         """
-        try:
-            read = await read_command(self.scripts, script)
-        except LoadFailed:
-            return Script(script, None, is_read=False)
-        return run_by(read, shell, is_users=is_users)
+        return run_by(await read_command(self.scripts, script), shell, is_users=is_users)
 
     async def decide(self, request: CommandRequest) -> Decision:
         """Say what becomes of a command: it runs, `ask` has to be called first, or it is refused.

@@ -8,6 +8,7 @@ Source: docs/tools.md; docs/mcp.md, "Calls".
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from app_server.runtime.loader import LoadFailed
 from app_server.turns.model.features import ModelFeatures
 from app_server.turns.model.prompt import call_output, custom_output, search_output
 from app_server.turns.tools.call import BadCall, RequestedCall
@@ -87,6 +88,8 @@ class ToolTable:
                 output = await (tool.run(call) if around is None else around(call, tool.run))
             except BadCall as exc:
                 output = str(exc)
+            except LoadFailed as exc:
+                output = f"{call.full_name} failed: {exc}"
         match call.kind:
             case "function":
                 return call_output(call.call_id, output)
