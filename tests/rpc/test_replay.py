@@ -263,7 +263,8 @@ async def test_an_answer_that_waits_for_its_batch_misses_nothing(
             while not isinstance(batch, list):
                 batch = await late.receive()
             answer = batch[0]["result"]
-            after = numbered(await late.until("turn/completed"))
+            missed = [message for message in everything if message["seq"] > answer["seq"]]
+            # On a busy machine the turn may end before the thread is resumed.
+            after = numbered(await late.until("turn/completed")) if missed else []
     assert answer["thread"]["turns"][0]["id"] == turn_id
-    missed = [message for message in everything if message["seq"] > answer["seq"]]
     assert merged(after) == merged(missed)
