@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,19 +40,19 @@ class Left:
     threads: int
 
 
-def count(served: Served, loaded: int) -> Left:
-    """Count what this process holds."""
+def count(loaded: int, others: Set[str]) -> Left:
+    """Count what this process holds, without children that it had before."""
     return Left(
-        children=len(_children()),
+        children=len(_children() - others),
         descriptors=Counter(map(_kind, os.listdir("/proc/self/fd"))),
         tasks=len(asyncio.all_tasks()),
         threads=loaded,
     )
 
 
-def _children() -> list[str]:
+def _children() -> set[str]:
     tasks = Path("/proc/self/task").iterdir()
-    return [pid for task in tasks for pid in (task / "children").read_text().split()]
+    return {pid for task in tasks for pid in (task / "children").read_text().split()}
 
 
 def _kind(descriptor: str) -> str:
@@ -94,7 +95,7 @@ async def cycles(served: Served, number: int, width: int) -> None:
             tasks.start_soon(work)
 
 
-async def settled(served: Served, wanted: Left | None = None) -> Left:
+async def settled(served: Served, others: Set[str], wanted: Left | None = None) -> Left:
     """Count until it is what is wanted, or long enough.
 
     Without `wanted` until it stays, and only the watchdog over servers is left of the processes:
@@ -105,7 +106,7 @@ async def settled(served: Served, wanted: Left | None = None) -> Left:
         before: Left | None = None
         while True:
             loaded = len((await client.call("thread/loaded/list", {}))["data"])
-            now = count(served, loaded)
+            now = count(loaded, others)
             is_first = wanted is None and now == before and now.children <= 1
             if is_first or now == wanted or time.monotonic() > deadline:
                 return now
@@ -115,13 +116,14 @@ async def settled(served: Served, wanted: Left | None = None) -> Left:
 
 async def soak(home: Path, number: int, width: int) -> tuple[Left, Left]:
     """Warm up, run the cycles, and return what was held before and after."""
+    others = _children()
     async with WebPeer().serve() as web:
         config = f'{stdio_server("pipes")}[mcp_servers.web]\nurl = "{web.url}"\n'
         async with serve(home, config=config) as served:
             await cycles(served, WARM_UP, width)
-            before = await settled(served)
+            before = await settled(served, others)
             await cycles(served, number, width)
-            return before, await settled(served, before)
+            return before, await settled(served, others, before)
 
 
 def main() -> int:

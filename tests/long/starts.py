@@ -203,6 +203,7 @@ def all_cores_busy() -> Iterator[None]:
     finally:
         for burner in burners:
             burner.kill()
+            burner.join()
 
 
 def _burn() -> None:
