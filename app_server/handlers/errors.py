@@ -34,7 +34,7 @@ from app_server.threads.store import (
     ThreadOfCodex,
     ThreadTooNew,
 )
-from app_server.turns.model.providers import ProviderNotFound
+from app_server.turns.model.catalogue.providers import ProviderNotFound
 from protocol.cursors import InvalidCursor
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
 from protocol.model import JsonObject

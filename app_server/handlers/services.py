@@ -26,7 +26,7 @@ from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
 from app_server.skills.catalog import SkillCatalog
 from app_server.threads.store import ThreadStore
-from app_server.turns.model.lists import ModelLists
+from app_server.turns.model.catalogue.lists import ModelLists
 
 if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort

@@ -40,11 +40,11 @@ from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, settings_as_stored
 from app_server.skills.catalog import SkillCatalog
 from app_server.skills.folders import Found
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.lazy import LazyModel
-from app_server.turns.model.lists import ModelLists
 from app_server.views.rules import rules_warning
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from app_server.sessions.ports import SessionPorts
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.threads.log.forking import ForkPoint
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
-from app_server.turns.model.prompt import INTERRUPTED, message, outputs_for_open_calls
-from app_server.turns.model.settings import read_model_settings
+from app_server.turns.model.catalogue.settings import read_model_settings
+from app_server.turns.model.prompt.request import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.model.web_search_settings import read_web_search
 from app_server.turns.run import SessionSettings
 from protocol.items import CommandExecutionThreadItem

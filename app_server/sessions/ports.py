@@ -19,10 +19,10 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.clock import Clock
 from app_server.skills.catalog import SkillCatalog
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
+from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.interface import Model
-from app_server.turns.model.lists import ModelLists
 from app_server.turns.ports import ApprovalRecords, ClientPort
 
 

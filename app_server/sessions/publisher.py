@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from app_server.mcp.server import StartupStep
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state import TurnState
+from app_server.threads.log.state.thread import TurnState
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from protocol.environments import EnvironmentConnectionNotification

@@ -19,8 +19,8 @@ from app_server.sessions.loading import ThreadLoading
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.unloading import QuietUnloading
 from app_server.threads.log.live import LogClosed
-from app_server.threads.log.queue import Plan, Result
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.queue import Plan, Result
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadNotFound
 from protocol.rollout import (
     ArchivedChanged,

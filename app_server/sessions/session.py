@@ -46,8 +46,8 @@ from app_server.turns.approval.files import FileGate
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.providers import credential_variables
-from app_server.turns.model.thread_model import ThreadModel
+from app_server.turns.model.catalogue.providers import credential_variables
+from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import SessionSettings
 from protocol.rollout import Record, Settings, TurnsReverted

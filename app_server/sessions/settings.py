@@ -13,7 +13,11 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.profile_places import read_only as without_writing
 from app_server.permissions.profiles import read_profile
 from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
-from app_server.turns.model.providers import ProviderNotFound, default_model, read_providers
+from app_server.turns.model.catalogue.providers import (
+    ProviderNotFound,
+    default_model,
+    read_providers,
+)
 from protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,

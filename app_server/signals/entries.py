@@ -15,8 +15,8 @@ from app_server.runtime.clock import Clock
 from app_server.signals.group_commit import GroupCommit
 from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.open_entries import OpenEntries
-from app_server.threads.log.signals import SignalPlace
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.signals import SignalPlace
+from app_server.threads.log.state.thread import ThreadState
 from protocol.signals import SignalReceipt
 
 Announce: TypeAlias = Callable[[SignalReceipt], None]

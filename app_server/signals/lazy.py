@@ -10,7 +10,7 @@ import anyio.to_thread
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:

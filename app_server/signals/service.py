@@ -26,7 +26,7 @@ from app_server.signals.entries import Announce, Effects, Entries
 from app_server.signals.failures import LASTING, failure_of
 from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.recipients import NoRecipient, Recipients
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadBusy, ThreadStore
 from protocol.rollout import Settings, SignalMark, SignalRecalled
 from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage

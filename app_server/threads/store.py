@@ -32,11 +32,11 @@ from app_server.threads.history.history import ThreadHistory
 from app_server.threads.history.stored import StoredHistory
 from app_server.threads.index.follower import IndexFollower
 from app_server.threads.index.listing import Listing
+from app_server.threads.log.file.paths import LogPaths
+from app_server.threads.log.file.writers import LogWriters
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.paths import LogPaths
-from app_server.threads.log.state import ThreadState, begin
-from app_server.threads.log.writers import LogWriters
+from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.log_files import LogFiles
 from app_server.threads.organization.filing import Filing
 from app_server.threads.organization.organization import Organization

@@ -30,7 +30,7 @@ from app_server.tools.patches.declaration import FREEFORM, FUNCTION, NAME, Patch
 from app_server.tools.patches.told import Written, reason_to_ask, root_of_diff
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.files import FileGate, FileRequest
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import FileChangeThreadItem, FileUpdateChange

@@ -31,7 +31,7 @@ from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_li
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.command_question import CommandRequest
 from app_server.turns.approval.commands import CommandGate
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import CommandExecutionThreadItem

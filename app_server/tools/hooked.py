@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.prompt import message
+from app_server.turns.model.prompt.request import message
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json

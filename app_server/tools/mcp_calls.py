@@ -31,7 +31,7 @@ from app_server.mcp_wire.errors import McpError
 from app_server.permissions.confinement import Confinement
 from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.approval.question import ApprovalRequest
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from app_server.turns.tools.turn import TurnContext

@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.turns.approval.permissions import PermissionGate, PermissionRequest
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject

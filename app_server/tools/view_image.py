@@ -11,8 +11,8 @@ import anyio.to_thread
 from app_server.permissions.confinement import Confinement, Ruling
 from app_server.permissions.resolving import resolved
 from app_server.runtime.reaching import NotReached, open_file
-from app_server.turns.model.features import ModelFeatures
-from app_server.turns.model.images import MAX_IMAGE_BYTES, BadImage, image_url
+from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import ImageViewThreadItem

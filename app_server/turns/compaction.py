@@ -9,14 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.context import (
-    compacted,
-    estimated_tokens,
-    kept_tokens,
-    split_unseen,
-    without_oldest,
-    worth_compacting,
-)
+from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.interface import (
     ItemDone,
     LimitsReported,
@@ -25,9 +18,16 @@ from app_server.turns.model.interface import (
     ModelRequest,
     ResponseCompleted,
 )
-from app_server.turns.model.prompt import message, request_body
-from app_server.turns.model.providers import Provider
-from app_server.turns.model.response import texts_of
+from app_server.turns.model.prompt.context import (
+    compacted,
+    estimated_tokens,
+    kept_tokens,
+    split_unseen,
+    without_oldest,
+    worth_compacting,
+)
+from app_server.turns.model.prompt.request import message, request_body
+from app_server.turns.model.response.reader import texts_of
 from app_server.turns.recorder import TurnRecorder
 from protocol.account import RateLimitSnapshot
 from protocol.items import ContextCompactionThreadItem

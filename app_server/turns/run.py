@@ -13,13 +13,13 @@ from app_server.permissions.environment import CommandSettings
 from app_server.permissions.places import Places
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.context import tokens_in_context
+from app_server.turns.model.catalogue.providers import Provider
+from app_server.turns.model.catalogue.thread_model import ModelSettings, ThreadModel
 from app_server.turns.model.interface import Model, ModelFailure, ModelRequest
-from app_server.turns.model.plan_messages import TurnPlans
-from app_server.turns.model.prompt import INTERRUPTED, request_body
-from app_server.turns.model.providers import Provider
-from app_server.turns.model.response import ResponseReader
-from app_server.turns.model.thread_model import ModelSettings, ThreadModel
+from app_server.turns.model.prompt.context import tokens_in_context
+from app_server.turns.model.prompt.request import INTERRUPTED, request_body
+from app_server.turns.model.response.plan_messages import TurnPlans
+from app_server.turns.model.response.reader import ResponseReader
 from app_server.turns.model.web_search_settings import WebSearchSettings
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tools.call import RequestedCall

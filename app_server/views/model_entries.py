@@ -5,9 +5,14 @@ Source: observed behaviour of Codex's `model/list`; docs/config.md, "Models".
 
 from collections.abc import Sequence
 
-from app_server.turns.model.catalogue import ENTRIES, OFFLINE_ENTRY, CatalogueEntry, find_entry
-from app_server.turns.model.features import IMAGE, TEXT
-from app_server.turns.model.listed import ListedModel
+from app_server.turns.model.catalogue.built_in import (
+    ENTRIES,
+    OFFLINE_ENTRY,
+    CatalogueEntry,
+    find_entry,
+)
+from app_server.turns.model.catalogue.features import IMAGE, TEXT
+from app_server.turns.model.catalogue.listed import ListedModel
 from protocol.models import Model, ModelServiceTier, ModelUpgradeInfo, ReasoningEffortOption
 
 EFFORTS = {

@@ -6,8 +6,8 @@ from pydantic_core import from_json
 
 from app_server.threads.history.pages import HistoryReader, PagedTurn
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.metadata import ThreadMetadata, initial_read_state
-from app_server.threads.log.state import ThreadState, TurnState
+from app_server.threads.log.state.metadata import ThreadMetadata, initial_read_state
+from app_server.threads.log.state.thread import ThreadState, TurnState
 from app_server.threads.organization.filing import FilingState
 from protocol.items import ThreadItem
 from protocol.lifecycle import PROTOCOL_VERSION

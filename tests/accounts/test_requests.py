@@ -11,7 +11,7 @@ import pytest
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.cli.serve import quiet_libraries
 from app_server.config.values import Config
-from app_server.turns.model.providers import Provider, read_providers
+from app_server.turns.model.catalogue.providers import Provider, read_providers
 from tests.support.accounts import (
     PLUS,
     account,

@@ -21,7 +21,7 @@ import pytest
 
 from app_server.clients.coder.plan import Plan
 from app_server.clients.connection import NoAppServer, identify, open_client
-from app_server.clients.receiver.surface import URL_VARIABLE
+from app_server.clients.receiver.agent.surface import URL_VARIABLE
 from tests.support.coder import CODER, environment, run_coder, told
 from tests.support.harness import WAIT_S, serve
 from tests.support.receiver_peer import FakeAppServer, signal

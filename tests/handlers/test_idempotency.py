@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.handlers.idempotency import digest_of
-from app_server.threads.log.accepted_inputs import KEPT, AcceptedInputs
+from app_server.threads.log.state.accepted_inputs import KEPT, AcceptedInputs
 from app_server.threads.store import ThreadStore
 from protocol.rollout import InputAccepted
 from protocol.threads import ThreadStartParams

@@ -10,7 +10,7 @@ import pytest
 
 import app_server.handlers
 from app_server.handlers.threads.chosen_settings import NOT_BUILT
-from app_server.turns.model.surroundings import DEFAULT_MODE, FACTS, MODE, kind_of, last_told
+from app_server.turns.model.prompt.surroundings import DEFAULT_MODE, FACTS, MODE, kind_of, last_told
 from protocol.model import WireModel
 from protocol.threads import (
     ThreadForkParams,

@@ -27,7 +27,7 @@ import anyio
 
 from app_server.signals.ledger import Ledger as SignalLedger
 from app_server.threads.index.snapshot import read_index
-from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.repair.checking import check_logs
 from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore

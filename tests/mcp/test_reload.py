@@ -20,7 +20,7 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.rollout import Settings
 from tests.support.harness import (

@@ -12,7 +12,7 @@ from app_server.memory.settings import read_memory_settings
 from app_server.rpc.hub import Hub
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import COPIES, VALUE_BYTES, HistorySizes, size_of
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from protocol.lifecycle import WarningNotification
 from tests.support.harness import Gate, Served, WireClient, claim, says, serve
 from tests.support.stores import created

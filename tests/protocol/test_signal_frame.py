@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.clients.receiver.item import PENDING_TOOL, render_item
+from app_server.clients.receiver.agent.item import PENDING_TOOL, render_item
 from protocol.signal_frame import END, OPENING, Framed, frame_item, frame_text
 from tests.support.harness import WireError, claim, serve
 from tests.support.receiver_peer import FakeAppServer, context, envelope, parts

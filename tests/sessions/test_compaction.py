@@ -16,11 +16,11 @@ from app_server.sessions.compaction_settings import (
 )
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.compaction import MAX_IN_A_ROW, MAX_TRIMS, PROMPT
 from app_server.turns.model import offline
-from app_server.turns.model.context import (
+from app_server.turns.model.prompt.context import (
     CUT,
     KEPT_USER_TOKENS,
     MAX_SUMMARY_BYTES,
@@ -35,8 +35,8 @@ from app_server.turns.model.context import (
     without_oldest,
     worth_compacting,
 )
-from app_server.turns.model.prompt import INTERRUPTED, message
-from app_server.turns.model.surroundings import FACTS, PERMISSIONS, kind_of
+from app_server.turns.model.prompt.request import INTERRUPTED, message
+from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from protocol.items import ContextCompactionThreadItem
 from tests.support.harness import (
     BREAK,

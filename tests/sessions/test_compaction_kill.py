@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.turns.model.context import SUMMARY_PREFIX
-from app_server.turns.model.prompt import INTERRUPTED
+from app_server.turns.model.prompt.context import SUMMARY_PREFIX
+from app_server.turns.model.prompt.request import INTERRUPTED
 from tests.support.harness import Gate, ScriptedModel, claim, says, write_config
 from tests.support.processes import running
 

@@ -9,7 +9,7 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.goals.goals import Goals
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state import begin
+from app_server.threads.log.state.thread import begin
 from protocol.metadata_records import GoalChanged
 from protocol.thread_facts import ThreadGoal
 from tests.support.harness import Gate, Refusal, WireClient, calls, claim, says, serve

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.queue import (
+from app_server.threads.log.state.queue import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
     MAX_QUEUE_BYTES,
@@ -22,7 +22,7 @@ from app_server.threads.log.queue import (
     reordering,
     size_of,
 )
-from app_server.threads.log.state import replay
+from app_server.threads.log.state.thread import replay
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput, UserMessageThreadItem
 from protocol.rollout import (

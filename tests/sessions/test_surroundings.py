@@ -10,8 +10,8 @@ import pytest
 
 from app_server.host import folder_reads
 from app_server.sessions.surroundings import machine, surroundings
-from app_server.turns.model.prompt import message
-from app_server.turns.model.surroundings import (
+from app_server.turns.model.prompt.request import message
+from app_server.turns.model.prompt.surroundings import (
     FACTS,
     INSTRUCTIONS,
     NO_LONGER,

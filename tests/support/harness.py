@@ -33,7 +33,7 @@ from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
-from app_server.turns.model.surroundings import kind_of
+from app_server.turns.model.prompt.surroundings import kind_of
 from tests.support.schema_check import MessageCheck
 
 # How long an example takes depends on what else the machine does.

@@ -13,17 +13,17 @@ import anyio.abc
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.bridge import Bridge, BridgeSettings
-from app_server.clients.receiver.envelope import Envelope, parse_envelope
-from app_server.clients.receiver.ledger import Ledger, open_ledger
-from app_server.clients.receiver.ledger_entries import LedgerLimits
-from app_server.clients.receiver.surface import (
+from app_server.clients.receiver.agent.surface import (
     MODE_VARIABLE,
     URL_VARIABLE,
     CodexSurface,
     SurfaceContext,
 )
+from app_server.clients.receiver.backoff import Backoff
+from app_server.clients.receiver.bridge import Bridge, BridgeSettings
+from app_server.clients.receiver.ledger.entries import LedgerLimits
+from app_server.clients.receiver.ledger.ledger import Ledger, open_ledger
+from app_server.clients.receiver.router.envelope import Envelope, parse_envelope
 
 KEY = "key-of-the-router"
 NOW = 1_800_000_000

@@ -19,10 +19,10 @@ import anyio
 from websockets.asyncio.client import connect
 
 from app_server.clients.connection import identify
+from app_server.clients.receiver.agent.item import line_holds
+from app_server.clients.receiver.agent.surface import URL_VARIABLE
 from app_server.clients.receiver.failpoints import KILL_AT, Step
-from app_server.clients.receiver.item import line_holds
-from app_server.clients.receiver.router_wire import KEY_VARIABLE, RouterAddress
-from app_server.clients.receiver.surface import URL_VARIABLE
+from app_server.clients.receiver.router.wire import KEY_VARIABLE, RouterAddress
 from tests.support.harness import WAIT_S, environment_without
 from tests.support.receiver_peer import KEY
 

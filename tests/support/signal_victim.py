@@ -16,7 +16,7 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.signals.ledger import Ledger
-from app_server.threads.log.rollout import RolloutWriter
+from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.transport.address import TcpAddress
 from tests.support.harness import REQUIREMENTS
 

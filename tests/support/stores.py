@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app_server.runtime.clock import SystemClock
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.state import begin
+from app_server.threads.log.state.thread import begin
 from app_server.threads.store import (
     ThreadStore,
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app_server.threads.log.file.lines import scan_lines
 from app_server.threads.log.forking import (
     ForkPoint,
     TurnInProgress,
@@ -16,11 +17,10 @@ from app_server.threads.log.forking import (
     ranges_to_copy,
     write_fork,
 )
-from app_server.threads.log.lines import scan_lines
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadBusy
-from app_server.turns.model.prompt import INTERRUPTED
+from app_server.turns.model.prompt.request import INTERRUPTED
 from protocol.rollout import (
     HistoryAppended,
     HistoryCompacted,
@@ -517,7 +517,7 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
 
         for place in (
             "app_server.threads.log.live.load_state",
-            "app_server.threads.log.rollout.RolloutWriter.append",
+            "app_server.threads.log.file.rollout.RolloutWriter.append",
         ):
             monkeypatch.setattr(place, refuse)
             with pytest.raises(OSError, match="Input/output"):

@@ -20,7 +20,7 @@ from app_server.threads.history.pages import (
 )
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.outline import TurnOutline
-from app_server.threads.log.state import ThreadState, begin, replay
+from app_server.threads.log.state.thread import ThreadState, begin, replay
 from app_server.views.history import item_entry, listed_entry
 from protocol.cursors import InvalidCursor
 from protocol.history import ThreadItemOutputDeferral

@@ -16,9 +16,9 @@ from app_server.threads.failures import ThreadBusy
 from app_server.threads.index import follower
 from app_server.threads.index.failures import IndexUnusable
 from app_server.threads.index.index import ThreadIndex
-from app_server.threads.log import locks
-from app_server.threads.log.locks import SharedLock, WriterLock, short_lock
-from app_server.threads.log.rollout import RolloutWriter
+from app_server.threads.log.file import locks
+from app_server.threads.log.file.locks import SharedLock, WriterLock, short_lock
+from app_server.threads.log.file.rollout import RolloutWriter
 from protocol.rollout import NameChanged, Record, TurnCompleted, TurnStarted
 from tests.support.harness import WAIT_S, claim
 from tests.support.stores import QUERY, created, listed, open_store, row

@@ -13,7 +13,7 @@ import pytest
 
 from app_server.threads.index.query import ThreadQuery, Within
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state import begin
+from app_server.threads.log.state.thread import begin
 from app_server.threads.organization.filing import PINNED
 from app_server.threads.store import ThreadStore
 from protocol.metadata_records import (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.threads.log.locks import WriterLock
+from app_server.threads.log.file.locks import WriterLock
 from app_server.threads.organization import shared_log
 from app_server.threads.organization.filing import PINNED, Filing, FilingState
 from app_server.threads.organization.fractional_index import rank_between

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.threads.log.rollout import RolloutWriter
+from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.store import (
     InvalidThreadId,
     ThreadBusy,

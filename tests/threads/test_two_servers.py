@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads.log.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, holder_of
 from tests.support.harness import ScriptedModel, WireClient, claim, stdio_server, write_config
 from tests.support.processes import running
 

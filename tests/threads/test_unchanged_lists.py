@@ -11,7 +11,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.recent_pages import MAX_PAGES, RecentPages
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.state import begin
+from app_server.threads.log.state.thread import begin
 from app_server.threads.organization.filing import Filing
 from protocol.filing_records import SectionPut
 from protocol.threads import ThreadSection

@@ -14,9 +14,9 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.locks import STARTED_AT
-from app_server.threads.log.rollout import RolloutWriter
-from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.log.file.locks import STARTED_AT
+from app_server.threads.log.file.rollout import RolloutWriter
+from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.store import (
     ThreadStore,
 )

@@ -16,7 +16,7 @@ from app_server.turns.code_review.texts import (
     shown_review,
     told_review,
 )
-from app_server.turns.model.surroundings import PERMISSIONS, last_told
+from app_server.turns.model.prompt.surroundings import PERMISSIONS, last_told
 from protocol.turns import BaseBranchReviewTarget
 from tests.support.harness import (
     Gate,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.model.response_items import first_problem
+from app_server.turns.model.prompt.response_items import first_problem
 from tests.support.harness import (
     Gate,
     WireClient,

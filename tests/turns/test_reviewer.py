@@ -21,8 +21,8 @@ from app_server.mcp.connections import Tool
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.turns.approval.forms import planned_by_server
 from app_server.turns.model import offline
-from app_server.turns.model.prompt import INTERRUPTED, STOPPED_BY_REVIEWER
-from app_server.turns.model.surroundings import kind_of
+from app_server.turns.model.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER
+from app_server.turns.model.prompt.surroundings import kind_of
 from app_server.turns.review import reviewer
 from app_server.turns.review.evidence import (
     MAX_ARGUMENTS_BYTES,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app_server.turns.model.prompt import INTERRUPTED
+from app_server.turns.model.prompt.request import INTERRUPTED
 from tests.support.harness import (
     Gate,
     claim,

@@ -10,7 +10,7 @@ from pathlib import Path
 from app_server.clients.coder.install import Installation, homes, install
 from app_server.clients.coder.install_check import check
 from app_server.clients.coder.options import AGENTS, spelled
-from app_server.clients.receiver.router_wire import KEY_VARIABLE, check_router_url
+from app_server.clients.receiver.router.wire import KEY_VARIABLE, check_router_url
 from app_server.config.home import resolve_home
 
 DESCRIPTION = """\

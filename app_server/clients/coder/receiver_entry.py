@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from app_server.clients.receiver.router_wire import KEY_VARIABLE, SESSION_VARIABLE
-from app_server.clients.receiver.router_wire import URL_VARIABLE as ROUTER_VARIABLE
-from app_server.clients.receiver.surface import (
+from app_server.clients.receiver.agent.surface import (
     MODE_VARIABLE,
     SURFACE_VARIABLE,
     THREAD_VARIABLE,
     URL_VARIABLE,
 )
+from app_server.clients.receiver.router.wire import KEY_VARIABLE, SESSION_VARIABLE
+from app_server.clients.receiver.router.wire import URL_VARIABLE as ROUTER_VARIABLE
 
 NAME = "prism"
 """What the agent calls the receiver."""

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import anyio
 
+from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy
+from app_server.clients.receiver.agent.surface import CodexSurface
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.envelope import BadEnvelope, Mode, parse_envelope
-from app_server.clients.receiver.ledger import Ledger
-from app_server.clients.receiver.ledger_entries import Entry, LedgerBroken, LedgerFull, Shown
-from app_server.clients.receiver.strategies import AppServerInjectStrategy
-from app_server.clients.receiver.surface import CodexSurface
+from app_server.clients.receiver.ledger.entries import Entry, LedgerBroken, LedgerFull, Shown
+from app_server.clients.receiver.ledger.ledger import Ledger
+from app_server.clients.receiver.router.envelope import BadEnvelope, Mode, parse_envelope
 from protocol.model import Json
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from app_server.clients.receiver.agent.surface import MODE_VARIABLE, THREAD_VARIABLE
+from app_server.clients.receiver.agent.surface import URL_VARIABLE as APP_SERVER_VARIABLE
 from app_server.clients.receiver.bridge import BridgeSettings
-from app_server.clients.receiver.envelope import Mode
-from app_server.clients.receiver.ledger import open_ledger
-from app_server.clients.receiver.ledger_entries import LedgerBroken
-from app_server.clients.receiver.router_wire import (
+from app_server.clients.receiver.ledger.entries import LedgerBroken
+from app_server.clients.receiver.ledger.ledger import open_ledger
+from app_server.clients.receiver.router.envelope import Mode
+from app_server.clients.receiver.router.wire import (
     KEY_VARIABLE,
     MAX_KEY_BYTES,
     SESSION_VARIABLE,
@@ -27,8 +29,6 @@ from app_server.clients.receiver.router_wire import (
     read_key_file,
 )
 from app_server.clients.receiver.run import ReceiverSettings, serve
-from app_server.clients.receiver.surface import MODE_VARIABLE, THREAD_VARIABLE
-from app_server.clients.receiver.surface import URL_VARIABLE as APP_SERVER_VARIABLE
 from app_server.config.home import resolve_home
 from app_server.runtime.secret_files import StoreFailed, read_private, write_private
 

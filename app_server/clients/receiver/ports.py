@@ -5,9 +5,9 @@ Source: docs/receiver.md, "Tools".
 
 from collections.abc import Callable
 
-from app_server.clients.receiver.envelope import Envelope
-from app_server.clients.receiver.session_stream import NotSent, SessionStream
-from app_server.clients.receiver.surface import CodexSurface
+from app_server.clients.receiver.agent.surface import CodexSurface
+from app_server.clients.receiver.router.envelope import Envelope
+from app_server.clients.receiver.router.session_stream import NotSent, SessionStream
 from protocol.model import JsonObject
 
 

@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 import anyio
 
+from app_server.clients.receiver.agent.surface import CodexSurface, SurfaceContext
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.bridge import Bridge, BridgeSettings
-from app_server.clients.receiver.ledger import Ledger
+from app_server.clients.receiver.ledger.ledger import Ledger
 from app_server.clients.receiver.ports import BridgeSession
-from app_server.clients.receiver.router_wire import RouterAddress
-from app_server.clients.receiver.session_stream import SessionStream
-from app_server.clients.receiver.surface import CodexSurface, SurfaceContext
+from app_server.clients.receiver.router.session_stream import SessionStream
+from app_server.clients.receiver.router.wire import RouterAddress
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import load
 from app_server.runtime.secret_files import lock_awaited

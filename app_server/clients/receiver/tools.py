@@ -14,13 +14,13 @@ from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
+from app_server.clients.receiver.agent.item import PENDING_TOOL
 from app_server.clients.receiver.bridge import Bridge
-from app_server.clients.receiver.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.failpoints import reached
-from app_server.clients.receiver.item import PENDING_TOOL
-from app_server.clients.receiver.ledger_entries import Entry, LedgerBroken
+from app_server.clients.receiver.ledger.entries import Entry, LedgerBroken
 from app_server.clients.receiver.ports import BridgeSession
-from app_server.clients.receiver.session_stream import NotSent
+from app_server.clients.receiver.router.envelope import BadEnvelope, parse_envelope
+from app_server.clients.receiver.router.session_stream import NotSent
 from app_server.mcp_wire.messages import NoMessage, parse_message
 from protocol.model import Json, JsonObject
 

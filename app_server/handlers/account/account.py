@@ -34,7 +34,7 @@ from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.runtime.loader import load
-from app_server.turns.model.providers import read_providers, spare_key_is_set
+from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
 from protocol.account import (
     Account,
     AccountLoginCompletedNotification,

@@ -11,7 +11,7 @@ from app_server.config.default_provider import OPENAI, chooses_no_provider, defa
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.providers import read_providers
+from app_server.turns.model.catalogue.providers import read_providers
 from protocol.legacy import GetAuthStatusParams, GetAuthStatusResponse
 
 logger = logging.getLogger(__name__)

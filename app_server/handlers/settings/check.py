@@ -14,7 +14,7 @@ from app_server.memory.settings import read_memory_settings
 from app_server.permissions.places import configured_places
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
-from app_server.turns.model.settings import read_model_settings
+from app_server.turns.model.catalogue.settings import read_model_settings
 from app_server.turns.model.web_search_settings import read_web_search
 
 

@@ -16,7 +16,7 @@ from app_server.config.trust import read_trust
 from app_server.config.values import Config, ConfigError, Document, KeyPath
 from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
-from app_server.turns.model.providers import default_model
+from app_server.turns.model.catalogue.providers import default_model
 from protocol.config import Config as EffectiveConfig
 from protocol.config import (
     ConfigLayer,

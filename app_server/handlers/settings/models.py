@@ -6,7 +6,7 @@ from app_server.config.default_provider import default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.providers import default_model, read_providers
+from app_server.turns.model.catalogue.providers import default_model, read_providers
 from app_server.views.model_entries import shown_models
 from app_server.views.model_pages import page_of_models
 from protocol.errors import invalid_request

@@ -20,7 +20,7 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.views.first_pages import first_pages
 from app_server.views.threads import settings_response, thread_of_state
 from protocol.errors import RpcError, invalid_request

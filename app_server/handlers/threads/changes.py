@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.views.threads import thread_of_state
 from protocol.errors import RpcError, invalid_request
 from protocol.rollout import Record

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from protocol.errors import RpcError, invalid_params, invalid_request
 from protocol.model import WireModel
 from protocol.policy import SandboxMode

@@ -10,8 +10,8 @@ from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, no_rollout, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
-from app_server.threads.log.metadata import initial_read_state, new_revision
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.metadata import initial_read_state, new_revision
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
 from app_server.threads.store import ThreadNotFound
 from protocol.errors import invalid_request

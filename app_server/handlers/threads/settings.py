@@ -19,7 +19,7 @@ from app_server.handlers.threads.chosen_settings import (
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, with_overrides
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.views.threads import thread_settings
 from protocol.rollout import Record, Settings, SettingsChanged
 from protocol.threads import (

@@ -3,7 +3,7 @@
 from functools import partial
 
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.views.threads import (
     turns_of_log,

@@ -8,9 +8,9 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadNotFound
-from app_server.turns.model.response_items import first_problem
+from app_server.turns.model.prompt.response_items import first_problem
 from app_server.views.threads import (
     thread_of_state,
 )

@@ -10,7 +10,7 @@ import anyio.to_thread
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.prompt import message
+from app_server.turns.model.prompt.request import message
 from protocol.errors import invalid_params, invalid_request
 from protocol.planning import ThreadPrepareApprovedPlanParams, ThreadPrepareApprovedPlanResponse
 

@@ -8,7 +8,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.turns.turns import check_length
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.queue import (
+from app_server.threads.log.state.queue import (
     MAX_ENTRY_BYTES,
     Plan,
     QueueRefusal,

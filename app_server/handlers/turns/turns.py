@@ -20,8 +20,8 @@ from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, with_overrides
-from app_server.turns.model.additional_context import context_chars, context_items
-from app_server.turns.model.user_input import TurnInput, user_message
+from app_server.turns.model.prompt.additional_context import context_chars, context_items
+from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
 from app_server.views.threads import started_turn, thread_settings
 from protocol.errors import RpcError, invalid_params

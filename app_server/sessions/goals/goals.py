@@ -13,8 +13,8 @@ from app_server.sessions.goals.functions import (
     continue_text,
 )
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.metadata import unread_from
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.metadata import unread_from
+from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.ports import ClientPort
 from protocol.metadata_records import GoalChanged, MetadataRecord, ReadStateChanged
 from protocol.rollout import Record

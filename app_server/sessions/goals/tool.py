@@ -15,7 +15,7 @@ from app_server.sessions.goals.functions import (
     goal_output,
 )
 from app_server.sessions.goals.goals import Goals
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall, ToolArguments
 from protocol.model import Json, JsonObject
 

@@ -11,8 +11,8 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.prompt import message
-from app_server.turns.model.user_input import TurnInput
+from app_server.turns.model.prompt.request import message
+from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions
 
 logger = logging.getLogger(__name__)

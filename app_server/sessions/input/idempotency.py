@@ -1,6 +1,6 @@
 """Input that its client named is accepted once. Source: docs/wire.md, "Sending again"."""
 
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from protocol.rollout import InputAccepted, Record
 
 

@@ -12,7 +12,7 @@ from app_server.runtime.clock import Clock
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.user_input import TurnInput
+from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions
 from protocol.model import JsonObject
 from protocol.rollout import (

@@ -16,8 +16,8 @@ from app_server.sessions.publisher import Publisher
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.queue import Plan, QueueRefusal, QueueState, Result
-from app_server.turns.model.user_input import TurnInput, user_message
+from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
+from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
 from protocol.rollout import SubmissionQueued
 

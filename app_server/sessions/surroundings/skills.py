@@ -12,7 +12,7 @@ from app_server.config.values import Config
 from app_server.host.folder_reads import FolderReads
 from app_server.skills.catalog import SkillCatalog
 from app_server.skills.instructions import named_skills, skills_text
-from app_server.turns.model.user_input import TurnInput, user_message
+from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from protocol.items import SkillUserInput, TextUserInput
 from protocol.rollout import Settings
 

@@ -21,8 +21,8 @@ from app_server.sessions.surroundings.agents_files import (
 from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.surroundings import Surroundings, ToldSoFar, news
-from app_server.turns.model.user_input import TurnInput
+from app_server.turns.model.prompt.surroundings import Surroundings, ToldSoFar, news
+from app_server.turns.model.prompt.user_input import TurnInput
 from protocol.model import JsonObject
 from protocol.rollout import HistoryAppended, Settings
 

@@ -17,7 +17,7 @@ from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.run import CodeReview
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.thread_model import ThreadModel
+from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
 from app_server.turns.tools.metadata import turn_metadata

@@ -10,7 +10,7 @@ from app_server.hooks.outcome import Outcome
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.prompt import message
+from app_server.turns.model.prompt.request import message
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun

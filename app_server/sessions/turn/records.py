@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from app_server.runtime.clock import Clock
 from app_server.sessions.input.idempotency import name_records
 from app_server.sessions.publisher import TurnEnd
-from app_server.threads.log.state import ThreadState
-from app_server.turns.model.prompt import message, outputs_for_open_calls
-from app_server.turns.model.user_input import TurnInput
+from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.model.prompt.request import message, outputs_for_open_calls
+from app_server.turns.model.prompt.user_input import TurnInput
 from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (

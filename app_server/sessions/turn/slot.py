@@ -15,7 +15,7 @@ from app_server.sessions.errors import (
     SessionPutAway,
     TurnIdMismatch,
 )
-from app_server.turns.model.prompt import STOPPED_BY_REVIEWER
+from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
 from app_server.turns.run import TurnRun
 
 

@@ -15,7 +15,7 @@ from app_server.sessions.turn.records import start_of_compaction, start_of_turn,
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.user_input import TurnInput
+from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.items import UserMessageThreadItem
 from protocol.rollout import Settings, SubmissionQueued, TurnStarted

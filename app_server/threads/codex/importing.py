@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.folders import make_folder, sync_folder
+from app_server.threads.log.file.folders import make_folder, sync_folder
 from protocol.rollout import render_record
 
 

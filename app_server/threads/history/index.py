@@ -24,8 +24,8 @@ from app_server.runtime.sqlite import open_rebuildable, version_of
 from app_server.threads.history.full_text import TEXT_SCHEMA, TextPages
 from app_server.threads.history.messages import item_in, message_text
 from app_server.threads.index.failures import index_failures
-from app_server.threads.log.lines import LogLine, scan_lines
-from app_server.threads.log.locks import short_lock
+from app_server.threads.log.file.lines import LogLine, scan_lines
+from app_server.threads.log.file.locks import short_lock
 from app_server.threads.log.outline import (
     ItemKind,
     ItemPlace,

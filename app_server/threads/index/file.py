@@ -11,7 +11,7 @@ from app_server.runtime.sqlite import open_rebuildable, version_of
 from app_server.threads.codex.threads import Seen
 from app_server.threads.index.failures import IndexUnusable, index_failures
 from app_server.threads.index.rows import COLUMNS
-from app_server.threads.log.locks import LockBusy, SharedLock, WriterLock, short_lock
+from app_server.threads.log.file.locks import LockBusy, SharedLock, WriterLock, short_lock
 
 SCHEMA_VERSION = 2
 

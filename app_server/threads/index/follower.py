@@ -17,9 +17,9 @@ import anyio.to_thread
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rebuild import rebuild, repair_rows
 from app_server.threads.index.rows import ThreadRow
+from app_server.threads.log.file.writers import LogWriters
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state import ThreadState
-from app_server.threads.log.writers import LogWriters
+from app_server.threads.log.state.thread import ThreadState
 
 logger = logging.getLogger(__name__)
 

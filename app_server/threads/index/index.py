@@ -15,7 +15,7 @@ from app_server.threads.codex.threads import Seen
 from app_server.threads.index.file import IndexFile
 from app_server.threads.index.lists import ThreadLists
 from app_server.threads.index.rows import COLUMN_NAMES, COLUMNS, ThreadRow
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 
 ROWS_AT_ONCE = 64
 """Written by one statement. Each statement gives the interpreter's lock away and waits to have it

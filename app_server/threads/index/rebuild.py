@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.locks import LockBusy, WriterLock
+from app_server.threads.log.file.locks import LockBusy, WriterLock
 from app_server.threads.repair.checking import check_log
 
 logger = logging.getLogger(__name__)

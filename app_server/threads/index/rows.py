@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from app_server.threads.index.sources import parent_of, source_kind
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from protocol.model import WireModel
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.threads.log.folders import make_folder, sync_folder
-from app_server.threads.log.lines import LogLine, scan_lines
+from app_server.threads.log.file.folders import make_folder, sync_folder
+from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.reverts import dropped_in
 from protocol.rollout import (
     TURN_RECORDS,

@@ -8,10 +8,10 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
+from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.open_items import OpenItems
-from app_server.threads.log.rollout import RolloutWriter
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.open_items import OpenItems
+from app_server.threads.log.state.thread import ThreadState
 from protocol.rollout import Record, TurnsReverted, render_record
 
 logger = logging.getLogger(__name__)

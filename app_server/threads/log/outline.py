@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from app_server.threads.log.lines import LogLine
+from app_server.threads.log.file.lines import LogLine
 from protocol.rollout import (
     InputQueued,
     ItemCompleted,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.threads.log.lines import LogLine, scan_lines
+from app_server.threads.log.file.lines import LogLine, scan_lines
 from protocol.rollout import TURN_RECORDS, TurnsReverted, TurnStarted, parse_record
 
 _MARK = b'"type":"turnsReverted"'

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import anyio.lowlevel
 
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from protocol.model import Json
 
 STEP = 500

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.file.rollout import LogTooNew
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.rollout import LogTooNew
-from app_server.threads.log.state import NotARollout
+from app_server.threads.log.state.thread import NotARollout
 
 
 @dataclass(slots=True)

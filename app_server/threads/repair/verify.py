@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.index.snapshot import IndexSnapshot, read_index
-from app_server.threads.log.locks import Holder, holder_of
+from app_server.threads.log.file.locks import Holder, holder_of
 from app_server.threads.repair.checking import LogCheck, check_log
 
 SECOND_LOOK_S = 1.0

@@ -19,7 +19,7 @@ from app_server.turns.code_review.texts import (
     told_review,
 )
 from app_server.turns.model.interface import ModelFailure
-from app_server.turns.model.prompt import message
+from app_server.turns.model.prompt.request import message
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
 from protocol.items import (

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from app_server.http.bounded_body import TooManyBytes, read_bounded
 from app_server.http.loopback_server import HOST, serve_on_loopback
-from app_server.turns.model.surroundings import kind_of
+from app_server.turns.model.prompt.surroundings import kind_of
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."
 REVIEW_SCHEMA = "approval_review"

@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from app_server.mcp.connections import Tool
 from app_server.mcp.tools.calls import cut_middle
-from app_server.turns.model.response import texts_of
-from app_server.turns.model.surroundings import kind_of
+from app_server.turns.model.prompt.surroundings import kind_of
+from app_server.turns.model.response.reader import texts_of
 from protocol.model import Json, JsonObject
 
 APPROVAL_CONTEXT = "codex/approvalContext"

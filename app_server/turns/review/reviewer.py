@@ -13,9 +13,9 @@ import anyio
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
+from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.interface import ItemDone, Model, ModelFailure, ModelRequest
-from app_server.turns.model.providers import Provider
-from app_server.turns.model.response import texts_of
+from app_server.turns.model.response.reader import texts_of
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.evidence import excerpt
 from app_server.turns.review.limits import MAX_REVIEWS, RECENT_REVIEWS, TurnReviews

@@ -3,7 +3,7 @@
 Source: docs/mcp.md, "Calls".
 """
 
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state.thread import ThreadState
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 from protocol.policy import (

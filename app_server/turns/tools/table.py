@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from app_server.runtime.loader import LoadFailed
-from app_server.turns.model.features import ModelFeatures
-from app_server.turns.model.prompt import call_output, custom_output, search_output
+from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.turns.model.prompt.request import call_output, custom_output, search_output
 from app_server.turns.tools.call import BadCall, RequestedCall
 from protocol.model import Json, JsonObject
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app_server.runtime.held_clocks import HeldClocks
-from app_server.turns.model.features import ModelFeatures
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import JsonObject

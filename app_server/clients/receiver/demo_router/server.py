@@ -23,9 +23,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from app_server.clients.receiver.demo_router.store import QueueFull, RouterStore, open_store
-from app_server.clients.receiver.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.failpoints import reached
-from app_server.clients.receiver.router_wire import (
+from app_server.clients.receiver.router.envelope import BadEnvelope, parse_envelope
+from app_server.clients.receiver.router.wire import (
     MAX_SENT_FRAME_BYTES,
     REPLACED,
     parse_frame,

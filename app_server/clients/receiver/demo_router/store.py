@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from app_server.clients.receiver.sqlite_file import open_file, transaction
+from app_server.clients.receiver.ledger.sqlite_file import open_file, transaction
 
 MAX_WAITING = 1000
 """Signals of one session that it has not acknowledged; the next one is refused."""

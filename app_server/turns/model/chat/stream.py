@@ -24,7 +24,7 @@ from app_server.turns.model.interface import (
     ResponseCompleted,
     TextDelta,
 )
-from app_server.turns.model.response_bounds import (
+from app_server.turns.model.response.bounds import (
     MAX_ITEM_BYTES,
     MAX_PARTS,
     MAX_RESPONSE_BYTES,

@@ -1,0 +1,1 @@
+"""The side of the agent: its app-server, its thread, and the ways of a signal into it."""

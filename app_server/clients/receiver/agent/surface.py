@@ -1,0 +1,203 @@
+"""The agent's side: where its app-server is, and which of its threads is meant.
+
+Source: docs/receiver.md, "The app-server".
+"""
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from app_server.clients.receiver.agent.app_connection import ConnectionLost, check_url, connect_app
+from app_server.clients.receiver.agent.history import Presence
+from app_server.clients.receiver.agent.item import PENDING_TOOL
+from app_server.clients.receiver.agent.strategies import (
+    DELIVER_S,
+    AppServerInjectStrategy,
+    PiggybackStrategy,
+    Route,
+    Strategy,
+    settle,
+)
+from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
+from app_server.clients.receiver.ledger.entries import Entry
+from app_server.clients.receiver.ledger.ledger import Ledger
+from protocol.errors import RpcError
+
+logger = logging.getLogger(__name__)
+
+SURFACE_VARIABLE = "PRISM_AGENT_SURFACE"
+MODE_VARIABLE = "PRISM_CODEX_APP_SERVER_MODE"
+URL_VARIABLE = "PRISM_CODEX_APP_SERVER_URL"
+THREAD_VARIABLE = "PRISM_CODEX_THREAD_ID"
+
+SURFACE = "codex"
+"""What the first variable says where there may be an app-server."""
+
+CONNECT_S = 5.0
+"""For the connection, the handshake and the search for the thread."""
+
+SETTLE_S = 2.0
+"""For a server to say whether it has a signal, while the agent waits for a tool result."""
+
+AppServerMode: TypeAlias = Literal["off", "local", "auto"]
+MODES: Mapping[str, AppServerMode] = {"off": "off", "local": "local", "auto": "auto"}
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceContext:
+    """What an agent session is."""
+
+    environ: Mapping[str, str]
+    cwd: Path
+    home: Path
+    """Where a server would have its Unix socket."""
+
+
+class CodexSurface:
+    """One agent session: a connection and a thread, when there are any."""
+
+    def __init__(
+        self, ledger: Ledger, tasks: anyio.abc.TaskGroup, *, deadline_s: float = DELIVER_S
+    ) -> None:
+        """`tasks` reads from the connection for as long as that is open."""
+        self._ledger = ledger
+        self._tasks = tasks
+        self._deadline_s = deadline_s
+        self._context: SurfaceContext | None = None
+        self._link: ThreadLink | None = None
+        self._recipient: Recipient | None = None
+        self._changing = anyio.Lock()
+        self._said: str | None = None
+        self._tools_listed = anyio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether an app-server answers."""
+        return self._link is not None and self._link.is_open
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread that signals go to; None while there is none."""
+        return self._recipient.thread_id if self.is_connected and self._recipient else None
+
+    def tools_were_listed(self) -> None:
+        """Hear that the agent has the receiver's tools: from now on signals may name them."""
+        self._tools_listed.set()
+
+    async def until_tools_listed(self) -> None:
+        """Wait until the agent has the receiver's tools."""
+        await self._tools_listed.wait()
+
+    async def on_bootstrap(self, context: SurfaceContext) -> None:
+        """Begin a session: connect and find the thread, unless the mode is `off`.
+
+        No failure gets out; they are logged and leave signals for tool results. Twice is harmless.
+        """
+        self._context = context
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Connect if there is no connection, and find the thread anew; no failure gets out."""
+        async with self._changing:
+            url = await self._url()
+            if url is None or self._context is None:
+                return
+            try:
+                with anyio.fail_after(CONNECT_S):
+                    if not self.is_connected:
+                        self._link = await self._connect(url)
+                    assert self._link is not None
+                    self._recipient = await self._link.find(
+                        self._context.environ.get(THREAD_VARIABLE) or None, self._context.cwd
+                    )
+                if self._recipient is None:
+                    self._say("no loaded thread of this folder")
+                else:
+                    self._said = None
+            except ValueError as exc:
+                self._say(str(exc))
+            except (ConnectionLost, RpcError, TimeoutError) as exc:
+                self._say(f"it does not answer ({type(exc).__name__})")
+                await self._let_go()
+
+    def signal_strategy(self) -> Strategy:
+        """Return the way for the next signal; asked anew for each."""
+        if self._link is None or not self._link.is_open or self._recipient is None:
+            return PiggybackStrategy(self._ledger)
+        tool = PENDING_TOOL if self._tools_listed.is_set() else None
+        route = Route(self._link, self._recipient, self._let_go, self._deadline_s, tool)
+        return AppServerInjectStrategy(self._ledger, route)
+
+    async def settle(self, entry: Entry) -> None:
+        """Find out how an injection ended that nobody saw the end of, if that is possible."""
+        presence = await settle(self._ledger, entry)
+        if presence is Presence.UNKNOWN and self._link is not None:
+            with suppress(ConnectionLost), anyio.move_on_after(SETTLE_S):
+                if await self._link.holds(entry.envelope.id):
+                    await self._ledger.resolve(entry.envelope.id, is_in_thread=True)
+
+    async def on_wrap(self, context: SurfaceContext) -> None:
+        """End a session: close the connection, forget the thread. Twice is harmless.
+
+        The server goes on: it was started by others.
+        """
+        async with self._changing:
+            self._context = None
+            await self._let_go()
+
+    async def _connect(self, url: str) -> ThreadLink:
+        connection = await connect_app(url)
+        await self._tasks.start(connection.run)
+        try:
+            await connection.initialize()
+            link = ThreadLink(connection)
+            await link.ask_what_it_can()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await connection.aclose()
+            raise
+        return link
+
+    async def _let_go(self) -> None:
+        link, self._link, self._recipient = self._link, None, None
+        if link is not None:
+            await link.aclose()
+
+    async def _url(self) -> str | None:
+        """Return where the server is; None: nowhere, or it is not to be used."""
+        if self._context is None:
+            return None
+        environ = self._context.environ
+        if environ.get(SURFACE_VARIABLE, SURFACE) != SURFACE:
+            return None
+        mode = environ.get(MODE_VARIABLE) or "auto"
+        if MODES.get(mode) is None:
+            self._say(f"{MODE_VARIABLE} is none of {', '.join(MODES)}")
+            return None
+        if mode == "off":
+            return None
+        url = environ.get(URL_VARIABLE)
+        try:
+            return check_url(url) if url else await self._discovered()
+        except ValueError as exc:
+            self._say(f"{URL_VARIABLE}: {exc}")
+            return None
+
+    async def _discovered(self) -> str | None:
+        assert self._context is not None
+        path = self._context.home / "app-server.sock"
+        found = await anyio.to_thread.run_sync(path.is_socket)
+        return f"unix://{path}" if found else None
+
+    def _say(self, why: str) -> None:
+        """Log why signals wait for tool results, once for each reason in a row."""
+        if why != self._said:
+            self._said = why
+            logger.warning("signals wait for tool results: app-server: %s", why)

@@ -1,0 +1,255 @@
+"""What the bridge asks of an app-server: which thread, what is in it, put this into it.
+
+Source: docs/receiver.md, "The app-server".
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio.to_thread
+
+from app_server.clients.receiver.agent.app_connection import AppConnection
+from app_server.clients.receiver.agent.item import render_item
+from app_server.clients.receiver.router.envelope import SOURCE, Envelope
+from protocol.errors import INTERNAL_ERROR, RpcError
+from protocol.model import Json, JsonObject
+
+MAX_LOADED = 200
+"""Loaded threads that are looked at, the last ones of the server's list."""
+
+Stage: TypeAlias = Literal["accepted", "inHistory"]
+"""`accepted`: the server has it in a ledger of its own, and puts it into the thread later."""
+
+_IN_HISTORY = ("inHistory", "seen", "answered")
+
+
+class SignalRefused(Exception):
+    """The server says that it did not put a signal into the thread, and will not."""
+
+
+class Unclear(Exception):
+    """The server failed, and does not say whether the signal is in the thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """The thread that signals go to."""
+
+    thread_id: str
+    log_path: str | None = None
+    """Its log on this machine; None if the server does not say, or for a thread without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A signal, and what its reader is told besides."""
+
+    envelope: Envelope
+    payload_tool: str | None = None
+    """The tool of the agent that gives the whole signal; None while it has none."""
+
+
+class ThreadLink:
+    """An app-server that has shaken hands."""
+
+    def __init__(self, connection: AppConnection) -> None:
+        self._connection = connection
+        self.takes_signals = False
+        """Whether it has `signal/deliver`; `ask_what_it_can` finds out."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be asked."""
+        return self._connection.is_open
+
+    async def aclose(self) -> None:
+        """Close the connection; twice is harmless."""
+        await self._connection.aclose()
+
+    async def ask_what_it_can(self) -> None:
+        """Find out whether the server has a method for signals.
+
+        Raises:
+            ConnectionLost
+        """
+        try:
+            await self._connection.call("signal/list", {"limit": 1})
+        except RpcError:
+            # -32601 here, -32600 "unknown variant" from the reference.
+            self.takes_signals = False
+        else:
+            self.takes_signals = True
+
+    async def find(self, thread_id: str | None, cwd: Path) -> Recipient | None:
+        """Find the thread with an id, else the newest loaded one of a person in a folder.
+
+        Raises:
+            ConnectionLost
+        """
+        if thread_id is not None:
+            thread = await self._read(thread_id)
+            # One that the server does not know may still be resumed.
+            return Recipient(thread_id) if thread is None else _recipient(thread)
+        newest: JsonObject | None = None
+        is_here: dict[str, bool] = {}
+        for loaded_id in (await self._loaded())[-MAX_LOADED:]:
+            thread = await self._read(loaded_id)
+            folder = None if thread is None else _folder_of_person(thread)
+            if thread is None or folder is None:
+                continue
+            if folder not in is_here:
+                is_here[folder] = await anyio.to_thread.run_sync(_is_same, folder, cwd)
+            if not is_here[folder]:
+                continue
+            if newest is None or _age(thread) >= _age(newest):
+                newest = thread
+        return None if newest is None else _recipient(newest)
+
+    async def wait_for_earlier(self, thread_id: str) -> None:
+        """Wait until the server has done what it was asked before of a thread.
+
+        Raises:
+            ConnectionLost
+        """
+        # Requests of one thread are answered in their order, whoever makes them.
+        await self._read(thread_id)
+
+    async def holds(self, signal_id: str) -> bool:
+        """Whether a server that takes signals says that it has this one.
+
+        Raises:
+            ConnectionLost
+        """
+        if not self.takes_signals:
+            return False
+        try:
+            asked = {"source": SOURCE, "id": signal_id}
+            result = await self._connection.call("signal/read", asked)
+        except RpcError:
+            return False
+        return _member(_member(result, "receipt"), "stage") in ("accepted", *_IN_HISTORY)
+
+    async def put(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> Stage:
+        """Put a signal into a thread; one that is not loaded is resumed, once.
+
+        Raises:
+            SignalRefused, Unclear, ConnectionLost
+        """
+        if self.takes_signals:
+            return await self._deliver(put, thread_id, when_sent)
+        try:
+            await self._inject(put, thread_id, when_sent)
+        except RpcError as exc:
+            if not _says_unknown_thread(exc):
+                raise _verdict(exc) from exc
+            await self._resume(thread_id)
+            try:
+                await self._inject(put, thread_id, when_sent)
+            except RpcError as again:
+                raise _verdict(again) from again
+        return "inHistory"
+
+    async def _deliver(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> Stage:
+        params = {
+            "signal": _signal(put.envelope),
+            "target": {"threadId": thread_id},
+            "mode": put.envelope.mode,
+            "payloadTool": put.payload_tool,
+        }
+        try:
+            result = await self._connection.call("signal/deliver", params, when_sent)
+        except RpcError as exc:
+            raise _verdict(exc) from exc
+        stage = _member(_member(result, "receipt"), "stage")
+        if stage in _IN_HISTORY:
+            return "inHistory"
+        if stage == "accepted":
+            return "accepted"
+        raise SignalRefused(f"the signal is {stage}")
+
+    async def _inject(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> None:
+        item = render_item(put.envelope, put.payload_tool)
+        params = {"threadId": thread_id, "items": [item]}
+        await self._connection.call("thread/inject_items", params, when_sent)
+
+    async def _resume(self, thread_id: str) -> None:
+        try:
+            params = {"threadId": thread_id, "excludeTurns": True}
+            await self._connection.call("thread/resume", params)
+            # Its events are for others.
+            await self._connection.call("thread/unsubscribe", {"threadId": thread_id})
+        except RpcError as exc:
+            raise SignalRefused(str(exc)) from exc
+
+    async def _loaded(self) -> list[str]:
+        ids: list[str] = []
+        cursor: Json = None
+        while True:
+            page = await self._connection.call(
+                "thread/loaded/list", {} if cursor is None else {"cursor": cursor}
+            )
+            data, cursor = _member(page, "data"), _member(page, "nextCursor")
+            ids += [found for found in data or () if isinstance(found, str)]
+            if cursor is None or len(ids) > 10 * MAX_LOADED:
+                return ids
+
+    async def _read(self, thread_id: str) -> JsonObject | None:
+        try:
+            result = await self._connection.call("thread/read", {"threadId": thread_id})
+        except RpcError:
+            return None
+        thread = _member(result, "thread")
+        return thread if isinstance(thread, dict) and isinstance(thread.get("id"), str) else None
+
+
+def _verdict(exc: RpcError) -> SignalRefused | Unclear:
+    # An internal error may have come after the item was written.
+    return Unclear(str(exc)) if exc.code == INTERNAL_ERROR else SignalRefused(str(exc))
+
+
+def _says_unknown_thread(exc: RpcError) -> bool:
+    return "thread not found" in str(exc)
+
+
+def _signal(envelope: Envelope) -> JsonObject:
+    return {
+        "id": envelope.id,
+        "source": SOURCE,
+        "type": envelope.type,
+        "sender": envelope.sender,
+        "summary": envelope.summary,
+        "payload": envelope.payload,
+        "createdAt": envelope.created_at,
+        # What is longer than the server can say is as good as always.
+        "ttlSeconds": envelope.ttl_s if (envelope.ttl_s or 0) < 2**32 else None,
+    }
+
+
+def _recipient(thread: JsonObject) -> Recipient:
+    path = thread.get("path")
+    return Recipient(str(thread["id"]), path if isinstance(path, str) else None)
+
+
+def _folder_of_person(thread: JsonObject) -> str | None:
+    """Return where a person works with this thread; None for those that other threads began."""
+    found = thread.get("cwd")
+    if thread.get("ephemeral") or thread.get("parentThreadId") or not isinstance(found, str):
+        return None
+    return found
+
+
+def _is_same(folder: str, cwd: Path) -> bool:
+    # A process is told its folder without links; a thread keeps what it was given.
+    return Path(folder) == cwd or os.path.realpath(folder) == os.path.realpath(cwd)
+
+
+def _age(thread: JsonObject) -> tuple[int, str]:
+    created = thread.get("createdAt")
+    return (created if isinstance(created, int) else 0, str(thread.get("id")))
+
+
+def _member(value: Json, name: str) -> Json:
+    return value.get(name) if isinstance(value, dict) else None

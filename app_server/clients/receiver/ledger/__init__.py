@@ -1,0 +1,1 @@
+"""What has come and what became of it, in a SQLite file."""

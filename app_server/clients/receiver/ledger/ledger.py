@@ -1,0 +1,385 @@
+"""What has come and what became of it: a SQLite file that decides who sees a signal, and when.
+
+Every change is one transaction that names the states it may start from, so two processes with one
+file cannot both show a signal. The functions without `async` block: workers call them.
+Source: docs/receiver.md, "The ledger".
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio.to_thread
+
+from app_server.clients.receiver.ledger.entries import (
+    Entry,
+    LedgerBroken,
+    LedgerFull,
+    LedgerLimits,
+    Shown,
+)
+from app_server.clients.receiver.ledger.sqlite_file import open_file, read_number, transaction
+from app_server.clients.receiver.router.envelope import Envelope, parse_body, render_body
+
+SCHEMA_VERSION = 1
+MAX_ATTEMPTS = 5
+"""Refused injections of one signal; after them it is for `prism_signals_pending` alone."""
+
+DUE = 100
+"""Signals that are read at a time in order to inject them."""
+
+PRUNE_EVERY = 64
+"""Signals settled between two looks at the bounds of what is settled."""
+
+Result = TypeVar("Result")
+
+_OPEN = "('waiting', 'injecting', 'uncertain', 'shown')"
+_SHOWABLE = "('waiting', 'uncertain', 'shown')"
+
+_SCHEMA = """
+CREATE TABLE signals (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    body BLOB,
+    bytes INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    doubtful INTEGER NOT NULL DEFAULT 0,
+    expires_at INTEGER,
+    log_path TEXT,
+    log_was_there INTEGER NOT NULL DEFAULT 0,
+    thread_id TEXT
+);
+CREATE INDEX by_state ON signals (state, place);
+CREATE TABLE dead_letters (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    content BLOB NOT NULL
+);
+CREATE TABLE cursor (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL);
+"""
+
+
+class Ledger:
+    """One ledger. Use `open_ledger`.
+
+    Each method is one transaction on the one connection; that is why there are many in one class.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, limits: LedgerLimits) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._settled = 0
+
+    async def take(self, envelope: Envelope) -> bool:
+        """Write a signal down; False if its id was there already. When this returns, it is on disk.
+
+        Raises:
+            LedgerFull: nothing was written.
+        """
+        return await self._run(lambda sql: self._take(sql, envelope))
+
+    async def entry(self, signal_id: str) -> Entry | None:
+        """Return a signal whose body is still there."""
+        return await self._run(lambda sql: _one(sql, signal_id))
+
+    async def due(self, limit: int = DUE) -> Sequence[Entry]:
+        """Return signals that may be injected, the oldest first."""
+        return await self._run(
+            lambda sql: _entries(
+                sql,
+                "state IN ('waiting', 'uncertain') AND attempts < ? ORDER BY place LIMIT ?",
+                (MAX_ATTEMPTS, limit),
+            )
+        )
+
+    async def uncertain(self) -> Sequence[Entry]:
+        """Return signals whose injection ended in the dark."""
+        return await self._run(lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place", ()))
+
+    async def begin(
+        self, signal_id: str, thread_id: str, log_path: str | None, *, log_was_there: bool
+    ) -> bool:
+        """Claim a signal for an injection; False if it is not for injecting any more."""
+        return await self._change(
+            "state = 'injecting', thread_id = ?, log_path = ?, log_was_there = ?",
+            (thread_id, log_path, log_was_there),
+            signal_id,
+            "('waiting', 'uncertain')",
+        )
+
+    async def injected(self, signal_id: str) -> bool:
+        """Note that a signal is in the thread."""
+        done = await self._change(
+            "state = 'injected', doubtful = 0", (), signal_id, "('injecting')"
+        )
+        await self._prune_sometimes()
+        return done
+
+    async def give_back(self, signal_id: str) -> bool:
+        """Note that the server refused a signal: it is surely not in the thread."""
+        return await self._change(
+            "state = 'waiting', doubtful = 0, attempts = attempts + 1",
+            (),
+            signal_id,
+            "('injecting')",
+        )
+
+    async def resolve(self, signal_id: str, *, is_in_thread: bool) -> bool:
+        """Note what has become of an injection whose end was not known."""
+        state = "injected" if is_in_thread else "waiting"
+        return await self._change(
+            f"state = '{state}', doubtful = 0", (), signal_id, "('uncertain')"
+        )
+
+    async def doubt(self, signal_id: str) -> bool:
+        """Note that nobody knows how the injection ended."""
+        return await self._change(
+            "state = 'uncertain', doubtful = 1", (), signal_id, "('injecting')"
+        )
+
+    async def recover(self) -> None:
+        """Take over from a process that died: what it was injecting is uncertain."""
+        await self._run(
+            lambda sql: (
+                sql.execute(
+                    "UPDATE signals SET state = 'uncertain', doubtful = 1 WHERE state = 'injecting'"
+                ).rowcount
+            )
+        )
+
+    async def show(self, limit: int, limit_bytes: int) -> Shown:
+        """Return waiting signals, the oldest first, and take them away from injections for good.
+
+        The first is returned whatever its size. They come again until `ack`.
+        """
+        return await self._run(lambda sql: _show(sql, limit, limit_bytes))
+
+    async def show_new(self, limit: int, limit_bytes: int) -> Shown:
+        """Like `show`, but only what nobody has seen, and only what fits; each comes once.
+
+        Nothing is returned ahead of an older signal that does not fit.
+        """
+        return await self._run(lambda sql: _show_new(sql, limit, limit_bytes))
+
+    async def ack(self, signal_ids: Sequence[str]) -> Sequence[str]:
+        """Settle signals that were shown; returns those of the ids that were."""
+        acked = await self._run(
+            lambda sql: [
+                signal_id
+                for signal_id in signal_ids
+                if _update(sql, "state = 'acked'", (), signal_id, "('shown')")
+            ]
+        )
+        await self._prune_sometimes()
+        return acked
+
+    async def expire(self, now: int) -> int:
+        """Settle waiting signals whose time is over; returns how many. `now` in Unix seconds."""
+        return await self._run(
+            lambda sql: (
+                sql.execute(
+                    "UPDATE signals SET state = 'expired'"
+                    " WHERE state = 'waiting' AND expires_at IS NOT NULL AND expires_at <= ?",
+                    (now,),
+                ).rowcount
+            )
+        )
+
+    async def pending(self) -> int:
+        """Count the signals that `show` would return, however long that took."""
+        return await self._run(
+            lambda sql: read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
+        )
+
+    async def bury(self, reason: str, content: bytes, now: int) -> None:
+        """Keep what is no signal, for people to look at. `now` in Unix seconds."""
+        await self._run(lambda sql: self._bury(sql, reason, content, now))
+
+    async def dead_letters(self) -> Sequence[tuple[int, str, bytes]]:
+        """Return when, why and what, the oldest first."""
+        return await self._run(
+            lambda sql: list(
+                sql.execute("SELECT at, reason, content FROM dead_letters ORDER BY place")
+            )
+        )
+
+    async def cursor(self) -> str | None:
+        """Return the router's cursor behind which everything was acknowledged."""
+
+        def read(sql: sqlite3.Connection) -> str | None:
+            row = sql.execute("SELECT value FROM cursor").fetchone()
+            return None if row is None else str(row[0])
+
+        return await self._run(read)
+
+    async def move_cursor(self, cursor: str) -> None:
+        """Note how far the router was answered."""
+        await self._run(
+            lambda sql: (
+                sql.execute(
+                    "INSERT INTO cursor VALUES (1, ?)"
+                    " ON CONFLICT (one) DO UPDATE SET value = excluded.value",
+                    (cursor,),
+                ).rowcount
+            )
+        )
+
+    async def prune(self) -> None:
+        """Forget the oldest settled signals beyond the bounds."""
+        await self._run(self._prune)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await anyio.to_thread.run_sync(self._work, work)
+
+    def _work(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        try:
+            with self._lock, transaction(self._connection):
+                return work(self._connection)
+        except sqlite3.Error as exc:
+            # The text may be of a statement, and holds no values.
+            raise LedgerBroken(f"the ledger cannot be used: {exc}") from exc
+
+    async def _change(
+        self, assignments: str, values: tuple[object, ...], signal_id: str, states: str
+    ) -> bool:
+        return await self._run(lambda sql: _update(sql, assignments, values, signal_id, states))
+
+    def _take(self, sql: sqlite3.Connection, envelope: Envelope) -> bool:
+        if read_number(sql, "SELECT count(*) FROM signals WHERE id = ?", envelope.id):
+            return False
+        body = render_body(envelope)
+        count = read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_OPEN}")
+        size = read_number(
+            sql, f"SELECT coalesce(sum(bytes), 0) FROM signals WHERE state IN {_OPEN}"
+        )
+        if count >= self._limits.max_open or size + len(body) > self._limits.max_open_bytes:
+            raise LedgerFull
+        sql.execute(
+            "INSERT INTO signals (id, body, bytes, state, expires_at) VALUES (?, ?, ?, ?, ?)",
+            (envelope.id, body, len(body), "waiting", envelope.expires_at),
+        )
+        return True
+
+    def _bury(self, sql: sqlite3.Connection, reason: str, content: bytes, now: int) -> None:
+        sql.execute(
+            "INSERT INTO dead_letters (at, reason, content) VALUES (?, ?, ?)",
+            (now, reason, content[: self._limits.max_dead_bytes]),
+        )
+        sql.execute(
+            "DELETE FROM dead_letters WHERE place <= (SELECT max(place) FROM dead_letters) - ?",
+            (self._limits.max_dead,),
+        )
+
+    async def _prune_sometimes(self) -> None:
+        self._settled += 1
+        if self._settled % PRUNE_EVERY == 0:
+            await self.prune()
+
+    def _prune(self, sql: sqlite3.Connection) -> None:
+        settled = f"state NOT IN {_OPEN}"
+        sql.execute(
+            f"DELETE FROM signals WHERE {settled} AND place <= (SELECT place FROM signals"
+            f" WHERE {settled} ORDER BY place DESC LIMIT 1 OFFSET ?)",
+            (self._limits.max_settled,),
+        )
+        sql.execute(
+            f"UPDATE signals SET body = NULL, bytes = 0 WHERE {settled} AND place <= (SELECT place"
+            " FROM (SELECT place, sum(bytes) OVER (ORDER BY place DESC) AS total FROM signals"
+            f" WHERE {settled}) WHERE total > ? ORDER BY place DESC LIMIT 1)",
+            (self._limits.max_settled_bytes,),
+        )
+
+
+@contextmanager
+def open_ledger(path: Path, limits: LedgerLimits | None = None) -> Iterator[Ledger]:
+    """Open a ledger, for its owner alone, or make it. Blocks.
+
+    Raises:
+        LedgerBroken: it cannot be used.
+    """
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(open_file(path))
+            _prepare(connection)
+        except (OSError, sqlite3.Error) as exc:
+            raise LedgerBroken(f"{path}: {exc}") from exc
+        yield Ledger(connection, limits or LedgerLimits())
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    with transaction(connection):
+        version = read_number(connection, "PRAGMA user_version")
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version != SCHEMA_VERSION:
+            raise LedgerBroken(f"a ledger of version {version}, not {SCHEMA_VERSION}")
+
+
+_COLUMNS = "body, state, doubtful, log_path, log_was_there, thread_id"
+
+
+def _entries(sql: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Entry]:
+    query = f"SELECT {_COLUMNS} FROM signals WHERE {where}"
+    return [
+        Entry(parse_body(body), state, bool(doubtful), log_path, bool(was_there), thread_id)
+        for body, state, doubtful, log_path, was_there, thread_id in sql.execute(query, values)
+    ]
+
+
+def _one(sql: sqlite3.Connection, signal_id: str) -> Entry | None:
+    found = _entries(sql, "id = ? AND body IS NOT NULL", (signal_id,))
+    return found[0] if found else None
+
+
+def _update(
+    sql: sqlite3.Connection,
+    assignments: str,
+    values: tuple[object, ...],
+    signal_id: str,
+    states: str,
+) -> bool:
+    statement = f"UPDATE signals SET {assignments} WHERE id = ? AND state IN {states}"
+    return sql.execute(statement, (*values, signal_id)).rowcount == 1
+
+
+def _show(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
+    waiting = list(
+        sql.execute(f"SELECT id, bytes FROM signals WHERE state IN {_SHOWABLE} ORDER BY place")
+    )
+    chosen: list[str] = []
+    size = 0
+    for signal_id, length in waiting[:limit]:
+        size += length
+        if chosen and size > limit_bytes:
+            break
+        chosen.append(signal_id)
+    return Shown(_mark_shown(sql, chosen), len(waiting) - len(chosen))
+
+
+def _show_new(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
+    chosen: list[str] = []
+    size = 0
+    for signal_id, length in sql.execute(
+        "SELECT id, bytes FROM signals WHERE state = 'waiting' ORDER BY place LIMIT ?", (limit,)
+    ):
+        size += length
+        if size > limit_bytes:
+            break
+        chosen.append(signal_id)
+    entries = _mark_shown(sql, chosen)
+    waiting = read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
+    return Shown(entries, waiting - len(entries))
+
+
+def _mark_shown(sql: sqlite3.Connection, signal_ids: Sequence[str]) -> list[Entry]:
+    for signal_id in signal_ids:
+        _update(sql, "state = 'shown'", (), signal_id, _SHOWABLE)
+    return [entry for signal_id in signal_ids if (entry := _one(sql, signal_id)) is not None]

@@ -1,0 +1,318 @@
+"""What a thread is, as the sum of its records. No I/O.
+
+A live thread and a thread read back from disk go through the same `apply`, so they cannot differ.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app_server.threads.log.state.accepted_inputs import AcceptedInputs
+from app_server.threads.log.state.kept_items import KeptItems
+from app_server.threads.log.state.metadata import ThreadMetadata
+from app_server.threads.log.state.queue import QueueState
+from app_server.threads.log.state.signals import SignalBook
+from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
+from protocol.metadata_records import MetadataRecord
+from protocol.model import JsonObject
+from protocol.rollout import (
+    ApprovalDecided,
+    ArchivedChanged,
+    FilesChanging,
+    HistoryAppended,
+    HistoryCompacted,
+    InputAccepted,
+    InputQueued,
+    InputTaken,
+    ItemCompleted,
+    ItemEnded,
+    ItemLeftRunning,
+    NameChanged,
+    QueuePaused,
+    QueueReordered,
+    Record,
+    Settings,
+    SettingsChanged,
+    SignalRecalled,
+    SubmissionChanged,
+    SubmissionQueued,
+    SubmissionRemoved,
+    SubmissionTaken,
+    ThreadCreated,
+    TokensUsed,
+    TurnCompleted,
+    TurnsReverted,
+    TurnStarted,
+)
+from protocol.turns import ThreadTokenUsage, TurnError
+
+PREVIEW_CHARS = 1024
+KEPT_TURNS = 32
+"""Turns that stay in memory; older ones are read from the log, page by page."""
+KEPT_BYTES = 1 << 18
+"""Bytes of lines whose items stay in memory, of all these turns together."""
+
+
+class NotARollout(Exception):
+    """The records do not begin with the creation of a thread."""
+
+
+class FirstLineDamaged(NotARollout):
+    """There are lines, and the first of them makes no sense."""
+
+
+@dataclass(slots=True)
+class TurnState:
+    """One turn."""
+
+    id: str
+    started_at_ms: int
+    status: Literal["inProgress", "completed", "interrupted", "failed"] = "inProgress"
+    error: TurnError | None = None
+    completed_at_ms: int | None = None
+    duration_ms: int | None = None
+    items: KeptItems = field(default_factory=KeptItems)
+
+
+@dataclass(slots=True)
+class ThreadState:
+    """One thread: what the model sees as a whole, and the newest of what clients see.
+
+    Times are Unix milliseconds.
+    """
+
+    created: ThreadCreated
+    settings: Settings
+    updated_at_ms: int
+    recency_at_ms: int
+    """When the user last did something, in contrast to the model."""
+    name: str | None = None
+    preview: str = ""
+    archived: bool = False
+    history: list[JsonObject] = field(default_factory=list)
+    """Raw Responses items, as the model sees them."""
+    queued: list[InputQueued] = field(default_factory=list)
+    history_left_out: bool = field(default=False, compare=False)
+    """Whether the model sees more than `history`, as only a part of the log was read."""
+    turns: list[TurnState] = field(default_factory=list)
+    """The newest ones."""
+    older_turns: int = 0
+    """Turns before these."""
+    usage: ThreadTokenUsage | None = None
+    kept_turns: int = field(default=KEPT_TURNS, compare=False)
+    kept_bytes: int = field(default=KEPT_BYTES, compare=False)
+    _bytes: int = field(default=0, compare=False)
+    signals: SignalBook = field(default_factory=SignalBook)
+    measured: int = 0
+    """How many items of the history the last count of tokens covers."""
+    queue: QueueState = field(default_factory=QueueState)
+    accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
+    metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
+    unfinished: dict[str, ItemLeftRunning] = field(default_factory=dict)
+    """Items that go on, or went on when their process died, by id."""
+    half_written: dict[str, FilesChanging] = field(default_factory=dict)
+    """Patches whose items have no end, by the id of the item."""
+    turn_settings: Settings | None = field(default=None, compare=False)
+    """Of the running turn; in no record, as a turn does not outlive its process."""
+
+    @property
+    def in_force(self) -> Settings:
+        """The settings that the next step of a turn goes by."""
+        return self.turn_settings or self.settings
+
+    @property
+    def id(self) -> str:
+        """The thread's id."""
+        return self.created.thread_id
+
+    @property
+    def open_turn(self) -> TurnState | None:
+        """The turn that has begun and not ended."""
+        last = self.turns[-1] if self.turns else None
+        return last if last is not None and last.status == "inProgress" else None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether anything was ever said or injected."""
+        return bool(
+            self.turns
+            or self.history
+            or self.history_left_out
+            or self.name
+            or self.queue.entries
+            or self.metadata.section_id
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all turns are in memory with all their items."""
+        return not self.older_turns and not any(turn.items.left_out for turn in self.turns)
+
+    def apply(self, record: Record, size: int = 0) -> None:  # noqa: C901, PLR0912, PLR0915 - a case for each record
+        """Take one more record into account; `size` is that of its line, in bytes."""
+        if isinstance(record, MetadataRecord):
+            self.metadata.apply(record)
+            return
+        self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
+        match record:
+            case SettingsChanged():
+                self.settings = record.settings
+            case TurnStarted():
+                self.give_up_open_turn(record.at_ms)
+                self.turns.append(TurnState(record.turn_id, record.at_ms))
+                self.queue.paused = False
+                self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
+                self._forget_old()
+            case HistoryAppended():
+                self.history.extend(record.items)
+                turn = self.open_turn
+                self.signals.history_grew(record, None if turn is None else turn.id)
+            case InputQueued():
+                self.queued.append(record)
+                if record.signal is not None:
+                    self.signals.queued(record.signal, record.items[0])
+                if record.submission_id is not None:
+                    self.queue.take(record.submission_id)
+            case InputAccepted():
+                self.accepted.note(record)
+            case InputTaken():
+                self._take_input()
+            case SignalRecalled():
+                self._recall(record)
+            case ItemCompleted():
+                self._complete(record.item, size)
+                if self.half_written:
+                    self.half_written.pop(getattr(record.item, "id", ""), None)
+            case FilesChanging():
+                self.half_written[record.item_id] = record
+            case ItemLeftRunning():
+                self._complete(record.item, size)
+                self.unfinished[record.item.id] = record
+            case ItemEnded():
+                self._end(record, size)
+            case TokensUsed():
+                self.usage = record.usage
+                self.measured = len(self.history)
+            case HistoryCompacted():
+                self.history = list(record.items)
+                self.measured = 0
+                self.signals.history_compacted(record)
+            case (
+                SubmissionQueued()
+                | SubmissionChanged()
+                | SubmissionRemoved()
+                | SubmissionTaken()
+                | QueueReordered()
+                | QueuePaused()
+            ):
+                self.queue.apply(record)
+            case TurnCompleted():
+                self._take_input()
+                self._close_turn(record)
+            case NameChanged():
+                self.name = record.name
+            case ArchivedChanged():
+                self.archived = record.archived
+            case TurnsReverted():
+                # What it drops is not applied in the first place, see reverts.py.
+                self.signals.dropped(record.signals or ())
+            case ThreadCreated() | ApprovalDecided():
+                pass
+
+    def give_up_open_turn(self, at_ms: int) -> None:
+        """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
+        if (turn := self.open_turn) is not None:
+            self.signals.turn_ended(turn.id, "interrupted")
+            self._take_input()
+            turn.status, turn.completed_at_ms = "interrupted", at_ms
+            self.accepted.turn_over("interrupted")
+
+    def _take_input(self) -> None:
+        for queued in self.queued:
+            self.history.extend(queued.items)
+            if queued.message is not None:
+                self._complete(queued.message, len(queued.message.model_dump_json()))
+        self.queued.clear()
+        self.signals.input_taken()
+
+    def _recall(self, record: SignalRecalled) -> None:
+        item = self.signals.recall(record.source, record.id)
+        self.history = [kept for kept in self.history if kept is not item]
+        self.queued = [entry for entry in self.queued if entry.items[:1] != [item]]
+
+    def _complete(self, item: ThreadItem, size: int) -> None:
+        if isinstance(item, UserMessageThreadItem) and not self.preview:
+            self.preview = preview_of(item)
+        self.keep(item, size)
+
+    def _end(self, record: ItemEnded, size: int) -> None:
+        self.unfinished.pop(record.item.id, None)
+        for turn in self.turns:
+            if turn.id == record.turn_id:
+                self._bytes += turn.items.replace(record.item, size)
+                self._forget_old()
+
+    def keep(self, item: ThreadItem | bytes, size: int) -> None:
+        """Add an item, or the line that holds it, to the last turn."""
+        if self.turns:
+            self.turns[-1].items.add(item, size)
+            self._bytes += size
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        while len(self.turns) > self.kept_turns:
+            self._bytes -= self.turns.pop(0).items.size
+            self.older_turns += 1
+        for turn in self.turns:
+            while self._bytes > self.kept_bytes and turn.items:
+                self._bytes -= turn.items.drop_oldest()
+            if self._bytes <= self.kept_bytes:
+                return
+
+    def _close_turn(self, record: TurnCompleted) -> None:
+        turn = self.open_turn
+        if turn is None or turn.id != record.turn_id:
+            return
+        self.signals.turn_ended(record.turn_id, record.status)
+        turn.status = record.status
+        self.accepted.turn_over(record.status)
+        turn.error = record.error
+        turn.completed_at_ms = record.at_ms
+        turn.duration_ms = record.duration_ms
+
+
+def replay(records: Iterable[Record]) -> ThreadState:
+    """Add records up.
+
+    Raises:
+        NotARollout: there is no record, or the first one does not create a thread.
+    """
+    remaining = iter(records)
+    first = next(remaining, None)
+    if not isinstance(first, ThreadCreated):
+        raise NotARollout
+    state = begin(first)
+    for record in remaining:
+        state.apply(record)
+    return state
+
+
+def begin(created: ThreadCreated) -> ThreadState:
+    """Make the state of a thread that was just created."""
+    return ThreadState(
+        created,
+        created.settings,
+        created.at_ms,
+        created.at_ms,
+        metadata=ThreadMetadata(
+            git_info=created.git_info,
+            project_id=created.project_id,
+            daybreak_enabled=created.daybreak_enabled,
+        ),
+    )
+
+
+def preview_of(message: UserMessageThreadItem) -> str:
+    """Cut the text of a user message down to what lists show."""
+    texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
+    return "\n".join(texts)[:PREVIEW_CHARS]

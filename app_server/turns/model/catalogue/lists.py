@@ -1,0 +1,131 @@
+"""The lists of models that providers give, asked for when somebody needs one, and kept for a while.
+
+A provider that gives none costs nobody a failure: it is as if it had said nothing.
+Knows: providers, and who fetches. Does not know: HTTP, threads.
+Source: docs/config.md, "Models".
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import anyio.to_thread
+
+from app_server.config.default_provider import OFFLINE
+from app_server.runtime.loader import LoadFailed
+from app_server.turns.model.catalogue.built_in import features_of
+from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.turns.model.catalogue.listed import ListedModel, parse_models
+from app_server.turns.model.catalogue.providers import OFFLINE_MODEL, Provider
+from app_server.turns.model.interface import ModelFailure
+
+logger = logging.getLogger(__name__)
+
+FETCH_S = 2.0
+"""For an answer; a turn may wait for it."""
+KEPT_S = 300.0
+"""Until a list is fetched again by who needs it."""
+FAILED_S = 60.0
+"""Until a provider that gave none is asked again."""
+MAX_KEPT = 64
+"""Lists, of which the one that was used the longest ago goes first."""
+
+
+async def _ask_nobody(provider: Provider) -> bytes:
+    raise ModelFailure("nobody is asked")
+
+
+async def _nothing() -> None:
+    pass
+
+
+_Key: TypeAlias = tuple[str, str | None]
+
+
+@dataclass(slots=True)
+class _Kept:
+    models: dict[str, ListedModel] | None
+    until: float
+
+
+class ModelLists:
+    """What providers say of their models."""
+
+    def __init__(
+        self,
+        fetch: Callable[[Provider], Awaitable[bytes]] = _ask_nobody,
+        prepare: Callable[[], Awaitable[None]] = _nothing,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`fetch` asks a provider, and may raise ModelFailure.
+
+        `prepare` loads what that needs, which is no wait for a provider; it may raise LoadFailed.
+        """
+        self._fetch = fetch
+        self._prepare = prepare
+        self._now = now
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._asking: dict[_Key, asyncio.Task[None]] = {}
+
+    def features(self, model: str, provider: Provider | None) -> ModelFeatures:
+        """Return what a model can do, by the catalogue and by what is known of its provider."""
+        features = features_of(model, provider)
+        kept = None if provider is None else self._kept.get(_key(provider))
+        listed = None if kept is None or kept.models is None else kept.models.get(model)
+        return features if listed is None else listed.over(features)
+
+    async def models(self, provider: Provider) -> Sequence[ListedModel] | None:
+        """Return a provider's list, at most KEPT_S old; None: it gives none.
+
+        Waits at most FETCH_S for the provider. All who ask at once wait for one answer.
+        """
+        if provider.id == OFFLINE:
+            return [ListedModel(name=OFFLINE_MODEL)]
+        if provider.requires_openai_auth:
+            # Its list has all that was ever served and says nothing of any: the catalogue counts.
+            return None
+        key = _key(provider)
+        kept = self._kept.get(key)
+        if kept is None or self._now() >= kept.until:
+            task = self._asking.get(key)
+            if task is None:
+                task = self._asking[key] = asyncio.create_task(self._ask(key, provider))
+            # Who is cancelled takes nothing from the others.
+            await asyncio.shield(task)
+            kept = self._kept.get(key)
+        if kept is None or kept.models is None:
+            return None
+        self._kept.move_to_end(key)
+        return list(kept.models.values())
+
+    async def aclose(self) -> None:
+        """Stop asking."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, key: _Key, provider: Provider) -> None:
+        models: dict[str, ListedModel] | None = None
+        try:
+            await self._prepare()
+            async with asyncio.timeout(FETCH_S):
+                content = await self._fetch(provider)
+            listed = await anyio.to_thread.run_sync(parse_models, content)
+            models = {model.name: model for model in listed}
+        except (LoadFailed, ModelFailure, TimeoutError, ValueError) as exc:
+            logger.info("provider %s gives no list of models: %s", provider.id, exc)
+        finally:
+            del self._asking[key]
+        self._kept[key] = _Kept(models, self._now() + (FAILED_S if models is None else KEPT_S))
+        self._kept.move_to_end(key)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+
+def _key(provider: Provider) -> _Key:
+    return provider.id, provider.base_url

@@ -1,0 +1,93 @@
+"""The model that a thread's next request goes to: what it can do, and how much it may be sent.
+
+Source: docs/config.md, "Models"; docs/compaction.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from app_server.threads.log.live import LiveThread
+from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.turns.model.catalogue.lists import ModelLists
+from app_server.turns.model.catalogue.providers import Provider
+
+WINDOW_SHARE = 0.9
+"""Of the model's context, which a request may fill before the thread is compacted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """What the configuration says of a thread's models."""
+
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    context_window: int | None = None
+    """Tokens that the model can take; None: what is known of the model counts."""
+    compact_limit: int | None = None
+    """Tokens from which on the thread is compacted; 0: never for what is known of the model."""
+    verbosity: str | None = None
+    """Of the model's answers; None: what is usual for the model."""
+
+
+class ThreadModel:
+    """The model of one loaded thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        settings: ModelSettings,
+        lists: ModelLists,
+        warn: Callable[[str], None],
+    ) -> None:
+        """`warn` tells the thread's clients."""
+        self._thread = thread
+        self._settings = settings
+        self._lists = lists
+        self._warn = warn
+        self._has_warned = False
+
+    @property
+    def provider(self) -> Provider | None:
+        """The provider in force; None: there is none of this name."""
+        return self._settings.providers.get(self._thread.state.in_force.model_provider)
+
+    @property
+    def features(self) -> ModelFeatures:
+        """What the model in force can do."""
+        features = self._lists.features(self._thread.state.in_force.model, self.provider)
+        verbosity = self._settings.verbosity
+        return features if verbosity is None else replace(features, verbosity=verbosity)
+
+    @property
+    def context_window(self) -> int:
+        """Tokens that clients are shown as the context."""
+        return self._settings.context_window or self.features.context_window
+
+    @property
+    def compact_at(self) -> int | None:
+        """Tokens from which on a request is made only after a compaction; None: never."""
+        settings, limit = self._settings, self._settings.compact_limit
+        window = settings.context_window
+        if window is None and limit != 0 and (features := self.features).is_known:
+            window = features.context_window
+        share = int(window * WINDOW_SHARE) if window else None
+        return min((each for each in (limit, share) if each), default=None)
+
+    async def prepare(self) -> None:
+        """Before a turn's first request: ask the provider about a model that is not known.
+
+        Clients are told once of a model of which nothing is known, neither here nor there, and of
+        whose context the settings say nothing.
+        """
+        provider = self.provider
+        if provider is None or self.features.is_known:
+            return
+        await self._lists.models(provider)
+        known = self.features.is_known or self._settings.context_window is not None
+        if known or self._has_warned:
+            return
+        self._has_warned = True
+        self._warn(
+            f"Nothing is known of the model `{self._thread.state.in_force.model}`: it is treated "
+            f"like one with a context of {self.context_window} tokens that takes text and images. "
+            "Set `model_context_window` to what it can take."
+        )

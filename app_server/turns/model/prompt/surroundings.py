@@ -1,0 +1,272 @@
+"""What a model is told of the place where it works: instructions of the project, rights, facts.
+
+Each kind is one message of the history, and begins with a tag of its own. It is told again once it
+is another one. No I/O.
+Source: docs/wire.md, "What the model is sent".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from app_server.turns.model.prompt.request import message
+from app_server.turns.model.response.proposed_plan import PLAN_CLOSING, PLAN_OPENING
+from protocol.model import JsonObject
+from protocol.policy import (
+    AskForApproval,
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxPolicy,
+    GranularAskForApproval,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+)
+from protocol.rollout import Settings
+
+INSTRUCTIONS = "project_instructions"
+PERMISSIONS = "permissions"
+MODE = "collaboration_mode"
+FACTS = "environment_context"
+SKILLS = "skills"
+KINDS = (INSTRUCTIONS, SKILLS, PERMISSIONS, MODE, FACTS)
+
+REPLACES = "These instructions replace all project instructions that were given before."
+NO_SKILLS = "There are no skills any more."
+NO_LONGER = "The project instructions that were given before no longer apply."
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What there is to tell of a thread's place."""
+
+    settings: Settings
+    instructions: str | None
+    """The text of the project's and the user's files of instructions."""
+    skills: str | None
+    """The skills that there are."""
+    shell: str
+    """The name of the user's shell."""
+    date: str
+    """Of the user's calendar: `2026-11-22`."""
+    timezone: str | None
+    """As the database of time zones names it, if that is known."""
+
+
+class ToldSoFar:
+    """What a history that only grows has told last; one that was replaced is looked at anew."""
+
+    def __init__(self) -> None:
+        self._history: Sequence[JsonObject] = ()
+        self._count = 0
+        self._told: dict[str, JsonObject] = {}
+
+    def look(
+        self, history: Sequence[JsonObject], waiting: Iterable[JsonObject] = ()
+    ) -> dict[str, JsonObject]:
+        """Return the newest message of each kind; `waiting` comes behind the history."""
+        if history is not self._history or len(history) < self._count:
+            self._history, self._count, self._told = history, 0, {}
+        for item in islice(history, self._count, None):
+            if (kind := kind_of(item)) is not None:
+                self._told[kind] = item
+        self._count = len(history)
+        of_waiting = {kind: item for item in waiting if (kind := kind_of(item)) is not None}
+        return {**self._told, **of_waiting}
+
+
+def news(surroundings: Surroundings, told: Mapping[str, JsonObject]) -> list[JsonObject]:
+    """Make the messages that tell a model what it does not know yet of its surroundings.
+
+    `told` is the newest message of each kind that the model has seen.
+    """
+    messages: list[JsonObject] = []
+    before = told.get(INSTRUCTIONS)
+    after = _instructions(surroundings, before)
+    if after is not None and (before is None or _body(after) != _body(_text(before))):
+        messages.append(message("user", after))
+    skills = surroundings.skills or (NO_SKILLS if SKILLS in told else None)
+    if skills is not None:
+        _add_if_new(messages, message("developer", _framed(SKILLS, skills)), told)
+    if not surroundings.settings.without_environment:
+        _add_if_new(messages, message("developer", _permissions(surroundings.settings)), told)
+    if (mode := _mode(surroundings.settings, told.get(MODE))) is not None:
+        _add_if_new(messages, message("developer", mode), told)
+    _add_if_new(messages, message("user", _facts(surroundings)), told)
+    return messages
+
+
+def last_told(history: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
+    """Give the newest message of each kind that a history has."""
+    missing = set(KINDS)
+    for item in reversed(history):
+        kind = kind_of(item)
+        if kind in missing:
+            missing.remove(kind)
+            yield kind, item
+            if not missing:
+                return
+
+
+def kind_of(item: JsonObject) -> str | None:
+    """Say what an item tells of the surroundings; None if it is any other item."""
+    if item.get("role") not in ("user", "developer"):
+        return None
+    text = _text(item)
+    if not text.startswith("<"):
+        return None
+    return next((kind for kind in KINDS if text.startswith((f"<{kind}>", f"<{kind} "))), None)
+
+
+def _add_if_new(
+    messages: list[JsonObject], item: JsonObject, told: Mapping[str, JsonObject]
+) -> None:
+    kind = kind_of(item)
+    if kind is None or told.get(kind) != item:
+        messages.append(item)
+
+
+def _framed(kind: str, text: str) -> str:
+    closed = text.replace(f"</{kind}", f"<\\/{kind}")
+    return f"<{kind}>\n{closed}\n</{kind}>"
+
+
+def _instructions(surroundings: Surroundings, before: JsonObject | None) -> str | None:
+    text = surroundings.instructions
+    folder = _escaped(surroundings.settings.cwd).replace('"', "&quot;")
+    opening = f'<{INSTRUCTIONS} folder="{folder}">'
+    if text is None:
+        if before is None or NO_LONGER in _text(before):
+            return None
+        return f"<{INSTRUCTIONS}>\n{NO_LONGER}\n</{INSTRUCTIONS}>"
+    closed = text.replace(f"</{INSTRUCTIONS}", f"<\\/{INSTRUCTIONS}")
+    note = "" if before is None else f"{REPLACES}\n\n"
+    return f"{opening}\n{note}{closed}\n</{INSTRUCTIONS}>"
+
+
+def _body(text: str) -> str:
+    return text.partition("\n")[2].removeprefix(f"{REPLACES}\n\n")
+
+
+def _permissions(settings: Settings) -> str:
+    lines = [_sandbox(settings.sandbox_policy, settings.roots), _network(settings.sandbox_policy)]
+    lines.append(_approvals(settings.approval_policy, settings.sandbox_policy))
+    return "\n".join((f"<{PERMISSIONS}>", *lines, f"</{PERMISSIONS}>"))
+
+
+def _sandbox(policy: SandboxPolicy, roots: Sequence[str]) -> str:
+    match policy:
+        case DangerFullAccessSandboxPolicy():
+            return "Sandbox: `danger-full-access`. Commands and patches are not confined."
+        case ExternalSandboxPolicy():
+            return (
+                "Sandbox: `external-sandbox`. Commands and patches are confined by what this "
+                "server runs in, and not by the server."
+            )
+        case ReadOnlySandboxPolicy():
+            return (
+                "Sandbox: `read-only`. Commands may read files; they can create, change and "
+                "delete none."
+            )
+    places = [*roots, *(root for root in policy.writable_roots if root not in roots)]
+    if not policy.exclude_slash_tmp:
+        places.append("/tmp")  # noqa: S108 - named to the model
+    if not policy.exclude_tmpdir_env_var:
+        places.append("$TMPDIR")
+    named = ", ".join(f"`{place}`" for place in places) or "no folder"
+    return (
+        "Sandbox: `workspace-write`. Commands may read files everywhere, and write in: "
+        f"{named}. Inside of these, `.git`, `.codex` and `.agents` stay read-only."
+    )
+
+
+def _network(policy: SandboxPolicy) -> str:
+    match policy:
+        case DangerFullAccessSandboxPolicy():
+            is_on = True
+        case ExternalSandboxPolicy():
+            is_on = policy.network_access == "enabled"
+        case _:
+            is_on = policy.network_access
+    return f"Network: {'on' if is_on else 'off'}."
+
+
+ESCALATION = """\
+A command that the sandbox would stop can be asked for: call `exec_command` with \
+`sandbox_permissions` set to `require_escalated` and a short question in `justification`, which \
+the user reads. Do so when the work needs it, also after a command failed because of the sandbox \
+or the network; do not ask in a message first. With `prefix_rule` you may propose the beginning \
+of the command as a rule that is remembered; keep it narrow, and never propose one for commands \
+that delete or overwrite."""
+
+
+def _approvals(policy: AskForApproval, sandbox: SandboxPolicy) -> str:
+    match policy:
+        case "never":
+            return (
+                "Approvals: `never`. Nobody is asked, so do not set `sandbox_permissions`: such "
+                "calls are refused. Work within what is permitted."
+            )
+        case "untrusted":
+            return (
+                "Approvals: `untrusted`. The user is asked about every command that is not known "
+                "to only read, and that no rule allows."
+            )
+        case GranularAskForApproval():
+            asked = policy.granular.model_dump(mode="json")
+            kinds = ", ".join(f"`{kind}`" for kind, is_asked in asked.items() if is_asked)
+            start = f"Approvals: `granular`. The user is asked about: {kinds or 'nothing'}."
+        case _:
+            start = "Approvals: `on-request`. The user is asked when you ask for more rights."
+    confined = not isinstance(sandbox, DangerFullAccessSandboxPolicy)
+    return f"{start}\n{ESCALATION}" if confined else start
+
+
+PLAN_MODE = f"""\
+Plan mode: the user wants a plan, and nothing carried out yet. It lasts until a message like this \
+one says otherwise; a request to do the work is a request to plan it.
+
+- Find out what can be found out: read files, search, run commands that change nothing. Nothing \
+can be written: commands run in a read-only sandbox, and patches are refused.
+- Ask only what the code and the user's words leave open and what changes the plan. Use \
+`request_user_input` for that, with the answer that you would choose first.
+- When nothing is left open, propose the plan: put it between the lines `{PLAN_OPENING}` and \
+`{PLAN_CLOSING}`, each alone on its line, in Markdown. The plan alone must be enough for somebody \
+who has not read this conversation: what changes and where, in which order, which decisions were \
+made, how it is checked. Propose it once, whole; after a change propose it whole again.
+- Do not ask whether to go on: the user sees the plan and decides."""
+
+DEFAULT_MODE = "The default mode: what was said before of another mode no longer applies."
+
+
+def _mode(settings: Settings, before: JsonObject | None) -> str | None:
+    text = settings.mode_instructions or (PLAN_MODE if settings.mode == "plan" else None)
+    if text is None:
+        if before is None:
+            return None
+        text = DEFAULT_MODE
+    return f"<{MODE}>{text}</{MODE}>"
+
+
+def _facts(surroundings: Surroundings) -> str:
+    settings = surroundings.settings
+    members: list[tuple[str, str]] = []
+    if not settings.without_environment:
+        members.append(("cwd", settings.cwd))
+        if settings.roots != [settings.cwd]:
+            members.append(("workspace_roots", ", ".join(settings.roots) or "none"))
+        members.append(("shell", surroundings.shell))
+    members.append(("current_date", surroundings.date))
+    if surroundings.timezone is not None:
+        members.append(("timezone", surroundings.timezone))
+    lines = (f"  <{name}>{_escaped(value)}</{name}>" for name, value in members)
+    return "\n".join((f"<{FACTS}>", *lines, f"</{FACTS}>"))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _text(item: JsonObject) -> str:
+    content = item.get("content")
+    part = content[0] if isinstance(content, list) and len(content) == 1 else None
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else ""

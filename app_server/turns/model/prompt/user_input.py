@@ -1,0 +1,143 @@
+"""From what a user sends to what a model reads."""
+
+import base64
+import mimetypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from app_server.runtime.contained_files import BrokenFiles, read_text
+from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
+from protocol.items import (
+    AudioUserInput,
+    ImageUserInput,
+    LocalAudioUserInput,
+    LocalImageUserInput,
+    MentionUserInput,
+    SkillUserInput,
+    TextUserInput,
+    UserInput,
+)
+from protocol.model import JsonObject
+from protocol.rollout import SignalMark
+
+SKILL_FILE = "SKILL.md"
+
+MAX_SOUND_BYTES = 20 * 1024 * 1024
+"""Bytes of a local sound; a larger one is named to the model instead of played."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """What a user sent, as the wire and as the model have it."""
+
+    content: Sequence[UserInput]
+    items: Sequence[JsonObject]
+    client_id: str | None = None
+    digest: str | None = None
+    """Of the request; with it and `client_id` the same input is accepted once."""
+    signals: Sequence[SignalMark] = ()
+    """One for each item, where the input is signals and no user's."""
+
+
+async def user_message(inputs: Sequence[UserInput]) -> list[JsonObject]:
+    """Make the Responses items for one user message, and for the skills in it; none for no input.
+
+    Local files are read now, so that the message does not change when they do.
+    """
+    content: list[JsonObject] = []
+    skills: list[JsonObject] = []
+    for part in inputs:
+        text = await _skill(part) if isinstance(part, SkillUserInput) else None
+        if text is None:
+            content.append(await _content(part))
+        else:
+            skills.append(_message(_text(text)))
+    return [*([_message(*content)] if content else []), *skills]
+
+
+def _message(*content: JsonObject) -> JsonObject:
+    return {"type": "message", "role": "user", "content": list(content)}
+
+
+async def _skill(skill: SkillUserInput) -> str | None:
+    """Return a skill's file with its name and path; None for one that cannot be read."""
+    path = Path(skill.path)
+    if path.name != SKILL_FILE:
+        return None
+    try:
+        text = await anyio.to_thread.run_sync(read_text, path.parent, path.name)
+    except BrokenFiles:
+        return None
+    if text is None:
+        return None
+    return f"<skill>\n<name>{skill.name}</name>\n<path>{path}</path>\n{text}\n</skill>"
+
+
+async def _content(part: UserInput) -> JsonObject:
+    match part:
+        case TextUserInput():
+            return _text(part.text)
+        case ImageUserInput():
+            return await _given_image(part)
+        case LocalImageUserInput():
+            try:
+                url = await anyio.to_thread.run_sync(_read_image, Path(part.path))
+            except BadImage as exc:
+                return _text(f"[image {part.path} could not be read: {exc}]")
+            return _image(ImageUserInput(type="image", url=url, detail=part.detail))
+        case AudioUserInput():
+            return _only(type="input_audio", audio_url=part.url, file_id=part.file_id)
+        case LocalAudioUserInput():
+            sound = await anyio.to_thread.run_sync(_read_sound, Path(part.path))
+            if sound is None:
+                return _text(f"[audio {part.path} could not be read]")
+            return _only(type="input_audio", audio_url=sound)
+        case SkillUserInput() | MentionUserInput():
+            return _text(f"[{part.type} {part.name}: {part.path}]")
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "input_text", "text": text}
+
+
+def _image(part: ImageUserInput) -> JsonObject:
+    return _only(type="input_image", image_url=part.url, file_id=part.file_id, detail=part.detail)
+
+
+def _only(**members: str | None) -> JsonObject:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+async def _given_image(part: ImageUserInput) -> JsonObject:
+    if part.url is not None:
+        try:
+            await anyio.to_thread.run_sync(check_url, part.url)
+        except BadImage as exc:
+            return _text(f"[an image could not be read: {exc}]")
+    return _image(part)
+
+
+def _read_image(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_IMAGE_BYTES + 1)
+    except OSError as exc:
+        raise BadImage(exc.strerror or "it cannot be opened") from None
+    return image_url(content)
+
+
+def _read_sound(path: Path) -> str | None:
+    kind, _ = mimetypes.guess_type(path)
+    if kind is None or not kind.startswith("audio/"):
+        return None
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SOUND_BYTES + 1)
+    except OSError:
+        return None
+    if len(content) > MAX_SOUND_BYTES:
+        return None
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

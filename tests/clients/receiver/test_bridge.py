@@ -1,0 +1,756 @@
+"""The receiver bridge without processes: envelopes, items, the ledger, both strategies."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import anyio
+import pytest
+
+from app_server.clients.receiver.agent.app_connection import check_url
+from app_server.clients.receiver.agent.history import Presence, find_in_log
+from app_server.clients.receiver.agent.item import line_holds, render_item
+from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
+from app_server.clients.receiver.agent.surface import (
+    SURFACE_VARIABLE,
+    THREAD_VARIABLE,
+    SurfaceContext,
+)
+from app_server.clients.receiver.backoff import Backoff
+from app_server.clients.receiver.bridge import BridgeSettings
+from app_server.clients.receiver.ledger.entries import LedgerBroken, LedgerFull
+from app_server.clients.receiver.ledger.ledger import DUE
+from app_server.clients.receiver.router.envelope import (
+    BadEnvelope,
+    Envelope,
+    parse_body,
+    parse_envelope,
+    render_body,
+)
+from app_server.transport.address import UnixAddress
+from tests.support.harness import WAIT_S, says, serve
+from tests.support.receiver_peer import (
+    OFF,
+    FakeAppServer,
+    Parts,
+    context,
+    envelope,
+    ledger_at,
+    limit_pages,
+    parts,
+    signal,
+)
+
+# Envelopes and items.
+
+
+def test_an_envelope_keeps_what_it_does_not_know_in_its_payload() -> None:
+    read = parse_envelope(
+        signal(
+            "s1",
+            payload={"summary": "x", "urgent": "no"},
+            urgent="yes",
+            room=7,
+            created_at=12.5,
+            ttl_s=60,
+            delivery_class="sync",
+        )
+    )
+
+    assert read == Envelope(
+        id="s1",
+        type="Question",
+        sender="Desiree",
+        to="Texi",
+        payload={"urgent": "no", "room": 7, "summary": "x"},
+        created_at=12,
+        ttl_s=60,
+        mode="wake",
+    )
+    assert read.expires_at == 72
+    assert parse_body(render_body(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (["s1"], "it is no object"),
+        ({**signal("s1"), "signal_id": None}, "`signal_id` must be 1 to 200 printable characters"),
+        (signal("two\nlines"), "`signal_id` must be 1 to 200 printable characters"),
+        (signal("s1", signal_type=""), "`signal_type` must be 1 to 200 printable characters"),
+        ({**signal("s1"), "from": 5}, "`from` must be a string"),
+        (signal("s1", created_at="now"), "`created_at` must be a number of seconds"),
+        (signal("s1", ttl_s=-1), "`ttl_s` must be a number of seconds"),
+        (signal("s1", payload="x" * 262_143), "`payload` is larger than 262144 bytes"),
+    ],
+)
+def test_what_is_no_signal_is_refused_by_the_member_that_is_wrong(
+    value: object, problem: str
+) -> None:
+    with pytest.raises(BadEnvelope) as caught:
+        parse_envelope(value)
+
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("payload", "summary"),
+    [
+        (None, ""),
+        ("plain text", "plain text"),
+        ({"text": "second", "summary": "first"}, "first"),
+        ({"summary": " ", "question": "which?"}, "which?"),
+        ({"a": 1}, '{"a":1}'),
+        (["x"], '["x"]'),
+        ("ü" * 3000, "ü" * 2046 + "…"),
+    ],
+)
+def test_a_summary_says_what_a_signal_is_about_in_4_kib(payload: object, summary: str) -> None:
+    assert envelope("s1", payload=payload).summary == summary
+
+
+def test_types_of_signals_can_be_set_to_wake_or_not() -> None:
+    modes = {"Question": "wake", "StatusUpdate": "passive"}
+
+    read = [
+        parse_envelope(signal("s", signal_type=kind, delivery_class=asked), modes).mode  # type: ignore[arg-type]
+        for kind, asked in [
+            ("Question", "async"),
+            ("StatusUpdate", "sync"),
+            ("Blocker", "sync"),
+            ("Blocker", "someday"),
+        ]
+    ]
+
+    assert read == ["wake", "passive", "wake", "passive"]
+
+
+@pytest.mark.parametrize("signal_id", ["s1", 'quo"ted', "grüße 🎈", "back\\slash"])
+def test_an_item_is_found_in_the_lines_of_both_servers_and_only_there(signal_id: str) -> None:
+    item = render_item(envelope(signal_id))
+    ours = json.dumps({"type": "historyAppended", "atMs": 1, "items": [item]})
+    theirs = json.dumps({"type": "response_item", "payload": item}, ensure_ascii=False)
+    said = {"role": "user", "content": item["content"]}
+    other = render_item(envelope("other", payload=f"id: {signal_id}"))
+
+    assert line_holds(ours.encode(), signal_id)
+    assert line_holds(theirs.encode(), signal_id)
+    assert not line_holds(json.dumps({"payload": said}).encode(), signal_id)
+    assert not line_holds(json.dumps({"payload": other}).encode(), signal_id)
+    assert not line_holds(theirs.encode()[:-5], signal_id)
+    old = {"role": "developer", "content": [{"type": "input_text", "text": f"id: {signal_id}\n"}]}
+    assert line_holds(json.dumps({"payload": old}).encode(), signal_id)
+
+
+async def test_a_log_that_is_not_there_says_nothing_unless_it_never_was(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+
+    assert await find_in_log(str(log), "s1", was_there=True) is Presence.UNKNOWN
+    assert await find_in_log(str(log), "s1", was_there=False) is Presence.ABSENT
+    assert await find_in_log(None, "s1", was_there=False) is Presence.UNKNOWN
+    assert await find_in_log(str(tmp_path), "s1", was_there=False) is Presence.UNKNOWN
+    log.write_text("{}\n" + json.dumps({"payload": render_item(envelope("s1"))}) + "\n")
+    assert await find_in_log(str(log), "s1", was_there=True) is Presence.PRESENT
+    assert await find_in_log(str(log), "s2", was_there=True) is Presence.ABSENT
+
+
+async def test_waiting_grows_from_1_to_30_s_and_begins_anew_after_a_success() -> None:
+    waited: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        waited.append(delay_s)
+
+    backoff = Backoff(sleep, chance=lambda: 0.5)
+    for _ in range(7):
+        await backoff.wait()
+    backoff.reset()
+    await backoff.wait()
+    await backoff.wait(at_most=True)
+
+    assert waited == [1.0, 1.5, 3.0, 6.0, 12.0, 22.5, 22.5, 1.0, 22.5]
+    assert Backoff(chance=lambda: 0.0).next_delay_s() == 1.0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ws://10.0.0.5:47100",
+        "wss://example.com",
+        "http://127.0.0.1:1",
+        "ws://me:word@127.0.0.1:1",
+        "ws://127.0.0.1:1/?key=1",
+        "unix://",
+        "x",
+    ],
+)
+def test_an_app_server_elsewhere_is_no_app_server(url: str) -> None:
+    with pytest.raises(ValueError, match="app-server") as caught:
+        check_url(url)
+
+    assert url in ("unix://", "x") or url not in str(caught.value)
+
+
+# The ledger.
+
+
+async def test_a_signal_is_taken_once_whatever_has_become_of_it(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l") as ledger:
+        assert await ledger.take(envelope("s1"))
+        assert not await ledger.take(envelope("s1"))
+        shown = await ledger.show(10, 1000)
+        assert not await ledger.take(envelope("s1"))
+        assert await ledger.ack(["s1", "s2"]) == ["s1"]
+        assert not await ledger.take(envelope("s1"))
+
+        assert [entry.envelope for entry in shown.entries] == [envelope("s1")]
+        assert await ledger.pending() == 0
+        assert await ledger.ack(["s1"]) == []
+
+
+async def test_a_full_ledger_takes_nothing_until_something_is_done_with(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l", max_open=2) as ledger:
+        await ledger.take(envelope("s1"))
+        await ledger.take(envelope("s2"))
+        with pytest.raises(LedgerFull):
+            await ledger.take(envelope("s3"))
+        assert not await ledger.take(envelope("s1"))
+        await ledger.show(1, 1000)
+        await ledger.ack(["s1"])
+
+        assert await ledger.take(envelope("s3"))
+
+
+async def test_a_ledger_is_bounded_in_bytes_too(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l", max_open_bytes=1000) as ledger:
+        await ledger.take(envelope("s1", payload="x" * 500))
+
+        with pytest.raises(LedgerFull):
+            await ledger.take(envelope("s2", payload="x" * 500))
+
+
+async def test_what_is_done_with_is_forgotten_beyond_its_bounds(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l", max_settled=3, max_settled_bytes=400) as ledger:
+        for number in range(5):
+            await ledger.take(envelope(f"s{number}", payload="x" * 200))
+        await ledger.take(envelope("open"))
+        await ledger.show(5, 10_000)
+        await ledger.ack([f"s{number}" for number in range(5)])
+        await ledger.prune()
+
+        # Forgotten, forgotten, only the id, only the id, whole.
+        assert [await ledger.entry(f"s{number}") is not None for number in range(5)] == [
+            *(False, False, False, False),
+            True,
+        ]
+        assert [await ledger.take(envelope(f"s{number}")) for number in range(5)] == [
+            *(True, True),
+            *(False, False, False),
+        ]
+        assert await ledger.entry("open") is not None
+
+
+async def test_dead_letters_are_few_and_short(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l", max_dead=2, max_dead_bytes=3) as ledger:
+        for number in range(4):
+            await ledger.bury("why", b"abcdef", number)
+
+        assert await ledger.dead_letters() == [(2, "why", b"abc"), (3, "why", b"abc")]
+
+
+async def test_what_a_tool_result_has_shown_is_never_injected(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l") as ledger:
+        await ledger.take(envelope("s1"))
+        await ledger.show(1, 1000)
+
+        assert await ledger.due() == []
+        assert not await ledger.begin("s1", "t", None, log_was_there=False)
+
+
+async def test_what_is_being_injected_is_not_shown(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l") as ledger:
+        await ledger.take(envelope("s1"))
+        assert await ledger.begin("s1", "t", None, log_was_there=False)
+
+        assert (await ledger.show(1, 1000)).entries == []
+        assert await ledger.pending() == 0
+        assert not await ledger.begin("s1", "t", None, log_was_there=False)
+
+
+async def test_a_look_shows_the_first_whatever_its_size_and_counts_the_rest(
+    tmp_path: Path,
+) -> None:
+    with ledger_at(tmp_path / "l") as ledger:
+        for number in range(4):
+            await ledger.take(envelope(f"s{number}"))
+
+        small = await ledger.show(10, 1)
+        assert ([entry.envelope.id for entry in small.entries], small.more) == (["s0"], 3)
+        some = await ledger.show(3, 10_000)
+        assert ([entry.envelope.id for entry in some.entries], some.more) == (
+            ["s0", "s1", "s2"],
+            1,
+        )
+
+
+async def test_what_comes_unasked_comes_once_whole_and_in_its_order(tmp_path: Path) -> None:
+    with ledger_at(tmp_path / "l") as ledger:
+        for name, size in (("s0", 10), ("s1", 10), ("s2", 900), ("s3", 10)):
+            await ledger.take(envelope(name, payload="x" * size))
+        await ledger.begin("s0", "t", None, log_was_there=False)
+        await ledger.doubt("s0")
+
+        looks = [await ledger.show_new(9, 500) for _ in range(2)]
+        assert [[entry.envelope.id for entry in look.entries] for look in looks] == [["s1"], []]
+        assert [look.more for look in looks] == [3, 4]
+        assert [entry.envelope.id for entry in (await ledger.show_new(9, 5000)).entries] == [
+            "s2",
+            "s3",
+        ]
+
+
+async def test_a_file_that_is_no_ledger_is_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("these are notes, and no database at all" * 10)
+    newer = tmp_path / "newer"
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    for path in (text, newer):
+        content = path.read_bytes()
+        with pytest.raises(LedgerBroken), ledger_at(path):
+            pass
+        assert path.read_bytes() == content or path == newer
+
+
+# The surface and the strategies.
+
+
+async def test_without_a_url_signals_wait_for_tool_results(tmp_path: Path) -> None:
+    async with parts(tmp_path) as made:
+        await made.surface.on_bootstrap(context())
+
+        strategy = made.surface.signal_strategy()
+        assert isinstance(strategy, PiggybackStrategy)
+        assert not await strategy.deliver(envelope("s1"))
+        assert await made.ledger.pending() == 1
+
+
+async def test_a_server_on_the_socket_in_the_home_folder_is_found_without_a_url(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    socket = UnixAddress(home / "app-server.sock")
+    async with serve(home, listen=[socket]) as served, served.client() as client:
+        thread_id = await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(SurfaceContext({}, Path("/work"), home))
+
+            assert made.surface.thread_id == thread_id
+            assert await made.surface.signal_strategy().deliver(envelope("s1"))
+
+
+async def test_off_means_that_a_server_is_not_even_asked(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url, **OFF))
+
+        assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
+        assert server.connections == 0
+
+
+async def test_a_server_with_a_thread_of_the_folder_gets_signals_injected(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread("elsewhere", cwd="/else", created_at=9)
+        server.add_thread("old", created_at=1)
+        server.add_thread("t1", created_at=5)
+        server.add_thread("helper", created_at=7, parent="t1")
+        await made.surface.on_bootstrap(context(server.url))
+
+        strategy = made.surface.signal_strategy()
+        assert isinstance(strategy, AppServerInjectStrategy)
+        assert await strategy.deliver(envelope("s1"))
+        assert await strategy.deliver(envelope("s1"))
+        assert server.ids() == ["s1"]
+        assert await made.ledger.pending() == 0
+
+
+async def test_a_folder_is_the_same_by_whichever_links_it_was_reached(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread("elsewhere", cwd=str(tmp_path), created_at=9)
+        server.add_thread("t1", cwd=str(link))
+        await made.surface.on_bootstrap(context(server.url, cwd=str(real)))
+
+        assert made.surface.thread_id == "t1"
+
+
+async def test_beginning_and_ending_a_session_twice_is_harmless(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        session = context(server.url)
+        for _ in range(2):
+            await made.surface.on_bootstrap(session)
+            await made.surface.on_bootstrap(session)
+            assert (server.connections, made.surface.thread_id) == (1, "t1")
+            await made.surface.on_wrap(session)
+            await made.surface.on_wrap(session)
+            assert (made.surface.is_connected, made.surface.thread_id) == (False, None)
+            assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
+            server.connections = 0
+
+
+@pytest.mark.parametrize("how", ["refuse", "fail", "close", "hang"])
+async def test_a_failed_injection_leaves_the_signal_for_one_tool_result(
+    tmp_path: Path, how: str
+) -> None:
+    # What hangs is given up; whatever else happens has time on a busy machine.
+    deadline_s = 1.0 if how == "hang" else WAIT_S
+    async with (
+        FakeAppServer(tmp_path).listen() as server,
+        parts(tmp_path, deadline_s=deadline_s) as made,
+    ):
+        server.add_thread()
+        server.inject = how  # type: ignore[assignment]
+        await made.surface.on_bootstrap(context(server.url))
+        assert not await made.surface.signal_strategy().deliver(envelope("s1"))
+
+        shown = await made.bridge.show()
+        assert [(one.envelope, one.is_doubtful) for one in shown.entries] == [
+            (envelope("s1"), False)
+        ]
+        # Now it would work; but the agent has read it.
+        server.inject = "ok"
+        await made.bridge.drain()
+        await made.surface.refresh()
+        assert not await made.surface.signal_strategy().deliver(envelope("s1"))
+        assert server.texts() == []
+
+
+@pytest.mark.parametrize(
+    "how", ["refuse", "fail", "close", "hang", "keep and close", "keep and fail"]
+)
+async def test_a_failed_injection_is_made_good_later_and_shown_nowhere_else(
+    tmp_path: Path, how: str
+) -> None:
+    # What hangs is given up; whatever else happens has time on a busy machine.
+    deadline_s = 1.0 if how == "hang" else WAIT_S
+    async with (
+        FakeAppServer(tmp_path).listen() as server,
+        parts(tmp_path, deadline_s=deadline_s) as made,
+    ):
+        server.add_thread()
+        server.inject = how  # type: ignore[assignment]
+        await made.surface.on_bootstrap(context(server.url))
+        for signal_id in ("s1", "s2"):
+            await made.bridge.take(signal(signal_id), b"")
+        assert not await made.bridge.drain()
+
+        server.inject = "ok"
+        assert await made.bridge.drain()
+        assert sorted(server.ids()) == ["s1", "s2"]
+        assert (await made.bridge.show()).entries == []
+
+
+async def test_an_item_that_was_written_before_the_connection_broke_is_not_shown_again(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        server.inject = "keep and close"
+        await made.surface.on_bootstrap(context(server.url))
+        assert not await made.surface.signal_strategy().deliver(envelope("s1"))
+
+        assert (await made.bridge.show()).entries == []
+        assert server.ids() == ["s1"]
+
+
+async def test_where_no_log_can_be_read_the_agent_is_told_that_it_may_have_seen_a_signal(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        thread = server.add_thread()
+        server.inject = "close"
+        await made.surface.on_bootstrap(context(server.url))
+        assert not await made.surface.signal_strategy().deliver(envelope("s1"))
+        assert thread.path is not None
+        Path(thread.path).unlink()
+        server.inject = "ok"
+
+        assert not await made.bridge.drain()
+        shown = await made.bridge.show()
+        assert [(one.envelope.id, one.is_doubtful) for one in shown.entries] == [("s1", True)]
+        assert "thread/inject_items" not in server.methods()[-2:]
+
+
+async def test_a_thread_that_is_not_loaded_is_resumed_and_tried_once_more(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread().loaded = False
+        await made.surface.on_bootstrap(context(server.url, **{THREAD_VARIABLE: "t1"}))
+
+        assert await made.surface.signal_strategy().deliver(envelope("s1"))
+        assert server.methods()[-4:] == [
+            "thread/inject_items",
+            "thread/resume",
+            "thread/unsubscribe",
+            "thread/inject_items",
+        ]
+        assert server.ids() == ["s1"]
+
+
+async def test_a_thread_that_nobody_knows_leaves_the_signal_waiting(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        await made.surface.on_bootstrap(context(server.url, **{THREAD_VARIABLE: "gone"}))
+
+        assert not await made.surface.signal_strategy().deliver(envelope("s1"))
+        assert await made.ledger.pending() == 1
+
+
+async def test_a_server_that_takes_signals_is_given_them_whole(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        server.receipts = {"s2": "accepted", "s3": "expired"}
+        await made.surface.on_bootstrap(context(server.url))
+        strategy = made.surface.signal_strategy()
+
+        delivered = [
+            await strategy.deliver(envelope(name, delivery_class="sync", created_at=5, ttl_s=9))
+            for name in ("s1", "s2", "s3")
+        ]
+
+        # The second is in the server's ledger, the third in ours.
+        assert delivered == [True, False, False]
+        assert [entry.envelope.id for entry in (await made.ledger.show(9, 9999)).entries] == ["s3"]
+        assert server.requests[-3] == (
+            "signal/deliver",
+            {
+                "signal": {
+                    "id": "s1",
+                    "source": "Prism",
+                    "type": "Question",
+                    "sender": "Desiree",
+                    "summary": "about s1",
+                    "payload": {"summary": "about s1", "more": [1, 2]},
+                    "createdAt": 5,
+                    "ttlSeconds": 9,
+                },
+                "target": {"threadId": "t1"},
+                "mode": "wake",
+                "payloadTool": None,
+            },
+        )
+
+
+async def test_a_server_that_takes_signals_is_asked_for_what_it_has_before_one_is_shown(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        server.receipts = {}
+        await made.surface.on_bootstrap(context(server.url))
+        for how, name in (("keep and close", "kept"), ("ok", "other")):
+            server.inject = how  # type: ignore[assignment]
+            await made.surface.refresh()
+            await made.surface.signal_strategy().deliver(envelope(name))
+        await made.bridge.take(signal("lost"), b"")
+        await made.ledger.begin("lost", "t1", None, log_was_there=False)
+        await made.ledger.doubt("lost")
+
+        shown = (await made.bridge.show()).entries
+        assert [(one.envelope.id, one.is_doubtful) for one in shown] == [("lost", True)]
+
+
+async def test_a_time_that_the_server_cannot_say_means_always(tmp_path: Path) -> None:
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        thread_id = await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(context(served.urls[0]))
+            for name, ttl_s in (("s1", 2**32 - 1), ("s2", 2**32)):
+                one = envelope(name, created_at=1, ttl_s=ttl_s)
+                assert await made.surface.signal_strategy().deliver(one)
+
+        listed = (await client.call("signal/list", {"threadId": thread_id}))["data"]
+        assert [(one["signalId"], one["stage"]) for one in listed] == [
+            ("s2", "inHistory"),
+            ("s1", "inHistory"),
+        ]
+
+
+async def test_an_agent_that_is_not_codex_has_no_app_server(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url, **{SURFACE_VARIABLE: "claude"}))
+
+        assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
+        assert server.connections == 0
+
+
+async def test_however_many_signals_wait_they_are_injected_at_once_and_in_their_order(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url))
+        names = [f"s{number}" for number in range(DUE + 1)]
+        for name in names:
+            await made.bridge.take(signal(name), b"")
+
+        assert await made.bridge.drain()
+        assert server.ids() == names
+
+
+async def test_a_signal_that_the_server_always_refuses_does_not_hold_up_the_others(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        server.receipts = {"bad": "failed"}
+        await made.surface.on_bootstrap(context(server.url))
+        await made.bridge.take(signal("bad"), b"")
+        await made.bridge.take(signal("good"), b"")
+
+        rounds = [await made.bridge.drain() for _ in range(6)]
+
+        assert rounds == [False, False, False, False, True, True]
+        delivered = [p["signal"]["id"] for m, p in server.requests if m == "signal/deliver"]
+        assert delivered == ["bad", "good", "bad", "bad", "bad", "bad"]
+        assert await made.bridge.pending() == 1
+
+
+async def test_a_server_that_comes_back_is_used_again_for_the_next_signal(tmp_path: Path) -> None:
+    async with parts(tmp_path) as made:
+        fake = FakeAppServer(tmp_path)
+        async with fake.listen() as server:
+            server.add_thread()
+            url = server.url
+            await made.surface.on_bootstrap(context(url))
+            await made.bridge.take(signal("s1"), b"")
+            assert await made.bridge.drain()
+        await made.bridge.take(signal("s2"), b"")
+        assert not await made.bridge.drain()
+        assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
+        async with fake.listen() as server:
+            await made.surface.on_bootstrap(context(server.url))
+            assert await made.bridge.drain()
+
+        assert fake.ids() == ["s1", "s2"]
+        assert await made.bridge.pending() == 0
+
+
+async def test_a_signal_whose_time_is_over_is_neither_injected_nor_shown(tmp_path: Path) -> None:
+    times = iter([100, 160, 161, 161])
+    async with parts(tmp_path, now=lambda: next(times)) as made:
+        await made.bridge.take(signal("s1", created_at=100, ttl_s=60), b"")
+        await made.bridge.take(signal("s2"), b"")
+        await made.bridge.drain()
+        shown = await made.bridge.show()
+
+        assert [entry.envelope.id for entry in shown.entries] == ["s2"]
+
+
+async def test_what_is_no_signal_is_buried_and_its_content_is_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with parts(tmp_path) as made:
+        await made.bridge.take({"payload": "secret"}, b'{"signal":{"payload":"secret"}}')
+
+        assert await made.ledger.dead_letters() == [
+            (
+                1_800_000_000,
+                "`signal_type` must be 1 to 200 printable characters",
+                b'{"signal":{"payload":"secret"}}',
+            )
+        ]
+        assert "secret" not in caplog.text
+
+
+async def test_a_signal_waits_with_the_router_until_the_ledger_has_room(tmp_path: Path) -> None:
+    async with parts(tmp_path, max_open=1) as made:
+        await made.bridge.take(signal("s1"), b"")
+        taken = anyio.Event()
+
+        async def take_another() -> None:
+            await made.bridge.take(signal("s2"), b"")
+            taken.set()
+
+        made.tasks.start_soon(take_another)
+        await anyio.wait_all_tasks_blocked()
+        shown = await made.bridge.show()
+        assert [entry.envelope.id for entry in shown.entries] == ["s1"]
+        assert not taken.is_set()
+        await made.bridge.ack(["s1"])
+
+        with anyio.fail_after(WAIT_S):
+            await taken.wait()
+
+
+async def test_a_disk_that_is_full_leaves_signals_with_the_router_until_it_is_not(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        await made.surface.on_bootstrap(context(server.url))
+        taken = anyio.Event()
+
+        async def take() -> None:
+            await made.bridge.take(signal("s1", payload="x" * 50_000), b"")
+            taken.set()
+
+        await limit_pages(made.ledger, 12)
+        made.tasks.start_soon(take)
+        made.tasks.start_soon(made.bridge.carry)
+        await anyio.wait_all_tasks_blocked()
+        assert not taken.is_set()
+        await limit_pages(made.ledger, 1_000_000)
+        await made.bridge.ack([])
+        with anyio.fail_after(WAIT_S):
+            await taken.wait()
+
+        await _until_settled(made, "s1")
+        assert server.ids() == ["s1"]
+
+
+async def test_the_bridge_carries_what_it_finds_and_what_comes(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server:
+        server.add_thread()
+        async with parts(tmp_path) as made:
+            await made.bridge.take(signal("s1"), b"")
+            # As after a crash in the middle of an injection that never got out.
+            await made.ledger.begin("s1", "t1", server.threads[0].path, log_was_there=True)
+        async with parts(tmp_path, settings=BridgeSettings({"Question": "wake"})) as made:
+            await made.surface.on_bootstrap(context(server.url))
+            made.tasks.start_soon(made.bridge.carry)
+            for _ in range(2):
+                with anyio.fail_after(WAIT_S):
+                    await server.asked.wait()
+                server.asked.clear()
+                await made.bridge.take(signal("s2"), b"")
+
+            await _until_settled(made, "s2")
+            assert server.ids() == ["s1", "s2"]
+
+
+async def _until_settled(made: Parts, signal_id: str) -> None:
+    with anyio.fail_after(WAIT_S):
+        while (entry := await made.ledger.entry(signal_id)) is None or entry.state != "injected":
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_our_server_shows_the_model_an_injected_signal_once(tmp_path: Path) -> None:
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        served.model.scripts = [says("noted")]
+        thread_id = await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(context(served.urls[0]))
+            await made.bridge.take(signal("s1"), b"")
+            assert await made.bridge.drain()
+            await made.surface.on_wrap(context(served.urls[0]))
+        await client.turn(thread_id, "Go on.")
+
+        texts = [text for role, text in served.model.inputs() if role == "developer"]
+        assert [text.count('\nid: "s1"\n') for text in texts] == [1]
+        # The server is there still, and the log can be read.
+        path = (await client.call("thread/read", {"threadId": thread_id}))["thread"]["path"]
+        assert await find_in_log(path, "s1", was_there=True) is Presence.PRESENT
