@@ -57,6 +57,7 @@ class RpcError(Exception):
         **facts: Json,
     ) -> None:
         self.code = code
+        self.word = word
         self.message = _cut(message, MAX_MESSAGE_CHARS)
         super().__init__(self.message)
         self.data: Json = data if word is None else JsonObject(code=word, **_brief(facts))

@@ -1,6 +1,6 @@
-"""initialize, server/diagnostics, feedback/save, warnings: what concerns the server as a whole."""
+"""initialize, feedback/save, warnings: what concerns the server as a whole."""
 
-from protocol.model import JsonObject, UInt, UInt32, UInt64, WireModel, absent_if_none
+from protocol.model import JsonObject, UInt, WireModel, absent_if_none
 from protocol.thread_ids import ThreadIdParam
 from protocol.values import AbsolutePathBuf, LegacyAppPathString
 
@@ -82,35 +82,6 @@ class InitializeResponse(WireModel):
     """`unix` or `windows`."""
     platform_os: str
     """`linux`, `macos` or `windows`."""
-
-
-class ServerDiagnosticsParams(WireModel):
-    """Ask how the server's process is doing."""
-
-
-class ServerDiagnosticsGauge(WireModel):
-    """One measured number."""
-
-    name: str
-    value: UInt64
-
-
-class ServerDiagnosticsProcess(WireModel):
-    """The server's own process."""
-
-    id: UInt32
-    """Process id of the operating system."""
-    resident_memory_bytes: UInt64 | None = None
-    """Null where it cannot be measured."""
-    physical_footprint_bytes: UInt64 | None = None
-    """Memory as macOS accounts for it; null where it cannot be measured."""
-
-
-class ServerDiagnosticsResponse(WireModel):
-    """How the server's process is doing."""
-
-    process: ServerDiagnosticsProcess
-    gauges: list[ServerDiagnosticsGauge]
 
 
 class TextPosition(WireModel):

@@ -120,7 +120,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "project/read": trial("planning", "ProjectRead", PROJECTS_READ),
     "project/update": trial("planning", "ProjectUpdate", PROJECTS),
     "review/start": method("turns", "ReviewStart", THREAD),
-    "server/diagnostics": trial("lifecycle", "ServerDiagnostics", FREE),
+    "server/diagnostics": trial("diagnostics", "ServerDiagnostics", FREE),
     "signal/deliver": ours("signals", "SignalDeliver", SIGNALS),
     "signal/list": ours("signals", "SignalList", FREE),
     "signal/read": ours("signals", "SignalRead", FREE),

@@ -21,6 +21,7 @@ from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
+from app_server.runtime.figures import ServerFigures
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
@@ -64,5 +65,6 @@ class Services:
     memory: MemoryBudget
     connection_loads: Callable[[], Sequence[ConnectionLoad]]
     """How much waits on each connection."""
+    figures: ServerFigures
     tasks: anyio.abc.TaskGroup
     """Owns what goes on after an answer; cancelled when the server ends."""

@@ -10,8 +10,9 @@ Source: docs/wire.md, "Framing", "Order", "Bounds".
 import asyncio
 import logging
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import Protocol
 
 import anyio
@@ -35,6 +36,7 @@ from protocol.envelope import (
     render_error,
 )
 from protocol.errors import MAX_ANSWER_CHARS, overloaded
+from protocol.lifecycle import ClientInfo
 from protocol.methods import METHODS
 from protocol.specs import FREE, Access, Order
 from protocol.thread_ids import usual_form
@@ -84,6 +86,9 @@ class Requests(Protocol):
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Return the rendered answer."""
 
+    def refused(self, failure: str) -> None:
+        """Count an error to what is not dispatched; `failure` is its word."""
+
 
 class Clients(Protocol):
     """Who knows the connected clients (rpc.hub)."""
@@ -100,7 +105,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLoad:
-    """What one connection has to do."""
+    """What one connection has to do, and its bounds."""
 
     in_flight: int
     """Requests."""
@@ -108,6 +113,12 @@ class ConnectionLoad:
     """That wait to be sent."""
     chars: int
     """Of these messages."""
+    in_flight_chars: int = 0
+    """Of the texts of the requests."""
+    id: ConnectionId = 0
+    client: ClientInfo | None = None
+    """None before `initialize`."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 class RpcConnection:
@@ -150,7 +161,15 @@ class RpcConnection:
     @property
     def load(self) -> ConnectionLoad:
         """What is being worked on and what waits."""
-        return ConnectionLoad(self._in_flight, self._outbox.messages, self._outbox.chars)
+        return ConnectionLoad(
+            in_flight=self._in_flight,
+            messages=self._outbox.messages,
+            chars=self._outbox.chars,
+            in_flight_chars=self._in_flight_chars,
+            id=self._id,
+            client=None if self.session is None else self.session.info,
+            limits=self._limits,
+        )
 
     def give_up(self) -> None:
         """Close the conversation: this client has missed something that cannot be sent again."""
@@ -249,6 +268,7 @@ class RpcConnection:
             case Answer():
                 self._clients.answer(self._id, message)
             case Invalid():
+                self._requests.refused(message.error.word or "invalidRequest")
                 text = render_error(message.id, message.error.to_wire(), jsonrpc=self._jsonrpc)
                 reply(text, _nothing)
             case Notification():
@@ -263,21 +283,23 @@ class RpcConnection:
         self, request: Request, chars: int, reply: Reply, tasks: asyncio.TaskGroup
     ) -> None:
         if not self._has_room_for(chars):
+            self._requests.refused("overloaded")
             text = render_error(request.id, overloaded().to_wire(), jsonrpc=self._jsonrpc)
             reply(text, _nothing)
             return
         self._in_flight += 1
         self._in_flight_chars += chars
+        read_at_s = perf_counter()
         spec = METHODS.get(request.method)
         order = FREE if spec is None else spec.order
         if order.access is Access.BARRIER:
             with anyio.CancelScope(shield=True):
-                await self._answer(request, chars, reply)
+                await self._answer(request, chars, reply, read_at_s)
         elif (lane := _lane(order, request)) is not None:
             place = self._queue.take_place(lane, order.access)
-            tasks.create_task(self._answer(request, chars, reply, place))
+            tasks.create_task(self._answer(request, chars, reply, read_at_s, place))
         else:
-            tasks.create_task(self._answer(request, chars, reply))
+            tasks.create_task(self._answer(request, chars, reply, read_at_s))
 
     def _has_room_for(self, chars: int) -> bool:
         limits = self._limits
@@ -289,7 +311,12 @@ class RpcConnection:
         )
 
     async def _answer(
-        self, request: Request, chars: int, reply: Reply, place: Turnstile | None = None
+        self,
+        request: Request,
+        chars: int,
+        reply: Reply,
+        read_at_s: float,
+        place: Turnstile | None = None,
     ) -> None:
         """Answer a request when its turn comes; without a place that is now."""
         async with _ANY_TIME if place is None else place:
@@ -299,6 +326,7 @@ class RpcConnection:
                 self._jsonrpc or (request.jsonrpc and request.method == "initialize"),
                 self.session,
                 self._open_session,
+                read_at_s,
             )
             try:
                 text = await self._requests.dispatch(context, request)

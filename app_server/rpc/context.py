@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from protocol.lifecycle import ClientInfo, InitializeCapabilities
@@ -43,6 +44,10 @@ class RequestContext:
     """None until `initialize` has been answered."""
     open_session: Callable[[ClientSession], None]
     """Settle the session; only `initialize` calls it."""
+    read_at_s: float = field(default_factory=perf_counter)
+    """When the request was read, as `time.perf_counter` has it."""
+    failure: str | None = None
+    """The word of the error that it is answered with."""
     _after: list[Callable[[], None]] = field(default_factory=list)
 
     @property

@@ -8,6 +8,7 @@ Source: docs/wire.md, "Errors".
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from jsonrpcserver import JsonRpcError, Result, Success
@@ -18,6 +19,7 @@ from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
 from app_server.rpc.context import Handler, LateHandler, PreparedResult, RequestContext
+from app_server.runtime.figures import ServerFigures
 from app_server.runtime.loader import LoadFailed, load
 from protocol.envelope import Request, render_error, render_prepared, render_result
 from protocol.errors import (
@@ -49,22 +51,44 @@ Method: TypeAlias = Callable[[RequestContext, Json], Awaitable[Result]]
 class Dispatcher:
     """The table of methods, ready to be called."""
 
-    def __init__(self, handlers: Mapping[str, Handler | LateHandler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler | LateHandler],
+        figures: ServerFigures | None = None,
+    ) -> None:
         """Take the handlers; a method of the contract without one is answered as not built.
+
+        Answers are counted in `figures`.
 
         Raises:
             ValueError: a handler is for no method of the contract.
         """
         if unknown := handlers.keys() - METHODS.keys():
             raise ValueError(f"handlers without a method: {sorted(unknown)}")
+        self._figures = figures or ServerFigures()
         self._methods = {
             method: adapt(method, METHODS[method], handler) for method, handler in handlers.items()
         }
 
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Answer one request; never raises but for cancellation."""
+        text = await self._answer(context, request)
+        if request.method in METHODS:
+            self._figures.answered(
+                request.method, perf_counter() - context.read_at_s, context.failure
+            )
+        else:
+            self.refused(context.failure or "methodNotFound")
+        return text
+
+    def refused(self, failure: str) -> None:
+        """Count an error to what was not dispatched; `failure` is its word."""
+        self._figures.refused(failure)
+
+    async def _answer(self, context: RequestContext, request: Request) -> str:
         refusal = self._refusal(context, request.method)
         if refusal is not None:
+            context.failure = kind_of(refusal)
             return render_error(request.id, refusal.to_wire(), jsonrpc=context.jsonrpc)
         found = get_method(self._methods, request.method)
         # The list hands the parameters over as one argument instead of one keyword each.
@@ -120,36 +144,44 @@ def adapt(method: str, spec: MethodSpec, served_by: Handler | LateHandler) -> Me
     adapter: TypeAdapter[Any] | None = None
 
     async def call(context: RequestContext, params: Json) -> Result:
-        nonlocal handler, adapter
         try:
-            if handler is None:
-                await load(spec.build)
-                adapter = type_adapter(spec.params)
-                handler = await _loaded(served_by)
-            request = spec.parse_params(params, adapter)
+            return Success(await answer(context, params))
+        except RpcError as exc:
+            error = exc
         except LoadFailed as exc:
-            raise _wire(load_failed(method, exc)) from exc
+            error = load_failed(method, exc)
+        except Exception:
+            logger.exception("handler failed: %s", method)
+            error = internal_error("Internal error")
+        context.failure = kind_of(error)
+        raise JsonRpcError(error.code, error.message, error.data)
+
+    async def answer(context: RequestContext, params: Json) -> WireModel | PreparedResult:
+        nonlocal handler, adapter
+        if handler is None:
+            await load(spec.build)
+            adapter = type_adapter(spec.params)
+            handler = await _loaded(served_by)
+        try:
+            request = spec.parse_params(params, adapter)
         except ParamsMissing as exc:
-            raise _wire(_missing_params()) from exc
+            raise _missing_params() from exc
         except ValidationError as exc:
-            raise _wire(first_problem(exc, params)) from exc
+            raise first_problem(exc, params) from exc
         if context.session is not None and not context.session.experimental:
             used = used_experimental(method, request)
             if used is not None:
-                raise _wire(experimental_required(used))
+                raise experimental_required(used)
         if method not in CHOOSING and (refusal := _no_thread(request)) is not None:
-            raise _wire(refusal)
-        try:
-            return Success(await handler(context, request))
-        except RpcError as exc:
-            raise _wire(exc) from exc
-        except LoadFailed as exc:
-            raise _wire(load_failed(method, exc)) from exc
-        except Exception:
-            logger.exception("handler failed: %s", method)
-            raise _wire(internal_error("Internal error")) from None
+            raise refusal
+        return await handler(context, request)
 
     return call
+
+
+def kind_of(error: RpcError) -> str:
+    """Return the word of an error; one that a peer sent counts by its number alone."""
+    return error.word or f"code {error.code}"
 
 
 async def _loaded(served_by: Handler | LateHandler) -> Handler:
@@ -205,10 +237,6 @@ def _path(loc: Sequence[int | str], params: Json, *, missing: bool) -> Iterator[
         yield str(part)
 
 
-def _wire(error: RpcError) -> JsonRpcError:
-    return JsonRpcError(error.code, error.message, error.data)
-
-
 def _render(context: RequestContext, request: Request, outcome: ErrorResult | SuccessResult) -> str:
     if isinstance(outcome, ErrorResult):
         error = ErrorObject(code=outcome.code, message=outcome.message, data=outcome.data)
@@ -231,5 +259,6 @@ def _render(context: RequestContext, request: Request, outcome: ErrorResult | Su
     if len(text) <= limit:
         return text
     logger.warning("answer to %s is too large: %d characters", request.method, len(text))
-    too_large = answer_too_large(len(text), limit).to_wire()
-    return render_error(request.id, too_large, jsonrpc=context.jsonrpc)
+    too_large = answer_too_large(len(text), limit)
+    context.failure = kind_of(too_large)
+    return render_error(request.id, too_large.to_wire(), jsonrpc=context.jsonrpc)

@@ -63,6 +63,10 @@ class ReplayBuffers:
                 return
             self.total_bytes -= stream.forget()
 
+    def fills(self) -> list[tuple[int, int]]:
+        """Return events and estimated bytes of each stream."""
+        return [(stream.events, stream.size) for stream in self._streams.values()]
+
     @property
     def total_events(self) -> int:
         """How many events are kept."""

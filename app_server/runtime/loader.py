@@ -71,6 +71,11 @@ class Importer:
             raise LoadFailed("too much is being loaded at once; try again") from None
         return future
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return self._waiting.qsize()
+
     def is_here(self) -> bool:
         """Whether the caller runs on the importer's thread."""
         return threading.current_thread() is self._thread

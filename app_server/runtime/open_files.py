@@ -5,10 +5,29 @@ Source: getrlimit(2), RLIMIT_NOFILE.
 
 import resource
 from contextlib import suppress
+from pathlib import Path
 
 LARGEST = 1 << 20
 """Asked for where the hard limit says that there is none; systems that have another bound refuse
 more."""
+
+
+OWN = Path("/proc/self/fd")
+
+
+def open_files() -> int | None:
+    """Count what this process has open; None where the system does not tell. Blocks."""
+    try:
+        # One of them is the folder that is being read.
+        return sum(1 for _ in OWN.iterdir()) - 1
+    except OSError:
+        return None
+
+
+def limit() -> int | None:
+    """Return how many files this process may have open; None where there is no bound."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_limit() -> int:

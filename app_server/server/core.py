@@ -52,7 +52,8 @@ class Core:
         self._drain_s = drain_s
         self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
         self._requests = Dispatcher(
-            {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()}
+            {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()},
+            built.services.figures,
         )
 
     @classmethod

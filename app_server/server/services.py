@@ -30,6 +30,7 @@ from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
+from app_server.runtime.figures import ServerFigures
 from app_server.server.first_settings import read_first_settings
 from app_server.server.offline_model import OfflineModel
 from app_server.server.settings import VERSION, Settings
@@ -79,6 +80,7 @@ async def build_services(
     `background` is cancelled when the server ends, `work` has whatever threads do and ends before.
     """
     home, clock = settings.home, substitutes.clock or SystemClock()
+    figures = ServerFigures(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(
         home,
@@ -136,6 +138,7 @@ async def build_services(
             rules=rules,
             extensions=extensions,
             log_grew=log_grew,
+            figures=figures,
             requirements=configuration.requirements,
         ),
         work,
@@ -176,6 +179,7 @@ async def build_services(
         signal_notifier=signal_notifier,
         memory=MemoryBudget(memory.budget_bytes, hub.streams, sessions),
         connection_loads=connection_loads,
+        figures=figures,
         tasks=background,
     )
     return Built(services=services, lazy_model=lazy_model, lazy_apps=lazy_apps)

@@ -19,7 +19,7 @@ from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
 from app_server.mcp.connections import SMALL_TABLE, ServerSet
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
-from app_server.mcp.server import StartupStep
+from app_server.mcp.server import StartupStep, Status
 from app_server.mcp.tools.declare import declare, declared_functions, is_declared
 from app_server.runtime.freeing import free_in_pieces
 from app_server.sessions.publisher import Publisher
@@ -72,6 +72,10 @@ class ThreadServers:
         """The settings in force, as of the start of the thread or the last reload."""
         self.catch_up()
         return self._config
+
+    def statuses(self) -> list[tuple[str, Status]]:
+        """Return name and status of each server as they are, whatever reload is to be done yet."""
+        return [(name, server.status) for name, server in self._set.servers.items()]
 
     async def start(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start the servers in `tasks`; returns when those that are required have started.

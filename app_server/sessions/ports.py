@@ -18,6 +18,7 @@ from app_server.permissions.places import Places, places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.clock import Clock
+from app_server.runtime.figures import ServerFigures
 from app_server.skills.catalog import SkillCatalog
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
@@ -69,5 +70,7 @@ class SessionPorts:
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore
     """Called after every append to a loaded thread's log; never waits."""
+    figures: ServerFigures = field(default_factory=ServerFigures)
+    """Counts the turns that end."""
     requirements: Callable[[], Awaitable[Requirements]] = _no_requirements
     """What an administrator demands of turns that no request begins."""

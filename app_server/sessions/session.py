@@ -106,7 +106,15 @@ class ThreadSession:
             publisher.warning,
         )
         ending = TurnEnding(
-            thread, slot, status, publisher, goals, hooks, clock, elicitations.turn_over
+            thread,
+            slot,
+            status,
+            publisher,
+            goals,
+            hooks,
+            clock,
+            elicitations.turn_over,
+            ports.figures,
         )
         user_hooks = ThreadHooks(
             thread,

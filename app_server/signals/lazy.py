@@ -1,5 +1,6 @@
 """Signals, opened with the first call, or after a start when there is a ledger."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,20 @@ class LazySignals:
         await signals.load()
         self._tasks.start_soon(signals.run)
         return signals
+
+    async def stages(self) -> Mapping[str, int]:
+        """Count the signals of the ledger by stage; nothing is opened for it.
+
+        Raises:
+            OSError: the ledger cannot be read.
+        """
+        if self._ledger.value is None:
+            return {}
+        return await anyio.to_thread.run_sync(self._ledger.value.stages)
+
+    def unseen(self) -> Sequence[int]:
+        """Count, for each thread that has any, the signals that no model has seen."""
+        return () if self._signals.value is None else self._signals.value.unseen()
 
     def log_grew(self, state: ThreadState) -> None:
         """Hear that a thread's log has more lines; never waits."""

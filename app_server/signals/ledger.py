@@ -167,6 +167,11 @@ class Ledger:
             rows = database.execute(f"{_SELECT} WHERE {_OPEN} ORDER BY number").fetchall()
         return [_entry(row) for row in rows]
 
+    def stages(self) -> dict[str, int]:
+        """Count the entries by stage; stages without any are left out."""
+        with self._open() as database:
+            return dict(database.execute("SELECT stage, count(*) FROM signals GROUP BY stage"))
+
     def turns_woken_since(self, thread_id: str, source: str, at_ms: int) -> int:
         """Count the turns of a thread that one source has begun."""
         with self._open() as database:

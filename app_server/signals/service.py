@@ -172,6 +172,10 @@ class Signals:
             if self._entries.open.unseen(thread_id) >= MAX_WAITING_SIGNALS:
                 raise TooManyWaiting
 
+    def unseen(self) -> list[int]:
+        """Count, for each thread that has open signals, those that no model has seen."""
+        return [self._entries.open.unseen(thread_id) for thread_id in self._entries.open.threads()]
+
     async def read(self, source: str, signal_id: str) -> Entry:
         """Return a signal's entry.
 

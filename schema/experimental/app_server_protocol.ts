@@ -5037,10 +5037,70 @@ export type SelectedCapabilityRoot = {
   location: CapabilityRootLocation;
 };
 
+/** The part of a histogram between the bucket before and a bound. */
+export type ServerDiagnosticsBucket = {
+  /** Microseconds. */
+  upToUs: number;
+  count: number;
+};
+
+/** One client that is connected now. */
+export type ServerDiagnosticsConnection = {
+  /** Counted from 1 since the start. */
+  id: number;
+  /** Null before `initialize`; so is the version. */
+  clientName: string | null;
+  clientVersion: string | null;
+  requestsInFlight: number;
+  /** That wait to be sent. */
+  waitingMessages: number;
+  /** Of these messages. */
+  waitingChars: number;
+};
+
+/** Failures of one kind since the start; texts of errors are not kept. */
+export type ServerDiagnosticsFailure = {
+  source: "request" | "turn";
+  /** `data.code` of a request's error, or the word of `codexErrorInfo` of a turn's. */
+  kind: string;
+  count: number;
+  /** Unix milliseconds. */
+  lastAtMs: number;
+  /** The method that failed last; null for turns, and for methods that do not exist. */
+  lastMethod: string | null;
+};
+
 /** One measured number. */
 export type ServerDiagnosticsGauge = {
   name: string;
   value: number;
+};
+
+/** How many MCP servers of loaded threads have one status. */
+export type ServerDiagnosticsMcpServers = {
+  /** As `mcpServerStatus/list` has it. */
+  status: string;
+  count: number;
+  /** Their names, each once, sorted; at most 64. */
+  names: Array<string>;
+};
+
+/**
+ * The answers to one method since the start.
+ *
+ * A time is that from when the request was read to when its answer was ready. Quantiles are at
+ * most 19 % too high.
+ */
+export type ServerDiagnosticsMethod = {
+  method: string;
+  count: number;
+  /** Answers that are errors. */
+  failed: number;
+  p50Us: number;
+  p99Us: number;
+  maxUs: number;
+  /** Without empty ones; at most 109. */
+  buckets: Array<ServerDiagnosticsBucket>;
 };
 
 /** Ask how the server's process is doing. */
@@ -5056,10 +5116,68 @@ export type ServerDiagnosticsProcess = {
   physicalFootprintBytes: number | null;
 };
 
-/** How the server's process is doing. */
+/** Something that has a bound, and how full it is. Of some queues there are several. */
+export type ServerDiagnosticsQueue = {
+  name: string;
+  /** What is counted: `requests`, `characters`, `messages`, `bytes`, … */
+  unit: string;
+  /** Of one queue; null where the system has none. */
+  bound: number | null;
+  /** How much the fullest one holds. */
+  fullest: number;
+  /** How much all hold together. */
+  total: number;
+  /** How many there are. */
+  owners: number;
+};
+
+/** How the server's process is doing: figures, and no text, path or id of a thread. */
 export type ServerDiagnosticsResponse = {
   process: ServerDiagnosticsProcess;
   gauges: Array<ServerDiagnosticsGauge>;
+  server?: ServerDiagnosticsServer | null;
+  /** The oldest first; at most 256. */
+  connections?: Array<ServerDiagnosticsConnection> | null;
+  threads?: ServerDiagnosticsThreads | null;
+  queues?: Array<ServerDiagnosticsQueue> | null;
+  /** By status. */
+  mcpServers?: Array<ServerDiagnosticsMcpServers> | null;
+  /** Those that were called, by name. */
+  methods?: Array<ServerDiagnosticsMethod> | null;
+  /** By stage; empty where no signal was used since the start. */
+  signals?: Array<ServerDiagnosticsSignals> | null;
+  /** The newest kind first; at most 64. */
+  failures?: Array<ServerDiagnosticsFailure> | null;
+};
+
+/** Which server this is, and since when it runs. */
+export type ServerDiagnosticsServer = {
+  /** Of the program. */
+  version: string;
+  /** The Codex app-server version whose wire this is. */
+  protocolVersion: string;
+  /** Unix milliseconds. */
+  startedAtMs: number;
+  /** Changes of the machine's clock do not count. */
+  uptimeMs: number;
+};
+
+/** How many signals of the ledger are at one stage. */
+export type ServerDiagnosticsSignals = {
+  stage: string;
+  count: number;
+};
+
+/** Loaded threads, and the turns that have ended since the start. */
+export type ServerDiagnosticsThreads = {
+  loaded: number;
+  /** With a turn that runs. */
+  running: number;
+  /** Of those that run: waiting for an approval or for another answer of the user. */
+  waitingForUser: number;
+  turnsCompleted: number;
+  turnsFailed: number;
+  turnsInterrupted: number;
 };
 
 /** A notification of the server. */

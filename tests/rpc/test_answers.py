@@ -45,6 +45,9 @@ async def test_a_batch_gets_one_array_without_answers_to_notifications() -> None
 
 async def test_a_batch_holds_back_what_follows_its_answers() -> None:
     class Following:
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
         async def dispatch(self, context: RequestContext, request: Request) -> str:
             context.after_answer(lambda: connection.post(f'"after {request.id}"'))
             return render_result(request.id, {})
@@ -78,6 +81,9 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
     followed: list[str] = []
 
     class Hanging:
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
         async def dispatch(self, context: RequestContext, request: Request) -> str:
             context.after_answer(lambda: followed.append("after"))
             await anyio.sleep_forever()
@@ -95,6 +101,9 @@ async def test_what_follows_answers_happens_also_when_their_batch_is_never_compl
     first = anyio.Event()
 
     class HangingAtTwo:
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
         async def dispatch(self, context: RequestContext, request: Request) -> str:
             context.after_answer(lambda: followed.append(request.id))
             if request.id == 2:
@@ -115,6 +124,9 @@ async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer(
     followed: list[str] = []
 
     class Following:
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
         async def dispatch(self, context: RequestContext, request: Request) -> str:
             context.after_answer(lambda: followed.append("after"))
             return "1"

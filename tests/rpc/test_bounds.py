@@ -156,6 +156,9 @@ class Said:
     def __init__(self, text: str) -> None:
         self._text = text
 
+    def refused(self, failure: str) -> None:
+        """Count nothing."""
+
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         return render_result(request.id, {"said": self._text}, jsonrpc=context.jsonrpc)
 

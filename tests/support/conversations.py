@@ -85,6 +85,9 @@ class Work:
         self._gates: dict[Any, anyio.Event] = {}
         self._changed = anyio.Event()
 
+    def refused(self, failure: str) -> None:
+        """Count nothing."""
+
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         self.started.append(request.id)
         self._changed.set()

@@ -1,28 +1,57 @@
-"""server/diagnostics: figures of the process, without a word of what is in it."""
+"""server/diagnostics: figures of the process, without a word of what is in it.
+
+Source: docs/operations.md, "Diagnostics".
+"""
 
 import asyncio
+import logging
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio.to_thread
 
+from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
+from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import Handler, RequestContext
-from protocol.lifecycle import (
+from app_server.runtime.figures import ServerFigures
+from app_server.runtime.open_files import open_files
+from app_server.sessions.session import ThreadSession
+from protocol.diagnostics import (
+    ServerDiagnosticsBucket,
+    ServerDiagnosticsConnection,
+    ServerDiagnosticsFailure,
     ServerDiagnosticsGauge,
+    ServerDiagnosticsMcpServers,
+    ServerDiagnosticsMethod,
     ServerDiagnosticsParams,
     ServerDiagnosticsProcess,
     ServerDiagnosticsResponse,
+    ServerDiagnosticsServer,
+    ServerDiagnosticsSignals,
+    ServerDiagnosticsThreads,
 )
+from protocol.lifecycle import PROTOCOL_VERSION
+from protocol.threads import ActiveThreadStatus
+
+logger = logging.getLogger(__name__)
 
 STATUS = Path("/proc/self/statm")
+
+MAX_CONNECTIONS = 256
+MAX_NAMES = 64
+"""Of MCP servers with one status."""
+MAX_LABEL_CHARS = 128
+"""Of what clients and the configuration call something."""
 
 
 class DiagnosticsHandlers:
     """How the server is doing."""
 
     def __init__(self, services: Services) -> None:
+        self._services = services
         self._hub = services.hub
         self._sessions = services.sessions
         self._memory = services.memory
@@ -37,16 +66,32 @@ class DiagnosticsHandlers:
         self, context: RequestContext, params: ServerDiagnosticsParams
     ) -> ServerDiagnosticsResponse:
         """Measure now."""
-        resident = await anyio.to_thread.run_sync(_resident_bytes)
-        figures = await self._figures()
+        services = self._services
+        resident, files = await anyio.to_thread.run_sync(_measure_process)
+        gauges = await self._gauges()
+        signals = await self._signals()
+        sessions = list(self._sessions)
         return ServerDiagnosticsResponse(
             process=ServerDiagnosticsProcess(id=os.getpid(), resident_memory_bytes=resident),
             gauges=[
-                ServerDiagnosticsGauge(name=name, value=value) for name, value in figures.items()
+                ServerDiagnosticsGauge(name=name, value=value) for name, value in gauges.items()
             ],
+            server=ServerDiagnosticsServer(
+                version=services.version,
+                protocol_version=PROTOCOL_VERSION,
+                started_at_ms=services.figures.started_at_ms,
+                uptime_ms=services.figures.uptime_ms,
+            ),
+            connections=_connections(self._loads()),
+            threads=_threads(sessions, services.figures),
+            queues=list(queue_fill(services, files)),
+            mcp_servers=_mcp_servers(sessions),
+            methods=_methods(services.figures),
+            signals=signals,
+            failures=_failures(services.figures),
         )
 
-    async def _figures(self) -> dict[str, int]:
+    async def _gauges(self) -> dict[str, int]:
         memory = await self._memory.measure()
         loads = list(self._loads())
         sessions = list(self._sessions)
@@ -67,6 +112,97 @@ class DiagnosticsHandlers:
             "memory.histories_bytes": memory.histories,
             "runtime.tasks": len(asyncio.all_tasks()),
         }
+
+    async def _signals(self) -> list[ServerDiagnosticsSignals]:
+        try:
+            stages = await self._services.signals.stages()
+        except OSError as exc:
+            # The other figures are wanted most when the disk fails.
+            logger.warning("signals cannot be counted: %s", exc)
+            stages = {}
+        return [
+            ServerDiagnosticsSignals(stage=stage, count=count)
+            for stage, count in sorted(stages.items())
+        ]
+
+
+def _connections(loads: Sequence[ConnectionLoad]) -> list[ServerDiagnosticsConnection]:
+    oldest = sorted(loads, key=lambda load: load.id)[:MAX_CONNECTIONS]
+    return [
+        ServerDiagnosticsConnection(
+            id=load.id,
+            client_name=None if load.client is None else load.client.name[:MAX_LABEL_CHARS],
+            client_version=None if load.client is None else load.client.version[:MAX_LABEL_CHARS],
+            requests_in_flight=load.in_flight,
+            waiting_messages=load.messages,
+            waiting_chars=load.chars,
+        )
+        for load in oldest
+    ]
+
+
+def _threads(sessions: Sequence[ThreadSession], figures: ServerFigures) -> ServerDiagnosticsThreads:
+    active = [
+        status for session in sessions if isinstance(status := session.status, ActiveThreadStatus)
+    ]
+    return ServerDiagnosticsThreads(
+        loaded=len(sessions),
+        running=len(active),
+        waiting_for_user=sum(bool(status.active_flags) for status in active),
+        turns_completed=figures.turns["completed"],
+        turns_failed=figures.turns["failed"],
+        turns_interrupted=figures.turns["interrupted"],
+    )
+
+
+def _mcp_servers(sessions: Sequence[ThreadSession]) -> list[ServerDiagnosticsMcpServers]:
+    found = [one for session in sessions for one in session.mcp.statuses()]
+    counts = Counter(status for _, status in found)
+    return [
+        ServerDiagnosticsMcpServers(
+            status=status,
+            count=count,
+            names=sorted({name[:MAX_LABEL_CHARS] for name, each in found if each == status})[
+                :MAX_NAMES
+            ],
+        )
+        for status, count in sorted(counts.items())
+    ]
+
+
+def _methods(figures: ServerFigures) -> list[ServerDiagnosticsMethod]:
+    return [
+        ServerDiagnosticsMethod(
+            method=method,
+            count=each.latency.count,
+            failed=each.failed,
+            p50_us=each.latency.quantile_us(0.5),
+            p99_us=each.latency.quantile_us(0.99),
+            max_us=round(each.latency.max_us),
+            buckets=[
+                ServerDiagnosticsBucket(up_to_us=up_to_us, count=count)
+                for up_to_us, count in each.latency.buckets()
+            ],
+        )
+        for method, each in sorted(figures.methods.items())
+    ]
+
+
+def _failures(figures: ServerFigures) -> list[ServerDiagnosticsFailure]:
+    return [
+        ServerDiagnosticsFailure(
+            source=failure.source,
+            kind=failure.kind,
+            count=failure.count,
+            last_at_ms=failure.last_at_ms,
+            last_method=failure.last_method,
+        )
+        for failure in figures.failures
+    ]
+
+
+def _measure_process() -> tuple[int | None, int | None]:
+    return _resident_bytes(), open_files()
 
 
 def _resident_bytes() -> int | None:

@@ -211,4 +211,4 @@ def _is_overridden(config: Config) -> bool:
 
 def _refusal(message: str, word: str = "configValidationError") -> RpcError:
     # Clients of Codex switch on a member of their own.
-    return RpcError(INVALID_REQUEST, message, data={"code": word, "config_write_error_code": word})
+    return RpcError(INVALID_REQUEST, message, word, config_write_error_code=word)

@@ -202,5 +202,4 @@ def _overridden(
 
 def _refusal(word: WriteError, message: str) -> RpcError:
     # Clients of Codex switch on a member of their own.
-    data = {"code": word, "config_write_error_code": word}
-    return RpcError(INVALID_REQUEST, message, data=data)
+    return RpcError(INVALID_REQUEST, message, word, config_write_error_code=word)

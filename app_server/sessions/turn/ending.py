@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
+from app_server.runtime.figures import ServerFigures
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.publisher import Publisher, TurnEnd
 from app_server.sessions.turn.records import end_of_turn
@@ -12,10 +13,14 @@ from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.run import TurnRun
+from protocol.model import WireModel
 from protocol.rollout import Record
 from protocol.turns import TurnError
 
 logger = logging.getLogger(__name__)
+
+OTHER = "other"
+MAX_WORD_CHARS = 64
 
 
 class TurnEnding:
@@ -31,6 +36,7 @@ class TurnEnding:
         hooks: Hooks,
         clock: Clock,
         turn_over: Callable[[str], None],
+        figures: ServerFigures,
     ) -> None:
         """`turn_over` is called with the id of each turn that ended."""
         self._thread = thread
@@ -41,6 +47,7 @@ class TurnEnding:
         self._hooks = hooks
         self._clock = clock
         self._turn_over = turn_over
+        self._figures = figures
 
     async def end(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         """End the running turn; to be called under `TurnSlot.exclusive`.
@@ -81,3 +88,16 @@ class TurnEnding:
         self._thread.open_items.clear()
         self._turn_over(run.id)
         self._hooks.turn_ended(self._thread.id, run.id)
+        self._figures.turn_ended(end, None if error is None else _kind_of(error))
+
+
+def _kind_of(error: TurnError) -> str:
+    """Return the word that stands for an error, and no text of it."""
+    match error.codex_error_info:
+        case str(word) if word.isalpha() and len(word) <= MAX_WORD_CHARS:
+            return word
+        case WireModel() as info:
+            return next(iter(info.model_dump()), OTHER)
+        case dict(info) if (word := next(iter(info), "")).isalpha() and len(word) <= MAX_WORD_CHARS:
+            return word
+    return OTHER
