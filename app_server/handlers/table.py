@@ -111,7 +111,6 @@ def _mcp_servers() -> HandlerClass:
     "account/login/start",
     "account/logout",
     "account/rateLimits/read",
-    "account/read",
     "account/usage/read",
     at_start=True,
 )
@@ -474,11 +473,11 @@ def _host_git_diff() -> HandlerClass:
     return GitDiffHandlers
 
 
-@_serves("getAuthStatus")
-def _account_auth_status() -> HandlerClass:
-    from app_server.handlers.account.auth_status import AuthStatusHandlers
+@_serves("account/read", "getAuthStatus")
+def _account_read() -> HandlerClass:
+    from app_server.handlers.account.reading import AccountReadHandlers
 
-    return AuthStatusHandlers
+    return AccountReadHandlers
 
 
 @_serves("getConversationSummary")

@@ -10,13 +10,12 @@ https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html, "Here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.words import read_word
-from app_server.runtime.loader import Lazy, load
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -41,35 +40,16 @@ class CommandPatch:
     """To which the command goes first, as it is named there; None: it goes nowhere."""
 
 
-class CommandPatches:
-    """Finds patches in commands; one for a server. The grammar is loaded when it is needed."""
+async def find_patch(grammar: ShellGrammar, script: str) -> CommandPatch | None:
+    """Return the patch that a script is nothing but the application of; None if it is not.
 
-    def __init__(self) -> None:
-        """Load nothing yet."""
-        self._grammar: Lazy[Callable[[], Parser]] = Lazy("the grammar of shell scripts", _load)
-
-    async def find(self, script: str) -> CommandPatch | None:
-        """Return the patch that a script is nothing but the application of; None if it is not.
-
-        Raises:
-            LoadFailed: the grammar cannot be loaded now.
-        """
-        first, _, rest = script.strip().partition("\n")
-        if not rest or len(first) > MAX_FIRST_LINE or not may_be_patch(first):
-            return None
-        parser = (await self._grammar.get())()
-        return _found(parser, first, rest)
-
-
-def _grammar() -> Callable[[], Parser]:
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    return partial(Parser, Language(tree_sitter_bash.language()))
-
-
-async def _load() -> Callable[[], Parser]:
-    return await load(_grammar)
+    Raises:
+        LoadFailed: the grammar cannot be loaded now.
+    """
+    first, _, rest = script.strip().partition("\n")
+    if not rest or len(first) > MAX_FIRST_LINE or not may_be_patch(first):
+        return None
+    return _found(await grammar.parser(), first, rest)
 
 
 def _found(parser: Parser, first: str, rest: str) -> CommandPatch | None:

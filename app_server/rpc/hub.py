@@ -104,7 +104,7 @@ class Hub:
         self._peers: dict[ConnectionId, Peer] = {}
         self._subscriptions: dict[ConnectionId, set[ThreadId]] = {}
         self._listeners: dict[ThreadId, set[ConnectionId]] = {}
-        self._when_gone: dict[ConnectionId, list[Callable[[], None]]] = {}
+        self._when_gone: dict[ConnectionId, dict[Callable[[ConnectionId], None], None]] = {}
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
         """Listeners that are sent nothing for now, and how far they know the stream."""
         self._questions: dict[RequestId, Question] = {}
@@ -117,7 +117,7 @@ class Hub:
         connection_id = next(self._connection_ids)
         self._peers[connection_id] = peer
         self._subscriptions[connection_id] = set()
-        self._when_gone[connection_id] = []
+        self._when_gone[connection_id] = {}
         try:
             yield connection_id
         finally:
@@ -131,19 +131,26 @@ class Hub:
         """Run what was to be run when a connection has ended."""
         actions = self._when_gone[connection_id]
         while actions:
-            actions.pop(0)()
+            action = next(iter(actions))
+            del actions[action]
+            action(connection_id)
 
     def waiting_chars(self, connection_id: ConnectionId) -> int:
         """Say how much waits to be sent to a connection; 0 once it has ended."""
         peer = self._peers.get(connection_id)
         return 0 if peer is None else peer.load.chars
 
-    def when_gone(self, connection_id: ConnectionId, action: Callable[[], None]) -> None:
-        """Run `action`, which does not wait, when a connection has ended; at once if it has."""
+    def when_gone(
+        self, connection_id: ConnectionId, action: Callable[[ConnectionId], None]
+    ) -> None:
+        """Run `action`, which does not wait, when a connection has ended; at once if it has.
+
+        The same action is run once, however often it was given.
+        """
         if connection_id in self._when_gone:
-            self._when_gone[connection_id].append(action)
+            self._when_gone[connection_id][action] = None
         else:
-            action()
+            action(connection_id)
 
     def subscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
         """Let a connection hear of a thread, and ask it what is still open there."""

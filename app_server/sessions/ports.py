@@ -13,10 +13,9 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
-from app_server.patch.in_command import CommandPatches
 from app_server.permissions.places import Places, places_of_machine
 from app_server.permissions.rules.book import RuleBook
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
 from app_server.runtime.figures import ServerFigures
 from app_server.skills.catalog import SkillCatalog
@@ -64,8 +63,7 @@ class SessionPorts:
     """None: there are none."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
-    scripts: ScriptReader = field(default_factory=ScriptReader)
-    patches: CommandPatches = field(default_factory=CommandPatches)
+    grammar: ShellGrammar = field(default_factory=ShellGrammar)
     rules: RuleBook = field(default_factory=RuleBook)
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore

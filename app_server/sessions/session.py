@@ -13,6 +13,7 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.connections import ServerSet
+from app_server.permissions.shell.parse import ScriptReader
 from app_server.sessions.compaction_start import CompactionStart
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.turns import GoalTurns
@@ -151,7 +152,7 @@ class ThreadSession:
         )
         approvals = ThreadApprovals(
             tools=ApprovalGate(clients, ports.approvals, reviewer, decisions),
-            commands=CommandGate(asker, ports.scripts, ports.rules),
+            commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
             files=FileGate(asker),
             permissions=PermissionGate(asker),
         )
@@ -194,7 +195,7 @@ class ThreadSession:
             slot,
             starter,
             self.input,
-            UserShell(self.terminals, ports.scripts),
+            UserShell(self.terminals, ScriptReader(ports.grammar)),
             clients,
             clock,
             tasks,

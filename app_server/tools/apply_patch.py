@@ -17,7 +17,7 @@ import anyio.to_thread
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
 from app_server.patch.grammar import BEGIN
 from app_server.patch.half_written import changing_files
-from app_server.patch.in_command import CommandPatches
+from app_server.patch.in_command import find_patch
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
 from app_server.patch.shown import shown_changes, touched
@@ -26,6 +26,7 @@ from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import Ask, Refuse
 from app_server.permissions.resolving import resolved
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.patches.declaration import FREEFORM, FUNCTION, NAME, PatchArguments
 from app_server.tools.patches.told import Written, reason_to_ask, root_of_diff
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
@@ -60,13 +61,13 @@ class ApplyPatch:
         self,
         turn: TurnContext,
         gate: FileGate,
-        patches: CommandPatches,
+        grammar: ShellGrammar,
         confinement: Callable[[], Confinement],
     ) -> None:
         """`confinement` is what confines the turn now, links in it not followed."""
         self._turn = turn
         self._gate = gate
-        self._patches = patches
+        self._grammar = grammar
         self._confinement = confinement
         self._diff: TurnDiff | None = None
         self._told = ""
@@ -110,7 +111,7 @@ class ApplyPatch:
         """
         if script.strip().startswith(BEGIN):
             return NO_COMMAND
-        found = await self._patches.find(script)
+        found = await find_patch(self._grammar, script)
         if found is None:
             return None
         where = folder if found.folder is None else str(Path(folder, found.folder))

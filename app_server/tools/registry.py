@@ -11,10 +11,10 @@ from app_server.extension.hooks import Hooks
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
-from app_server.patch.in_command import CommandPatches
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.confining import confinement_of
 from app_server.permissions.places import Places
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.client_tools import ClientTools
 from app_server.tools.commands.terminals import Terminals
@@ -51,7 +51,7 @@ class ThreadTools:
     """What extensions are told of the thread."""
     places: Places
     """What a confinement knows of this machine."""
-    patches: CommandPatches
+    grammar: ShellGrammar
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
     requests_permissions: bool = False
@@ -64,7 +64,7 @@ class ThreadTools:
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
     confinement = partial(_confinement, turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinement)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
@@ -88,7 +88,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
 def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
     """Make the table for a review of code: commands, and nothing that changes the thread."""
     confinement = partial(_confinement, turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.patches, confinement)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinement)
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
         WriteStdin(turn, thread.terminals),

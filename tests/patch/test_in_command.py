@@ -2,10 +2,12 @@
 
 import pytest
 
-from app_server.patch.in_command import CommandPatch, CommandPatches
+from app_server.patch.in_command import CommandPatch, find_patch
+from app_server.permissions.shell.grammar import ShellGrammar
 from tests.patch.folders import patch_of
 
 PATCH = patch_of("*** Add File: a", "+$HOME `date` $(x) 'it \"s", "+(") + "\n"
+GRAMMAR = ShellGrammar()
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,7 @@ PATCH = patch_of("*** Add File: a", "+$HOME `date` $(x) 'it \"s", "+(") + "\n"
     ],
 )
 async def test_a_patch_is_found(script: str, found: CommandPatch) -> None:
-    assert await CommandPatches().find(script) == found
+    assert await find_patch(GRAMMAR, script) == found
 
 
 @pytest.mark.parametrize(
@@ -56,4 +58,4 @@ async def test_a_patch_is_found(script: str, found: CommandPatch) -> None:
     ],
 )
 async def test_anything_else_is_a_command(script: str) -> None:
-    assert await CommandPatches().find(script) is None
+    assert await find_patch(GRAMMAR, script) is None

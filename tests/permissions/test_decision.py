@@ -20,11 +20,12 @@ from app_server.permissions.decision import (
     outside_amendment,
 )
 from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
 from protocol.policy import AskForApproval, GranularApprovals, GranularAskForApproval
 from tests.support.harness import claim
 
-READER = ScriptReader()
+READER = ScriptReader(ShellGrammar())
 CONFINED = Confinement(writable=("/work",), network=False)
 
 

@@ -58,7 +58,7 @@ async def test_it_runs_without_a_grammar_too(
     def missing() -> None:
         raise ImportError("no grammar")
 
-    monkeypatch.setattr("app_server.permissions.shell.parse._grammar", missing)
+    monkeypatch.setattr("app_server.permissions.shell.grammar._bash", missing)
     async with desk(tmp_path) as at:
         await shell(at, "echo user")
         at.messages = await at.client.until("turn/completed")

@@ -1,4 +1,4 @@
-"""account/*: who is signed in, signing in and out, and news of it.
+"""account/*: signing in and out, what has been used, and news of both.
 
 A change of the account is announced after the answer to who asked for it; one that nobody asked
 for, as when renewing a token brings another plan, is announced by itself.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from app_server.accounts.claims import UNKNOWN_PLAN, InvalidToken
+from app_server.accounts.claims import InvalidToken
 from app_server.accounts.credentials import (
     MAX_TOKEN_CHARS,
     AuthState,
@@ -29,32 +29,25 @@ from app_server.accounts.login.attempt import Flow, LoginAttempts
 from app_server.accounts.login.browser import BrowserWishes
 from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
-from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.runtime.loader import load
-from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
 from protocol.account import (
-    Account,
     AccountLoginCompletedNotification,
     AccountUpdatedNotification,
-    ApiKeyAccount,
     ApiKeyLoginAccountParams,
     ApiKeyLoginAccountResponse,
     CancelLoginAccountParams,
     CancelLoginAccountResponse,
-    ChatgptAccount,
     ChatgptAuthTokensLoginAccountParams,
     ChatgptAuthTokensLoginAccountResponse,
     ChatgptAuthTokensRefreshParams,
     ChatgptAuthTokensRefreshResponse,
     ChatgptDeviceCodeLoginAccountParams,
     ChatgptLoginAccountParams,
-    GetAccountParams,
     GetAccountRateLimitsParams,
     GetAccountRateLimitsResponse,
-    GetAccountResponse,
     GetAccountTokenUsageParams,
     GetAccountTokenUsageResponse,
     LoginAccountParams,
@@ -100,34 +93,8 @@ class AccountHandlers:
             "account/login/start": self.start_login,
             "account/logout": self.logout,
             "account/rateLimits/read": self.read_rate_limits,
-            "account/read": self.read,
             "account/usage/read": self.read_usage,
         }
-
-    async def read(self, context: RequestContext, params: GetAccountParams) -> GetAccountResponse:
-        """Say who is signed in, and whether the chosen provider wants somebody to be."""
-        with config_failures():
-            if params.refresh_token:
-                try:
-                    await self._accounts.refresh()
-                except AccountError as exc:
-                    logger.warning("the token was not renewed: %s", exc)
-            state = await self._accounts.look()
-            config = await self._configuration.read()
-            # Who chose nothing may want to sign in; the offline model is there all the same.
-            chosen = OPENAI if chooses_no_provider(config) else default_provider_id(config)
-            provider = read_providers(config).get(chosen)
-        # As in the reference: an account that cannot be used any more is none.
-        credentials = None if self._accounts.refusal is not None else state.credentials
-        if provider is None or not provider.requires_openai_auth:
-            return GetAccountResponse(requires_openai_auth=False)
-        if credentials is None:
-            return GetAccountResponse(requires_openai_auth=not spare_key_is_set(provider))
-        return GetAccountResponse(
-            account=_account(credentials),
-            user_id=credentials.chatgpt_user_id,
-            requires_openai_auth=True,
-        )
 
     async def start_login(
         self, context: RequestContext, params: LoginAccountParams
@@ -339,12 +306,6 @@ class AccountHandlers:
         with self._quietly():
             yield
         context.after_answer(tell)
-
-
-def _account(credentials: Credentials) -> Account:
-    if not credentials.is_chatgpt:
-        return ApiKeyAccount()
-    return ChatgptAccount(email=credentials.email, plan_type=credentials.plan or UNKNOWN_PLAN)
 
 
 def _news(state: AuthState) -> tuple[str | None, ...]:

@@ -3,8 +3,8 @@
 Source: docs/tools.md, "Host methods".
 """
 
-import base64
 from collections.abc import Mapping
+from functools import partial
 
 import anyio.to_thread
 
@@ -12,18 +12,16 @@ from app_server.config.default_provider import OFFLINE
 from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, setting_failures
 from app_server.handlers.host import program_params as given
+from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
 from app_server.handlers.threads.configured import config_for
-from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import CommandLaunch
-from app_server.host.programs.outlet import OnPiece, Outlet
 from app_server.host.programs.program import Program, ProgramOrder
-from app_server.host.programs.programs import Programs
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.confining import confinement_of
 from app_server.permissions.places import configured_places
 from app_server.permissions.trust import project_trust, says_something
-from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
 from protocol.errors import invalid_params, invalid_request
@@ -54,11 +52,9 @@ class CommandExecHandlers:
 
     def __init__(self, services: Services) -> None:
         self._home = services.home
-        self._hub = services.hub
         self._configuration = services.configuration
         self._commands = services.commands
-        self._programs = Programs(METHOD, "process id")
-        self._known: set[ConnectionId] = set()
+        self._programs = ClientPrograms(services.hub, METHOD, "process id", "command")
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -77,11 +73,9 @@ class CommandExecHandlers:
         client = context.connection_id
         _check(params)
         streams = params.stream_stdout_stderr or params.tty
-        outlet = Outlet(
-            _cap(params, streams=streams),
-            self._telling(client, params.process_id or "") if streams else None,
-            lambda: self._hub.waiting_chars(client),
-        )
+        event = partial(CommandExecOutputDeltaNotification, process_id=params.process_id or "")
+        cap = _cap(params, streams=streams)
+        outlet = self._programs.outlet(client, cap, event if streams else None)
         cwd = self._configuration.resolve(params.cwd)
         launch = CommandLaunch(
             argv=given.checked_command(params.command),
@@ -98,11 +92,8 @@ class CommandExecHandlers:
             timeout_s=_timeout(params),
         )
         program = Program(order, outlet)
-        if client not in self._known:
-            self._known.add(client)
-            self._hub.when_gone(client, lambda: self._forget(client))
         with (
-            given.program_failures("command"),
+            self._programs.failures(),
             self._programs.entered(client, params.process_id, program),
         ):
             await program.start(self._commands, await self._confinement(params, cwd))
@@ -117,29 +108,26 @@ class CommandExecHandlers:
         self, context: RequestContext, params: CommandExecWriteParams
     ) -> CommandExecWriteResponse:
         """Write to the input of a program."""
-        data = given.input_bytes(
+        given_input = given.input_bytes(
             params.delta_base64, close=params.close_stdin, method="command/exec/write"
         )
-        with given.program_failures("command"):
-            program = self._programs.find(context.connection_id, params.process_id)
-            program.write(data, close=params.close_stdin)
+        self._programs.write(
+            context.connection_id, params.process_id, given_input, close=params.close_stdin
+        )
         return CommandExecWriteResponse()
 
     async def resize(
         self, context: RequestContext, params: CommandExecResizeParams
     ) -> CommandExecResizeResponse:
         """Change the size of a program's terminal."""
-        size = given.checked_size(params.size, METHOD)
-        with given.program_failures("command"):
-            self._programs.find(context.connection_id, params.process_id).resize(size)
+        self._programs.resize(context.connection_id, params.process_id, params.size)
         return CommandExecResizeResponse()
 
     async def terminate(
         self, context: RequestContext, params: CommandExecTerminateParams
     ) -> CommandExecTerminateResponse:
         """Have a program ended."""
-        with given.program_failures("command"):
-            self._programs.find(context.connection_id, params.process_id).terminate()
+        self._programs.terminate(context.connection_id, params.process_id)
         return CommandExecTerminateResponse()
 
     async def _confinement(self, params: CommandExecParams, cwd: str) -> Confinement:
@@ -167,22 +155,6 @@ class CommandExecHandlers:
             if isinstance(settings.sandbox_policy, _OURS_NOT):
                 return UNCONFINED
             return confinement_of(settings, configured_places(config, str(self._home)))
-
-    def _telling(self, client: ConnectionId, process_id: str) -> OnPiece:
-        def on_piece(stream: Stream, piece: bytes, cap_reached: bool) -> None:
-            event = CommandExecOutputDeltaNotification(
-                process_id=process_id,
-                stream=stream,
-                delta_base64=base64.b64encode(piece).decode("ascii"),
-                cap_reached=cap_reached,
-            )
-            self._hub.tell(client, event)
-
-        return on_piece
-
-    def _forget(self, client: ConnectionId) -> None:
-        self._known.discard(client)
-        self._programs.terminate_all(client)
 
 
 def _check(params: CommandExecParams) -> None:

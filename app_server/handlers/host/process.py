@@ -3,20 +3,19 @@
 Source: docs/tools.md, "Host methods".
 """
 
-import base64
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 
 import anyio.abc
 
 from app_server.handlers.host import program_params as given
+from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
-from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import CommandLaunch
-from app_server.host.programs.outlet import OnPiece, Outlet
+from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Ended, Program, ProgramOrder
-from app_server.host.programs.programs import Programs
 from app_server.permissions.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from protocol.errors import invalid_request
@@ -48,8 +47,7 @@ class ProcessHandlers:
         self._hub = services.hub
         self._commands = services.commands
         self._tasks: anyio.abc.TaskGroup = services.tasks
-        self._programs = Programs("process", "process handle")
-        self._known: set[ConnectionId] = set()
+        self._programs = ClientPrograms(services.hub, "process", "process handle", "process")
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -69,11 +67,9 @@ class ProcessHandlers:
         if not handle:
             raise invalid_request("processHandle must not be empty", "invalidCommand")
         streams = params.stream_stdout_stderr or params.tty
-        outlet = Outlet(
-            _cap(params, streams=streams),
-            self._telling(client, handle) if streams else None,
-            lambda: self._hub.waiting_chars(client),
-        )
+        event = partial(ProcessOutputDeltaNotification, process_handle=handle)
+        cap = _cap(params, streams=streams)
+        outlet = self._programs.outlet(client, cap, event if streams else None)
         order = ProgramOrder(
             kind="process",
             launch=CommandLaunch(
@@ -90,10 +86,7 @@ class ProcessHandlers:
             timeout_s=_timeout(params),
         )
         program = Program(order, outlet)
-        if client not in self._known:
-            self._known.add(client)
-            self._hub.when_gone(client, lambda: self._forget(client))
-        with ExitStack() as entered, given.program_failures("process"):
+        with ExitStack() as entered, self._programs.failures():
             entered.enter_context(self._programs.entered(client, handle, program))
             await program.start(self._commands, UNCONFINED)
             running = entered.pop_all()
@@ -108,27 +101,24 @@ class ProcessHandlers:
         self, context: RequestContext, params: ProcessWriteStdinParams
     ) -> ProcessWriteStdinResponse:
         """Write to the input of a program."""
-        data = given.input_bytes(
+        given_input = given.input_bytes(
             params.delta_base64, close=params.close_stdin, method="process/writeStdin"
         )
-        with given.program_failures("process"):
-            program = self._programs.find(context.connection_id, params.process_handle)
-            program.write(data, close=params.close_stdin)
+        self._programs.write(
+            context.connection_id, params.process_handle, given_input, close=params.close_stdin
+        )
         return ProcessWriteStdinResponse()
 
     async def resize(
         self, context: RequestContext, params: ProcessResizePtyParams
     ) -> ProcessResizePtyResponse:
         """Change the size of a program's terminal."""
-        size = given.checked_size(params.size, "process")
-        with given.program_failures("process"):
-            self._programs.find(context.connection_id, params.process_handle).resize(size)
+        self._programs.resize(context.connection_id, params.process_handle, params.size)
         return ProcessResizePtyResponse()
 
     async def kill(self, context: RequestContext, params: ProcessKillParams) -> ProcessKillResponse:
         """Have a program ended."""
-        with given.program_failures("process"):
-            self._programs.find(context.connection_id, params.process_handle).terminate()
+        self._programs.terminate(context.connection_id, params.process_handle)
         return ProcessKillResponse()
 
     async def _run(
@@ -142,22 +132,6 @@ class ProcessHandlers:
             logger.exception("the end of process %r is not known", handle)
             return
         self._hub.tell(client, _exited(handle, ended, program.outlet))
-
-    def _telling(self, client: ConnectionId, handle: str) -> OnPiece:
-        def on_piece(stream: Stream, piece: bytes, cap_reached: bool) -> None:
-            event = ProcessOutputDeltaNotification(
-                process_handle=handle,
-                stream=stream,
-                delta_base64=base64.b64encode(piece).decode("ascii"),
-                cap_reached=cap_reached,
-            )
-            self._hub.tell(client, event)
-
-        return on_piece
-
-    def _forget(self, client: ConnectionId) -> None:
-        self._known.discard(client)
-        self._programs.terminate_all(client)
 
 
 def _exited(handle: str, ended: Ended, outlet: Outlet) -> ProcessExitedNotification:

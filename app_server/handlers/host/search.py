@@ -9,7 +9,7 @@ from app_server.handlers.host.failures import file_failures
 from app_server.handlers.services import Services
 from app_server.host.search.ranking import Match
 from app_server.host.search.service import FileSearch, Matches
-from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import internal_error, invalid_request
 from protocol.search import (
     FuzzyFileSearchParams,
@@ -32,7 +32,6 @@ class SearchFilesHandlers:
     def __init__(self, services: Services) -> None:
         self._hub = services.hub
         self._search = FileSearch(services.tasks)
-        self._known: set[ConnectionId] = set()
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -80,9 +79,7 @@ class SearchFilesHandlers:
 
         with file_failures():
             self._search.start(client, session_id, params.roots, on_matches, on_complete)
-        if client not in self._known:
-            self._known.add(client)
-            self._hub.when_gone(client, lambda: self._forget(client))
+        self._hub.when_gone(client, self._search.stop_all)
         return FuzzyFileSearchSessionStartResponse()
 
     async def update(
@@ -103,10 +100,6 @@ class SearchFilesHandlers:
         """End a session."""
         self._search.stop(context.connection_id, params.session_id)
         return FuzzyFileSearchSessionStopResponse()
-
-    def _forget(self, client: ConnectionId) -> None:
-        self._known.discard(client)
-        self._search.stop_all(client)
 
 
 def _results(matches: Matches) -> list[FuzzyFileSearchResult]:

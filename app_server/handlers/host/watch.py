@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from app_server.handlers.host.failures import as_path, file_failures
 from app_server.handlers.services import Services
 from app_server.host.files.watching import FileWatches
-from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.host import (
     FsChangedNotification,
     FsUnwatchParams,
@@ -24,7 +24,6 @@ class WatchHandlers:
     def __init__(self, services: Services) -> None:
         self._hub = services.hub
         self._watches = FileWatches(services.tasks)
-        self._known: set[ConnectionId] = set()
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -41,16 +40,10 @@ class WatchHandlers:
 
         with file_failures():
             await self._watches.add(client, watch_id, path, changed)
-        if client not in self._known:
-            self._known.add(client)
-            self._hub.when_gone(client, lambda: self._forget(client))
+        self._hub.when_gone(client, self._watches.remove_all)
         return FsWatchResponse(path=str(path))
 
     async def unwatch(self, context: RequestContext, params: FsUnwatchParams) -> FsUnwatchResponse:
         """Tell of no more changes; a watch that is not there is no failure."""
         self._watches.remove(context.connection_id, params.watch_id)
         return FsUnwatchResponse()
-
-    def _forget(self, client: ConnectionId) -> None:
-        self._known.discard(client)
-        self._watches.remove_all(client)

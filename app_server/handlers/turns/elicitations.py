@@ -6,7 +6,6 @@ Source: docs/tools.md, "Elicitations".
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
@@ -51,10 +50,8 @@ class ElicitationHandlers:
             text = f"there are {questions.count} out-of-band elicitations already"
             raise invalid_request(text, "tooManyElicitations") from exc
         connection_id = context.connection_id
-        if connection_id not in self._open:
-            self._open[connection_id] = Counter()
-            self._hub.when_gone(connection_id, partial(self._gone, connection_id))
-        self._open[connection_id][session] += 1
+        self._open.setdefault(connection_id, Counter())[session] += 1
+        self._hub.when_gone(connection_id, self._gone)
         return ThreadIncrementElicitationResponse(count=questions.count, paused=True)
 
     async def decrement(

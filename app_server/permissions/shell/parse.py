@@ -1,6 +1,6 @@
 """From a shell script to values, by the grammar of tree-sitter.
 
-The grammar is loaded when the first script is read. A script of usual length takes microseconds.
+A script of usual length takes microseconds.
 Source: docs/tools.md, "Approvals and rules"; https://tree-sitter.github.io/tree-sitter/;
 https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html.
 """
@@ -8,14 +8,14 @@ https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.script import (
     MAX_COMMANDS,
     MAX_SCRIPT_BYTES,
@@ -24,7 +24,6 @@ from app_server.permissions.shell.script import (
     Script,
 )
 from app_server.permissions.shell.words import read_word
-from app_server.runtime.loader import Lazy, load
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -48,23 +47,11 @@ _BEFORE_COMMENT = re.compile(rb"(?:.*[ \t;]|(?:.*[^\\])?\n|)", re.DOTALL)
 _UNUSUAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def _grammar() -> Callable[[], Parser]:
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    return partial(Parser, Language(tree_sitter_bash.language()))
-
-
-async def _load() -> Callable[[], Parser]:
-    return await load(_grammar)
-
-
 class ScriptReader:
     """Reads scripts; one for a server."""
 
-    def __init__(self) -> None:
-        """Load nothing yet."""
-        self._grammar: Lazy[Callable[[], Parser]] = Lazy("the grammar of shell scripts", _load)
+    def __init__(self, grammar: ShellGrammar) -> None:
+        self._grammar = grammar
 
     async def read(self, text: str) -> Script:
         """Take a script apart that is within the bounds; others are not read.
@@ -76,10 +63,10 @@ class ScriptReader:
         content = text.encode(errors="replace")
         if len(content) > MAX_SCRIPT_BYTES:
             return Script(text, None, is_read=False)
-        new_parser = await self._grammar.get()
+        parser = await self._grammar.parser()
         if len(content) <= MAX_INLINE_BYTES:
-            return _read(new_parser(), text, content)
-        return await anyio.to_thread.run_sync(_read, new_parser(), text, content)
+            return _read(parser, text, content)
+        return await anyio.to_thread.run_sync(_read, parser, text, content)
 
 
 def _read(parser: Parser, text: str, content: bytes) -> Script:

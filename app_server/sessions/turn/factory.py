@@ -109,7 +109,7 @@ class TurnFactory:
             web_search=self._settings.web_search,
             asks_in_every_mode=self._settings.asks_in_every_mode,
             places=self._terminals.place.places,
-            patches=self._ports.patches,
+            grammar=self._ports.grammar,
             requests_permissions=self._settings.requests_permissions,
             of_clients=self._of_clients,
         )

@@ -4,9 +4,10 @@ import pytest
 
 from app_server.permissions.commands.dangerous import danger_of
 from app_server.permissions.commands.nested import MAX_NESTED, read_command
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
 
-READER = ScriptReader()
+READER = ScriptReader(ShellGrammar())
 
 REMOVES = "it removes files without asking, or whole folders"
 DOWNLOADS = "it runs what it downloads"

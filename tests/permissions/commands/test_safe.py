@@ -3,9 +3,10 @@
 import pytest
 
 from app_server.permissions.commands.safe import only_reads
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
 
-READER = ScriptReader()
+READER = ScriptReader(ShellGrammar())
 
 SAFE = """
 cat a.txt

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from app_server.permissions.shell.actions import command_actions
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
 from tests.support.harness import claim
 
 RECORDED = Path(__file__).parents[2] / "recordings" / "command_actions.jsonl"
 """A command and its actions a line, in the folder /home/me/work."""
 
-READER = ScriptReader()
+READER = ScriptReader(ShellGrammar())
 
 
 async def actions(text: str, cwd: str = "/home/me/work") -> list[dict[str, Any]]:

@@ -7,10 +7,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import MAX_DEPTH, MAX_INLINE_BYTES, MAX_NODES, ScriptReader
 from app_server.permissions.shell.script import MAX_COMMANDS, MAX_SCRIPT_BYTES, Script
 
-READER = ScriptReader()
+READER = ScriptReader(ShellGrammar())
 
 
 def pipelines(script: Script) -> list[list[tuple[str, ...]]] | None:

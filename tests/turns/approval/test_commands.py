@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.shell import parse
+from app_server.permissions.shell import grammar
 from tests.support.harness import Served, WireClient, calls, claim, methods_of, says, serve
 from tests.support.turns import start_turn
 
@@ -314,7 +314,7 @@ async def test_without_a_grammar_everything_is_asked_about(
     def missing() -> Any:
         raise ImportError("no grammar")
 
-    monkeypatch.setattr(parse, "_grammar", missing)
+    monkeypatch.setattr(grammar, "_bash", missing)
     async with place(tmp_path, approvalPolicy="on-request") as work:
         await work.begin(command("touch a"))
         question = await work.answer("accept")
