@@ -257,6 +257,27 @@ class LazyApps(TurnHooks):
         if self._service is not None:
             await self._service.refresh(context)
 
+    async def verify_install(
+        self, app_ids: Sequence[str], context: ContributionContext
+    ) -> bool | None:
+        """Look for the apps that a plugin declares, and fetch anew if one is missing.
+
+        None where these settings have no apps; see InstallCheck.
+        """
+        if not AppsSettings.read(context.config).enabled:
+            return None
+        try:
+            for look in (self.snapshot_allowing_cached, self.refresh_snapshot):
+                snapshot = await look(context.config)
+                if snapshot is None:
+                    return False
+                with snapshot:
+                    if not snapshot.missing(app_ids):
+                        return True
+        except AppsUnavailable as exc:
+            logger.warning("whether the apps of a plugin are there is not known: %s", exc)
+        return False
+
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:

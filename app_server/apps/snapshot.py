@@ -49,6 +49,11 @@ class Snapshot:
         """Those too that can only be linked."""
         return self.inventory.connectors
 
+    def missing(self, app_ids: Sequence[str]) -> list[str]:
+        """Return those of these apps that the account has not linked, in their order."""
+        linked = {connector.id for connector in self.all_connectors}
+        return [id_ for id_ in app_ids if id_ not in linked]
+
     @property
     def tools(self) -> Mapping[tuple[str, str], tuple[Connector, AppTool]]:
         """Tools by the raw names of their server and themselves."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import anyio
 
 from app_server.extension.hooks import Hooks, TurnHooks
+from app_server.extension.installs import InstallCheck
 from app_server.extension.metadata import ApprovalPersistence
 from app_server.extension.registration import ContributionContext, Contributor, Registration
 
@@ -42,19 +43,24 @@ class Contributions:
 
 
 class ExtensionRegistry:
-    """Contributors and hooks in their order, and who writes down lasting approvals, by target."""
+    """What extensions have registered, in their order: contributors, hooks, checks of installs.
+
+    Who writes down lasting approvals is known by target.
+    """
 
     def __init__(
         self,
         contributors: Sequence[Contributor] = (),
         persisters: Mapping[str, PersistApproval] = MappingProxyType({}),
         hooks: Sequence[TurnHooks] = (),
+        install_checks: Sequence[InstallCheck] = (),
     ) -> None:
         """Freeze all of them; ids must differ."""
         if len({contributor.id for contributor in contributors}) != len(contributors):
             raise ValueError("two contributors have one id")
         self._contributors = tuple(contributors)
         self._persisters = dict(persisters)
+        self._install_checks = tuple(install_checks)
         self.hooks = Hooks(hooks)
         """What extensions add to turns."""
 
@@ -95,6 +101,20 @@ class ExtensionRegistry:
                     tasks.start_soon(_refresh, contributor, context)
         if limit.cancelled_caught:
             logger.warning("contributors did not look anew within %g s", REFRESH_S)
+
+    async def verify_install(self, app_ids: Sequence[str], context: ContributionContext) -> bool:
+        """Whether nobody misses one of the apps that a plugin declares.
+
+        A check that fails counts as one that misses something.
+        """
+        for check in self._install_checks:
+            try:
+                if await check.verify_install(app_ids, context) is False:
+                    return False
+            except Exception:
+                logger.exception("an install could not be verified")
+                return False
+        return True
 
     async def persist_approval(self, where: ApprovalPersistence) -> None:
         """Write down that a tool may run without asking.

@@ -115,9 +115,13 @@ class Plugins:
 
     def active(self, config: Mapping[str, Any], thread_id: str | None = None) -> Sequence[Active]:
         """Return the plugins in force now: those of the thread, then installed ones, by id."""
-        if not _feature_is_on(config):
+        if not feature_is_on(config, "plugins"):
             return []
         return [*self._of_thread(thread_id), *self._enabled(config)]
+
+    def is_installed(self, id_: str) -> bool:
+        """Whether a plugin is in the home folder, switched on or not, as last read."""
+        return id_ in self._installed
 
     def app_names(
         self, config: Mapping[str, Any], thread_id: str | None = None
@@ -198,8 +202,9 @@ def _reading() -> ModuleType:
     return reading
 
 
-def _feature_is_on(config: Mapping[str, Any]) -> bool:
-    return _table(config, "features").get("plugins", True) is not False
+def feature_is_on(config: Mapping[str, Any], name: str) -> bool:
+    """Whether a feature that is on by default was left on."""
+    return _table(config, "features").get(name, True) is not False
 
 
 def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -26,6 +26,7 @@ from app_server.permissions.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
+from app_server.plugins.offers import Offers
 from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
@@ -109,6 +110,7 @@ async def build_services(
             [plugins, lazy_apps],
             {APPROVALS_OF_APPS: partial(_approve, config_file)},
             [lazy_apps],
+            [lazy_apps],
         )
     lazy_model = LazyModel(OfflineModel(background).url, accounts)
     model_lists = ModelLists(lazy_model.list_models, lazy_model.prepare)
@@ -137,6 +139,9 @@ async def build_services(
             skills=skills,
             rules=rules,
             extensions=extensions,
+            plugin_offers=Offers(
+                plugins, settings.user_home, config_file, extensions.verify_install
+            ),
             log_grew=log_grew,
             figures=figures,
             requirements=configuration.requirements,

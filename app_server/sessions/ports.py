@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
+from app_server.extension.installs import PluginOffers
 from app_server.extension.registry import ExtensionRegistry
 from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
@@ -64,6 +65,8 @@ class SessionPorts:
     folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     grammar: ShellGrammar = field(default_factory=ShellGrammar)
+    plugin_offers: PluginOffers | None = None
+    """What models may suggest to install; None: nothing."""
     rules: RuleBook = field(default_factory=RuleBook)
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app_server.extension.hooks import Hooks
+from app_server.extension.installs import PluginOffers
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.connections import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
@@ -23,6 +24,7 @@ from app_server.tools.exec_command import ExecCommand
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp_calls import McpCalls
 from app_server.tools.mcp_resources import McpResources
+from app_server.tools.plugin_install import PluginInstall
 from app_server.tools.request_permissions import RequestPermissions
 from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
@@ -57,6 +59,8 @@ class ThreadTools:
     requests_permissions: bool = False
     """Whether the model may ask for more than the sandbox allows."""
     web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
+    plugin_offers: PluginOffers | None = None
+    """What the model may suggest to install; None: nothing."""
     of_clients: DynamicTools = field(default_factory=DynamicTools)
     """What a client declared for the thread."""
 
@@ -66,12 +70,14 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     confinement = partial(_confinement, turn, thread)
     patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinement)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
+    offers = thread.plugin_offers
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
+        *([PluginInstall(turn, offers, thread.contribution)] if offers is not None else []),
         patches,
         ViewImage(turn, confinement),
         UpdatePlan(turn),

@@ -199,3 +199,42 @@ async def test_what_was_imported_is_no_business_of_garbage_collections_any_more(
     imported = [late]
     await late._load()
     assert not any(found is imported for found in gc.get_objects())
+
+
+@claim("plugins:suggested")
+async def test_the_apps_of_a_plugin_are_there_when_all_of_them_are_linked(tmp_path: Path) -> None:
+    async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
+        auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
+        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+
+            async def verified(*ids: str, **features: bool) -> bool | None:
+                with anyio.fail_after(WAIT_S):
+                    return await apps.verify_install(ids, context({"features": features}))
+
+            lists = hosted.script.names
+            assert await verified("cal")
+            fetched = lists().count("tools/list")
+            assert await verified("cal")
+            assert lists().count("tools/list") == fetched
+            # What is missing may have been linked a moment ago: it is looked for once more.
+            assert await verified("cal", "mail") is False
+            assert lists().count("tools/list") == fetched + 1
+            hosted.endpoint.connectors.append(connector(*runs("send"), id_="mail"))
+            assert await verified("cal", "mail")
+            assert await verified("mail", apps=False) is None
+            auth.change(None)
+            assert await verified("cal") is False
+
+
+async def test_apps_that_cannot_be_asked_verify_no_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Any:
+        raise ImportError("no such module")
+
+    monkeypatch.setattr(late, "_import", broken)
+    auth = Auth(State(Who("s3cr3t"), 1))
+    async with run_late(tmp_path, auth) as apps:
+        with anyio.fail_after(WAIT_S):
+            assert await apps.verify_install(["cal"], context({})) is False
+    assert "whether the apps of a plugin are there is not known" in caplog.text

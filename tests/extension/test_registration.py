@@ -237,3 +237,34 @@ async def test_an_approval_is_written_down_by_whoever_registered_for_it() -> Non
     assert written == [("a", "b")]
     with pytest.raises(UnknownTarget, match="nowhere"):
         await registry.persist_approval(ApprovalPersistence(target="nowhere", path=("a",)))
+
+
+class Check:
+    """An install check that answers as it is told."""
+
+    def __init__(self, answer: bool | Exception | None) -> None:
+        self.answer = answer
+
+    async def verify_install(
+        self, app_ids: Sequence[str], context: ContributionContext
+    ) -> bool | None:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "verified"),
+    [
+        ([], True),
+        ([None], True),
+        ([True, None], True),
+        ([None, False, True], False),
+        ([ValueError("broken"), True], False),
+    ],
+)
+async def test_an_install_is_complete_if_no_check_misses_anything(
+    answers: Sequence[bool | Exception | None], verified: bool
+) -> None:
+    registry = ExtensionRegistry(install_checks=[Check(answer) for answer in answers])
+    assert await registry.verify_install(["app"], CONTEXT) is verified

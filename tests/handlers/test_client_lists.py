@@ -188,6 +188,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
             feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
             feature("plugins", "stable", enabled=True, default=True),
             feature("request_permissions_tool", "underDevelopment", enabled=False, default=False),
+            feature("tool_suggest", "stable", enabled=True, default=True),
         ]
         listed = await client.call("experimentalFeature/list", {})
         assert listed == {"data": switched, "nextCursor": None}
@@ -198,7 +199,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         assert listed["data"][0]["enabled"] is True
         for params, problem in (
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
-            ({"cursor": "7"}, "cursor 7 exceeds total feature flags 6"),
+            ({"cursor": "8"}, "cursor 8 exceeds total feature flags 7"),
         ):
             error = await client.refusal("experimentalFeature/list", params)
             assert (error.code, error.message) == (-32600, problem)
@@ -213,12 +214,13 @@ async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: P
             listed = await client.call("experimentalFeature/list", {})
             return [each["name"] for each in listed["data"] if each["enabled"]]
 
-        assert await enabled() == ["apps", "auth_elicitation", "plugins"]
+        assert await enabled() == ["apps", "auth_elicitation", "plugins", "tool_suggest"]
         wanted = {"plugins": False, "connectors": False, "no_such": True}
         wanted["request_permissions_tool"] = True
         answer = await client.call("experimentalFeature/enablement/set", {"enablement": wanted})
         assert answer == {"enablement": {"apps": False, "request_permissions_tool": True}}
-        assert await enabled() == ["auth_elicitation", "plugins", "request_permissions_tool"]
+        on = ["auth_elicitation", "plugins", "request_permissions_tool", "tool_suggest"]
+        assert await enabled() == on
         # A thread that starts now has the function that goes with it.
         await client.turn(await client.start_thread(), "hi")
         names = [tool.get("name") for tool in served.model.requests[-1]["tools"]]
@@ -226,7 +228,7 @@ async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: P
         assert "request_permissions" not in (tmp_path / "config.toml").read_text()
         back = {"enablement": {"request_permissions_tool": False}}
         assert await client.call("experimentalFeature/enablement/set", back) == back
-        assert await enabled() == ["auth_elicitation", "plugins"]
+        assert await enabled() == ["auth_elicitation", "plugins", "tool_suggest"]
 
 
 @claim("hooks:list")

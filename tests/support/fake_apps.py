@@ -44,6 +44,9 @@ class Snapshot:
     def all_connectors(self) -> Sequence[Connector]:
         return self.apps
 
+    def missing(self, app_ids: Sequence[str]) -> list[str]:
+        return [id_ for id_ in app_ids if id_ not in {app.id for app in self.apps}]
+
     def release(self) -> None:
         """Count one less."""
         assert self.shares > 0, "released more often than taken"

@@ -26,6 +26,9 @@ class AppsSnapshot(Protocol):
     def all_connectors(self) -> Sequence[Connector]:
         """Those too that can only be linked."""
 
+    def missing(self, app_ids: Sequence[str]) -> Sequence[str]:
+        """Return those of these apps that the account has not linked, in their order."""
+
     def release(self) -> None:
         """Give it back; called once."""
 

@@ -41,10 +41,10 @@ async def apps_needing_auth(services: Services, app_ids: Sequence[str]) -> list[
         logger.warning("which apps of a plugin need a sign-in is not known")
         return []
     try:
-        linked = {connector.id for connector in snapshot.all_connectors}
+        missing = snapshot.missing(app_ids)
     finally:
         snapshot.release()
-    return await _shown(services.apps, terms, [id_ for id_ in app_ids if id_ not in linked])
+    return await _shown(services.apps, terms, missing)
 
 
 async def _shown(apps: AppsPort, terms: AppTerms, app_ids: Sequence[str]) -> list[AppSummary]:

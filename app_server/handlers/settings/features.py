@@ -42,6 +42,7 @@ FEATURES = (
     Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
     Feature(["plugins"], "stable", default=True),
     Feature(["request_permissions_tool"], "underDevelopment", default=False),
+    Feature(["tool_suggest"], "stable", default=True),
 )
 """Every key of `[features]` that something here reads (docs/config.md)."""
 

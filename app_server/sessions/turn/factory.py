@@ -111,6 +111,7 @@ class TurnFactory:
             places=self._terminals.place.places,
             grammar=self._ports.grammar,
             requests_permissions=self._settings.requests_permissions,
+            plugin_offers=self._ports.plugin_offers,
             of_clients=self._of_clients,
         )
 
