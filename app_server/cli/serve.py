@@ -101,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             home=home,
             listen=[] if is_mcp_server else _addresses(options.listen or [DEFAULT_LISTEN], home),
             overrides=_overrides(options.config),
+            is_strict=options.strict_config,
             drain_s=options.drain_seconds,
         )
     except (ValueError, ConfigError) as exc:
@@ -154,6 +155,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a "
         "plain string; may be given several times",
+    )
+    parser.add_argument(
+        "--strict-config",
+        action="store_true",
+        help="end with a message and exit status 1 if a file of settings has a key that is not "
+        "known, or a value that does not fit; without it clients are warned",
     )
     parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
     parser.add_argument(
@@ -239,8 +246,8 @@ def _run(main: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
             return runner.run(main()) or 0
     except KeyboardInterrupt:
         return 130
-    except OSError as exc:
-        print(f"app-server: {exc}", file=sys.stderr)
+    except (ConfigError, OSError) as exc:
+        print(f"app-server: {str(exc).strip()}", file=sys.stderr)
         return 1
 
 

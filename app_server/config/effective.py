@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio.to_thread
@@ -13,6 +14,7 @@ from app_server.config.default_provider import chooses_no_provider, with_openai
 from app_server.config.requirements import Requirements, read_requirements, requirements_of
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
 from app_server.config.values import Config, read_config
+from app_server.runtime.loader import load, load_from_worker
 
 
 class Configuration:
@@ -30,12 +32,15 @@ class Configuration:
         cwd: Path,
         is_signed_in: Callable[[], Awaitable[bool]] | None = None,
         ahead_ns: int = 0,
+        *,
+        is_strict: bool = False,
     ) -> None:
         """Take overrides from the command line; relative paths begin at `cwd`.
 
         `is_signed_in` says whether there is an account for OpenAI's models; `ahead_ns` is how far
-        the clock is ahead of that of the files.
+        the clock is ahead of that of the files. `is_strict` makes an error of each unknown key.
         """
+        self._is_strict = is_strict
         self._is_signed_in = is_signed_in
         self._ahead_ns = ahead_ns
         self._file = home / "config.toml"
@@ -50,18 +55,28 @@ class Configuration:
         self._started_with = self._files
         self._features: dict[str, bool] = {}
         """What clients switched, until the server ends."""
+        self._readings = 0
 
     @property
     def file(self) -> Path:
         """Where config.toml is, or would be."""
         return self._file.absolute()
 
+    @property
+    def readings(self) -> int:
+        """How often the files were read: another number, perhaps other settings."""
+        return self._readings
+
     async def read(self, overrides: Mapping[str, Any] | None = None) -> Config:
         """Read the settings in force, with `overrides` of one request on top.
 
         Raises:
-            ConfigError: a file cannot be read or is not TOML, or a demand makes no sense.
+            ConfigError: a file cannot be read or is not TOML, a demand makes no sense, or a key is
+                unknown and that is an error.
         """
+        if self._is_strict and overrides:
+            refuse = (await load(_unknown_keys)).refuse_unknown_overrides
+            refuse(Config({}).override(overrides).document, "the `config` of the request")
         files = await self._read()
         if self._made_of is not files:
             # What was read stays as it is: putting values on top makes a copy.
@@ -85,13 +100,20 @@ class Configuration:
             now_ns = time.time_ns() + self._ahead_ns
             # Those that change while they are read have other stamps by the next look.
             self._files = await anyio.to_thread.run_sync(self._read_files)
+            self._readings += 1
             settled = all(is_settled(stamp, now_ns) for stamp in stamps)
             self._stamps = stamps if settled else None
         return self._files
 
     def _read_files(self) -> Config:
         demanded = read_requirements(self._requirements)
-        return replace(read_config(self._file), requirements=demanded)
+        config = read_config(self._file)
+        if self._is_strict:
+            keys = load_from_worker(_unknown_keys)
+            keys.refuse_unknown_keys(config)
+            on_top = Config({}).override(self._overrides).document
+            keys.refuse_unknown_overrides(on_top, "-c/--config")
+        return replace(config, requirements=demanded, is_strict=self._is_strict)
 
     async def requirements(self) -> Requirements:
         """Read what an administrator demands, and nothing else.
@@ -115,3 +137,10 @@ class Configuration:
             rule = "a path must not hold a NUL character"
             raise invalid_params(f"Invalid params: `cwd`: {rule}", field="cwd", rule=rule)
         return os.path.normpath(self._cwd / (path or "."))
+
+
+def _unknown_keys() -> ModuleType:
+    # Only who asks for it needs the lists of keys.
+    from app_server.config import unknown_keys
+
+    return unknown_keys

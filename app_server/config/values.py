@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
 KeyPath: TypeAlias = tuple[str, ...]
@@ -21,6 +21,22 @@ MAX_FILE_BYTES = 1024 * 1024
 
 class ConfigError(Exception):
     """A setting that cannot be used; the text is what clients are shown."""
+
+    def __init__(self, text: str, place: "Place | None" = None) -> None:
+        """`place` is where it stands in a file; the text says that too."""
+        super().__init__(text)
+        self.place = place
+
+
+class Place(NamedTuple):
+    """A position in a file; line and column begin at 1."""
+
+    file: Path
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,8 @@ class Config:
     """What lies between the file and the layers: the settings of projects, in order."""
     requirements: "Config | None" = field(default=None, repr=False)
     """An administrator's demands, which nothing overrides (app_server/config/requirements.py)."""
+    is_strict: bool = False
+    """Whether a key that nothing reads is an error (docs/config.md, "Unknown keys")."""
 
     def view(self) -> "ConfigView":
         """Look at the whole document."""
@@ -94,8 +112,16 @@ class Config:
         """Say what is wrong at a path, and where it stands."""
         if self.source is None or any(path[: len(o)] == o for o in self.overridden):
             return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n")
-        line, column = _locate(self.text, path)
-        return ConfigError(f"{self.source}:{line}:{column}: {detail}")
+        return _error_at(Place(self.source, *_locate(self.text, path)), detail)
+
+    def key_error(self, path: KeyPath, detail: str) -> ConfigError:
+        """Say what is wrong with a key of the file itself, and where it stands."""
+        return _error_at(self.place_of_key(path), detail)
+
+    def place_of_key(self, path: KeyPath) -> Place:
+        """Find a key of the file; its first line where that is unsure."""
+        assert self.source is not None
+        return Place(self.source, *_locate_key(self.text, path))
 
 
 def read_config(path: Path) -> Config:
@@ -119,7 +145,7 @@ def read_config(path: Path) -> Config:
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: not UTF-8") from exc
     except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(_toml_error(path, str(exc))) from exc
+        raise _toml_error(path, str(exc)) from exc
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -283,11 +309,16 @@ def _merge(document: Document, key: str, value: Any) -> None:
         document[key] = _copy(value)
 
 
-def _toml_error(path: Path, message: str) -> str:
+def _toml_error(path: Path, message: str) -> ConfigError:
     found = re.search(r" \(at line (\d+), column (\d+)\)$", message)
     if found is None:
-        return f"{path}: {message}"
-    return f"{path}:{found[1]}:{found[2]}: {message[: found.start()]}"
+        return ConfigError(f"{path}: {message}")
+    place = Place(path, int(found[1]), int(found[2]))
+    return _error_at(place, message[: found.start()])
+
+
+def _error_at(place: Place, detail: str) -> ConfigError:
+    return ConfigError(f"{place}: {detail}", place)
 
 
 _HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
@@ -306,6 +337,31 @@ def _locate(text: str, path: KeyPath) -> tuple[int, int]:
         elif (key := _KEY.match(line)) and (*table, *_split_key(key[1])) == path:
             return number, key.end() + 1
     return best
+
+
+def _locate_key(text: str, path: KeyPath) -> tuple[int, int]:
+    """Find the line and column where a key first stands, or what of its path is found."""
+    found = ((1, 1), 0)
+    table: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            here = table = _split_key(header[1])
+        elif key := _KEY.match(line):
+            here = (*table, *_split_key(key[1]))
+        else:
+            continue
+        common = _common(here, path)
+        if common > found[1]:
+            found = (number, len(line) - len(line.lstrip()) + 1), common
+    return found[0]
+
+
+def _common(one: KeyPath, other: KeyPath) -> int:
+    """Count the parts with which both paths begin."""
+    return next(
+        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
 def _split_key(text: str) -> KeyPath:

@@ -6,9 +6,11 @@ Source: docs/config.md, "Settings of projects".
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 from app_server.config.values import Config, ConfigError, Document, read_config
 from app_server.permissions.trust import project_trust
+from app_server.runtime.loader import load_from_worker
 from app_server.runtime.repository import folders_of_project
 
 FOLDER = ".codex"
@@ -51,17 +53,21 @@ class ProjectLayer:
     """Keys that a project may not set."""
     disabled_reason: str | None = None
     """Why it does not count; None if it does."""
+    unknown: str | None = None
+    """Says which keys nothing reads; None if there are none."""
 
     @property
-    def warning(self) -> str | None:
+    def warnings(self) -> Sequence[str]:
         """What the user should know of it."""
-        if not self.ignored or self.disabled_reason is not None:
-            return None
-        return (
+        if self.disabled_reason is not None:
+            return ()
+        not_of_projects = (
             f"Ignored unsupported project-local config keys in {self.folder / FILE}: "
             f"{', '.join(self.ignored)}. If you want these settings to apply, set them in your "
             "own config.toml."
         )
+        texts = (not_of_projects if self.ignored else None, self.unknown)
+        return [text for text in texts if text is not None]
 
 
 def with_projects(config: Config, layers: Sequence[ProjectLayer]) -> Config:
@@ -76,14 +82,16 @@ def read_project_layers(config: Config, folder: str) -> list[ProjectLayer]:
     `config` says whether the user trusts the project.
 
     Raises:
-        ConfigError: a file of a trusted project cannot be read, or is no TOML.
+        ConfigError: a file of a trusted project cannot be read, is no TOML, or has an unknown key
+            where that is an error.
     """
     found = list(_files(Path(folder)))
     if not found:
         return []
     trust = project_trust(config, folder)
     reason = None if trust == "trusted" else _reason(found[0], trust, config)
-    return [layer for file in found if (layer := _read(file, reason)) is not None]
+    layers = (_read(file, reason, is_strict=config.is_strict) for file in found)
+    return [layer for layer in layers if layer is not None]
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -97,16 +105,28 @@ def _files(folder: Path) -> Iterator[Path]:
             continue
 
 
-def _read(file: Path, disabled_reason: str | None) -> ProjectLayer | None:
+def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> ProjectLayer | None:
     try:
-        document = read_config(file).document
+        config = read_config(file)
     except ConfigError:
         if disabled_reason is None:
             raise
         return None
+    keys, document = load_from_worker(_unknown_keys), config.document
+    if is_strict and disabled_reason is None:
+        keys.refuse_unknown_keys(config)
+    unknown = keys.unknown_in_file(config)
     ignored = sorted(NOT_OF_PROJECTS & document.keys())
     kept = {key: value for key, value in document.items() if key not in NOT_OF_PROJECTS}
-    return ProjectLayer(file.parent, kept, ignored, disabled_reason)
+    text = keys.ignored_text(unknown) if unknown else None
+    return ProjectLayer(file.parent, kept, ignored, disabled_reason, text)
+
+
+def _unknown_keys() -> ModuleType:
+    # Most threads have no settings of a project.
+    from app_server.config import unknown_keys
+
+    return unknown_keys
 
 
 def _reason(file: Path, trust: str | None, config: Config) -> str:

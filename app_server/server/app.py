@@ -74,9 +74,12 @@ class AppServer:
 
         Raises:
             OSError: an address cannot be bound, or the home directory cannot be used.
+            ConfigError: the configuration has a fault, and that is to end the start.
             LoadFailed: this installation lacks a part of the server.
         """
         await anyio.to_thread.run_sync(prepare_home, self._settings.home)
+        if self._settings.is_strict:
+            await (await load(_strict_check))(self._settings)
         background = anyio.create_task_group()
         try:
             async with background:
@@ -140,6 +143,13 @@ def _open_core() -> "Callable[..., Awaitable[Core]]":
             gc.enable()
 
     return Core.open
+
+
+def _strict_check() -> "Callable[[Settings], Awaitable[None]]":
+    # All that reads settings, which other servers import when clients can connect.
+    from app_server.server.strict_check import check_strictly
+
+    return check_strictly
 
 
 def _only_member(error: BaseException) -> BaseException:

@@ -89,6 +89,7 @@ async def build_services(
         settings.overrides,
         settings.cwd,
         partial(_is_signed_in, accounts),
+        is_strict=settings.is_strict,
     )
     config_file = ConfigFile(home)
     environments = Environments(background)

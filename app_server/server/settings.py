@@ -30,6 +30,8 @@ class Settings:
     listen: Sequence[Address]
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of config.toml, from the command line."""
+    is_strict: bool = False
+    """Whether a key of the configuration that nothing reads is an error."""
     requirements: Path = SYSTEM_REQUIREMENTS
     """What an administrator demands; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)

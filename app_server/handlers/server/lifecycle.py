@@ -4,9 +4,11 @@ import platform
 import sys
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from app_server.handlers.services import Services
 from app_server.rpc.context import ClientSession, ConnectionId, Handler, RequestContext
+from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.views.rules import rules_warning
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -16,6 +18,9 @@ from protocol.lifecycle import (
     InitializeResponse,
 )
 
+if TYPE_CHECKING:
+    from app_server.handlers.settings.problems import ConfigProblems
+
 
 class LifecycleHandlers:
     """The handshake."""
@@ -24,6 +29,8 @@ class LifecycleHandlers:
         self._home = services.home
         self._version = services.version
         self._rules = services.rules
+        self._configuration = services.configuration
+        self._problems = Lazy("the check of the configuration", self._make_problems)
         self._hub = services.hub
         self._tasks = services.tasks
 
@@ -67,8 +74,28 @@ class LifecycleHandlers:
 
     def _begin_to_warn(self, connection_id: ConnectionId) -> None:
         self._tasks.start_soon(self._warn_of_rules, connection_id)
+        self._tasks.start_soon(self._warn_of_configuration, connection_id)
 
     async def _warn_of_rules(self, connection_id: ConnectionId) -> None:
         """Tell a client that has come of files of rules that are broken."""
         for broken in await self._rules.told_before():
             self._hub.tell(connection_id, rules_warning(broken))
+
+    async def _warn_of_configuration(self, connection_id: ConnectionId) -> None:
+        """Tell a client that has come of settings that are wrong."""
+        try:
+            problems = await self._problems.get()
+        except LoadFailed:
+            # It was logged; requests that need the settings still say what is wrong with them.
+            return
+        for problem in await problems.find():
+            self._hub.tell(connection_id, problem)
+
+    async def _make_problems(self) -> "ConfigProblems":
+        return (await load(_problems))(self._configuration)
+
+
+def _problems() -> "type[ConfigProblems]":
+    from app_server.handlers.settings.problems import ConfigProblems
+
+    return ConfigProblems

@@ -22,6 +22,7 @@ from app_server.config.keys import (
     take,
     value_at,
 )
+from app_server.config.unknown_keys import refuse_unknown_overrides
 from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
@@ -160,6 +161,9 @@ def _edited(
                     text = edit.set_value(text, step.path, step.value)
         alone = Config(found.document, requirements=around.requirements)
         check_settings(alone)
+        if around.is_strict:
+            # It would end the next start, and be refused by every request until then.
+            refuse_unknown_overrides(found.document, "config.toml")
         config = alone.with_layers(around.layers)
         check_settings(config)
     except BadEdit as exc:

@@ -4,6 +4,7 @@ Source: docs/config.md, "Settings of projects".
 """
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import anyio.to_thread
@@ -11,6 +12,7 @@ import anyio.to_thread
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
 from app_server.permissions.project_config import read_project_layers, with_projects
+from app_server.runtime.loader import load
 
 
 async def config_for(
@@ -24,8 +26,23 @@ async def config_for(
         ConfigError: a file cannot be read, or is no TOML.
     """
     config = await configuration.read(overrides)
+    warnings = await _unknown_overrides(overrides) if overrides else []
     if folder is None:
-        return config, ()
+        return config, warnings
     layers = await anyio.to_thread.run_sync(read_project_layers, config, folder)
-    warnings = [layer.warning for layer in layers]
-    return with_projects(config, layers), [text for text in warnings if text is not None]
+    warnings += [text for layer in layers for text in layer.warnings]
+    return with_projects(config, layers), warnings
+
+
+async def _unknown_overrides(overrides: Mapping[str, Any]) -> list[str]:
+    keys = await load(_unknown_keys)
+    found = keys.unknown_keys(Config({}).override(overrides).document)
+    unknown = [f"config of the request: {one.detail}" for one in found]
+    return [keys.ignored_text(unknown)] if unknown else []
+
+
+def _unknown_keys() -> ModuleType:
+    # Most requests override nothing.
+    from app_server.config import unknown_keys
+
+    return unknown_keys

@@ -1,0 +1,155 @@
+"""Which keys of a configuration nothing reads: misspelt ones, and those of other versions. No I/O.
+
+Source: docs/config.md, "Unknown keys".
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
+from app_server.config.values import Config, ConfigError, Document, KeyPath
+
+MAX_NAMED = 20
+"""Keys that one text names."""
+
+MAX_LISTED = 24
+"""Names that may stand in a table; of more only the nearest are shown."""
+
+NEAREST = 3
+
+MAX_KEY_CHARS = 80
+
+EACH = "*"
+
+Tree: TypeAlias = dict[str, "Tree"]
+"""Names of keys; below a name without members nothing is looked at."""
+
+
+class UnknownKey(NamedTuple):
+    """A key that nothing reads."""
+
+    path: KeyPath
+    allowed: Sequence[str]
+    """What has a meaning in its table, sorted."""
+
+    @property
+    def name(self) -> str:
+        """The dotted path, at most MAX_KEY_CHARS of it."""
+        name = ".".join(self.path)
+        return name if len(name) <= MAX_KEY_CHARS else f"{name[:MAX_KEY_CHARS]}…"
+
+    @property
+    def detail(self) -> str:
+        """Say which key it is, and what was expected."""
+        shown: Sequence[str] = self.allowed
+        if len(shown) > MAX_LISTED:
+            shown = difflib.get_close_matches(self.path[-1], self.allowed, NEAREST)
+        names = ", ".join(f"`{name}`" for name in shown)
+        if len(shown) == len(self.allowed):
+            rule = f", expected one of {names}" if names else ""
+        else:
+            rule = f", expected one of the {len(self.allowed)} in docs/config.md"
+            rule += f"; the nearest: {names}" if names else ""
+        return f"unknown configuration field `{self.name}`{rule}"
+
+
+def unknown_keys(document: Document) -> Iterator[UnknownKey]:
+    """Find the keys that are in no list of known_keys.py, in the order of the document."""
+    return _unknown(document, _ANYBODYS, _OURS, ())
+
+
+def keys_without_effect(document: Document) -> Iterator[KeyPath]:
+    """Find the keys by which Codex does what this server does not do."""
+    for path in WITHOUT_EFFECT:
+        yield from _present(document, tuple(path.split(".")), ())
+
+
+def ignored_text(unknown: Sequence[str]) -> str:
+    """Say that keys are ignored; each is given as a place, or a word, and its `detail`."""
+    return _listed(f"Ignoring {_count(unknown, 'unrecognized configuration setting')}:", unknown)
+
+
+def without_effect_text(names: Sequence[str]) -> str:
+    """Say that settings of Codex do nothing here; each is given as a place and a name."""
+    return _listed(f"{_count(names, 'setting')} of Codex without effect in this server:", names)
+
+
+def _count(lines: Sequence[str], what: str) -> str:
+    return f"{len(lines)} {what}{'' if len(lines) == 1 else 's'}"
+
+
+def _listed(head: str, lines: Sequence[str]) -> str:
+    left = len(lines) - MAX_NAMED
+    more = [f"... and {left} more"] if left > 0 else []
+    return "\n  ".join([head, *lines[:MAX_NAMED], *more])
+
+
+def unknown_in_file(config: Config) -> list[str]:
+    """Say of each unknown key of a file where it stands, and what was expected."""
+    return [
+        f"{config.place_of_key(unknown.path)}: {unknown.detail}"
+        for unknown in unknown_keys(config.document)
+    ]
+
+
+def refuse_unknown_keys(config: Config) -> None:
+    """Refuse a file, or overrides, in which a key is unknown.
+
+    Raises:
+        ConfigError: says which one, where it is, and what is allowed there.
+    """
+    for unknown in unknown_keys(config.document):
+        raise config.key_error(unknown.path, unknown.detail)
+
+
+def refuse_unknown_overrides(document: Document, where: str) -> None:
+    """Refuse values of a command line or a request; `where` says in words which.
+
+    Raises:
+        ConfigError: see `refuse_unknown_keys`.
+    """
+    for unknown in unknown_keys(document):
+        raise ConfigError(f"{unknown.detail} in {where}")
+
+
+def _unknown(value: Any, tree: Tree, ours: Tree, above: KeyPath) -> Iterator[UnknownKey]:
+    match value:
+        case list():
+            for element in value:
+                if isinstance(element, dict):
+                    yield from _unknown(element, tree, ours, above)
+        case dict():
+            for key, inner in value.items():
+                below = _below(tree, key)
+                if below is None:
+                    yield UnknownKey((*above, key), sorted(ours))
+                elif below:
+                    yield from _unknown(inner, below, _below(ours, key) or {}, (*above, key))
+
+
+def _below(tree: Tree, key: str) -> Tree | None:
+    return tree.get(key, tree.get(EACH))
+
+
+def _present(value: Any, path: KeyPath, above: KeyPath) -> Iterator[KeyPath]:
+    if not path:
+        yield above
+    elif isinstance(value, dict):
+        names = list(value) if path[0] == EACH else [path[0]]
+        for name in names:
+            if name in value:
+                yield from _present(value[name], path[1:], (*above, name))
+
+
+def _tree(paths: Sequence[str]) -> Tree:
+    tree: Tree = {}
+    for path in paths:
+        inner = tree
+        for name in path.split("."):
+            inner = inner.setdefault(name, {})
+    return tree
+
+
+_OURS = _tree(KNOWN)
+_ANYBODYS = _tree([*KNOWN, *WITHOUT_EFFECT, *OF_OTHER_PROGRAMS])

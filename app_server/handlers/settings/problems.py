@@ -1,0 +1,84 @@
+"""What is wrong with the files of settings, as clients are told of it: misspelt keys, wrong values.
+
+Source: docs/config.md, "Unknown keys".
+"""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import anyio.to_thread
+
+from app_server.config.effective import Configuration
+from app_server.config.unknown_keys import (
+    ignored_text,
+    keys_without_effect,
+    unknown_in_file,
+    unknown_keys,
+    without_effect_text,
+)
+from app_server.config.values import Config, ConfigError, Place, read_config
+from app_server.handlers.settings.check import check_settings
+from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
+
+logger = logging.getLogger(__name__)
+
+UNUSABLE = "The configuration cannot be used; requests that need it are refused."
+
+
+class ConfigProblems:
+    """The problems of the files as they are now, looked for again when a file has changed."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._found_in = 0
+        """The reading of the files that `_found` is about."""
+        self._found: Sequence[ConfigWarningNotification] = ()
+
+    async def find(self) -> Sequence[ConfigWarningNotification]:
+        """Return a notification for each kind of problem; what is new is logged too."""
+        try:
+            config = await self._configuration.read()
+        except ConfigError as exc:
+            return [_unusable(exc)]
+        reading = self._configuration.readings
+        if reading != self._found_in:
+            found = await anyio.to_thread.run_sync(partial(_problems, config))
+            for problem in found if found != self._found else ():
+                logger.warning("%s %s", problem.summary, problem.details or "")
+            self._found, self._found_in = found, reading
+        return self._found
+
+
+def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
+    found: list[ConfigWarningNotification] = []
+    try:
+        check_settings(config)
+    except ConfigError as exc:
+        found.append(_unusable(exc))
+    if config.source is None:
+        return found
+    file = read_config(config.source)
+    if unknown := unknown_in_file(file):
+        first = next(unknown_keys(file.document)).path
+        found.append(_warning(ignored_text(unknown), file.place_of_key(first)))
+    if paths := list(keys_without_effect(file.document)):
+        places = [f"{file.place_of_key(path)}: `{'.'.join(path)}`" for path in paths]
+        found.append(_warning(without_effect_text(places), file.place_of_key(paths[0])))
+    return found
+
+
+def _unusable(error: ConfigError) -> ConfigWarningNotification:
+    return _warning(UNUSABLE, error.place, str(error))
+
+
+def _warning(
+    summary: str, place: Place | None, details: str | None = None
+) -> ConfigWarningNotification:
+    at = None if place is None else TextPosition(line=place.line, column=place.column)
+    return ConfigWarningNotification(
+        summary=summary,
+        details=details,
+        path=None if place is None else str(place.file),
+        range=None if at is None else TextRange(start=at, end=at),
+    )

@@ -1,0 +1,175 @@
+"""Keys that nothing reads: found, located, and the lists of known ones held against the docs."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.config.codex_features import CODEX_FEATURES
+from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
+from app_server.config.unknown_keys import (
+    ignored_text,
+    keys_without_effect,
+    refuse_unknown_keys,
+    unknown_in_file,
+    unknown_keys,
+    without_effect_text,
+)
+from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.handlers.settings.check import check_settings
+from app_server.handlers.settings.features import FEATURES
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+FILE = """\
+modell = "x"
+[features]
+bogus = true
+[mcp_servers.a]
+command = "x"
+  bla = 1
+[mcp_servers."q.r"]
+tools = { t = { output_token_limit = 1, foo = 1 } }
+[[skills.config]]
+path = "/x"
+nam = "x"
+[foo.bar]
+x = 1
+"""
+
+
+def file_of(text: str) -> Config:
+    return Config(tomllib.loads(text), Path("/c.toml"), text)
+
+
+def test_each_unknown_key_is_named_with_its_place_and_what_is_allowed() -> None:
+    names = sorted(name for feature in FEATURES for name in feature.names)
+    features = ", ".join(f"`{name}`" for name in names)
+    found = unknown_in_file(file_of(FILE))
+    assert re.sub(r"of the \d+ in", "of the N in", "\n".join(found)) == "\n".join(
+        [
+            "/c.toml:1:1: unknown configuration field `modell`, expected one of the N in "
+            "docs/config.md; the nearest: `model`",
+            "/c.toml:3:1: unknown configuration field `features.bogus`, expected one of "
+            f"{features}",
+            "/c.toml:6:3: unknown configuration field `mcp_servers.a.bla`, expected one of the N "
+            "in docs/config.md",
+            "/c.toml:8:1: unknown configuration field `mcp_servers.q.r.tools.t.foo`, expected one "
+            "of `approval_mode`, `output_token_limit`",
+            "/c.toml:11:1: unknown configuration field `skills.config.nam`, expected one of "
+            "`enabled`, `name`, `path`",
+            "/c.toml:12:1: unknown configuration field `foo`, expected one of the N in "
+            "docs/config.md",
+        ]
+    )
+    with pytest.raises(ConfigError) as refused:
+        refuse_unknown_keys(file_of(FILE))
+    assert str(refused.value) == found[0]
+    assert refused.value.place == (Path("/c.toml"), 1, 1)
+
+
+def test_keys_of_codex_are_not_unknown_and_some_are_said_to_do_nothing() -> None:
+    text = 'notify = ["x"]\nmodel = "m"\n[tui]\nx = 1\n[features]\nshell_tool = true\n'
+    assert list(unknown_keys(tomllib.loads(text))) == []
+    assert list(keys_without_effect(tomllib.loads(text))) == [("notify",)]
+    provider = tomllib.loads("[model_providers.x]\naws = {}\n")
+    assert list(keys_without_effect(provider)) == [("model_providers", "x", "aws")]
+
+
+def test_no_key_is_in_two_lists() -> None:
+    paths = [*KNOWN, *WITHOUT_EFFECT, *OF_OTHER_PROGRAMS]
+    assert sorted(set(paths)) == sorted(paths)
+    assert sorted(CODEX_FEATURES) == list(CODEX_FEATURES)
+    ours = {f"features.{name}" for feature in FEATURES for name in feature.names}
+    assert {path for path in KNOWN if path.startswith("features.")} == ours
+
+
+def test_texts_are_bounded() -> None:
+    lines = [f"line {number}" for number in range(25)]
+    last = ignored_text(lines).splitlines()
+    assert (last[0], last[-2:]) == (
+        "Ignoring 25 unrecognized configuration settings:",
+        ["  line 19", "  ... and 5 more"],
+    )
+    assert without_effect_text(["x"]) == "1 setting of Codex without effect in this server:\n  x"
+    (unknown,) = unknown_keys({"k" * 1000: 1})
+    assert unknown.name == "k" * 80 + "…"
+
+
+# The lists of keys.
+
+
+def documented_keys() -> Iterator[str]:
+    """Yield the last part of each key that begins a row of a table of docs/config.md."""
+    text = (DOCS / "config.md").read_text()
+    # Those are keys of another file.
+    text = re.sub(r"\n## Requirements\n.*?(?=\n## )", "", text, flags=re.S)
+    for row in re.findall(r"^\| (`[^|]*)\|", text, flags=re.MULTILINE):
+        for key in re.findall(r"`([a-z_A-Z.*]+)`", row.split(" (")[0]):
+            yield key.split(".")[-1]
+
+
+def test_the_docs_and_the_list_have_the_same_keys() -> None:
+    providers = {"openai", "offline"}
+    known = {part for path in KNOWN for part in path.split(".")}
+    assert set(documented_keys()) - known - providers - {""} == set()
+    pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
+    missing = {path for path in KNOWN if not re.search(rf"\b{path.split('.')[-1]}\b", pages)}
+    assert missing == set()
+
+
+class Watched(dict[str, Any]):
+    """A table that notes which keys are asked for."""
+
+    def __init__(self, table: dict[str, Any], path: tuple[str, ...], seen: set[str]) -> None:
+        inner = {
+            key: Watched(value, (*path, key), seen) if isinstance(value, dict) else value
+            for key, value in table.items()
+        }
+        super().__init__(inner)
+        self._path, self._seen = path, seen
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._seen.add(".".join((*self._path, key)))
+        return super().get(key, default)
+
+
+ALL_TABLES = """\
+[approval_policy.granular]
+[apps.x.tools.x]
+[apps.x.links.x]
+[apps_service]
+[features]
+[mcp_servers.x]
+command = "x"
+[mcp_servers.x.tools.x]
+[mcp_servers.y]
+url = "http://127.0.0.1:1"
+[mcp_servers.y.oauth]
+[model_providers.x]
+[orchestrator.mcp]
+[permissions.x.network]
+[projects."x"]
+[sandbox_workspace_write]
+[shell_environment_policy]
+[tools.web_search.location]
+"""
+
+
+def test_whatever_is_read_is_known() -> None:
+    seen: set[str] = set()
+    check_settings(Config(Watched(tomllib.loads(ALL_TABLES), (), seen)))
+    read = [path for path in seen if path.split(".")[-1] not in ("*", "x", "y")]
+    assert len(read) > 80
+    document = Config({}).override(dict.fromkeys(sorted(read), 1)).document
+    assert [unknown.name for unknown in unknown_keys(document)] == []
+
+
+def test_a_watched_table_notes_what_is_asked() -> None:
+    seen: set[str] = set()
+    config = Config(Watched({"a": {"b": 1}}, (), seen))
+    view: ConfigView = config.view().at("a")
+    assert (view.integer("b"), seen) == (1, {"a", "a.b"})

@@ -1,0 +1,176 @@
+"""Settings that are wrong: clients are told, and `--strict-config` ends the start."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.config.values import ConfigError
+from tests.support.harness import Served, claim, serve
+from tests.support.processes import run_cli
+
+
+async def told(served: Served, count: int) -> list[dict[str, Any]]:
+    """Connect, and return what the client is told of the configuration."""
+    async with served.client() as client:
+        return [(await client.wait_for("configWarning"))["params"] for _ in range(count)]
+
+
+def line_of(file: Path, text: str) -> int:
+    return file.read_text().splitlines().index(text) + 1
+
+
+def at(line: int, column: int) -> dict[str, Any]:
+    place = {"line": line, "column": column}
+    return {"start": place, "end": place}
+
+
+@claim("config:unknown-keys")
+async def test_a_client_that_comes_is_told_of_unknown_keys_and_of_those_without_effect(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path, config="[features]\nbogus = true\n[agents]\n") as served:
+        unknown, useless = await told(served, 2)
+    file = tmp_path / "config.toml"
+    bogus, agents = line_of(file, "bogus = true"), line_of(file, "[agents]")
+    assert unknown["summary"].startswith(
+        "Ignoring 1 unrecognized configuration setting:\n"
+        f"  {file}:{bogus}:1: unknown configuration field `features.bogus`, expected one of "
+    )
+    assert {**unknown, "summary": ""} == {
+        "summary": "",
+        "details": None,
+        "path": str(file),
+        "range": at(bogus, 1),
+    }
+    assert useless == {
+        "summary": "1 setting of Codex without effect in this server:\n"
+        f"  {file}:{agents}:1: `agents`",
+        "details": None,
+        "path": str(file),
+        "range": at(agents, 1),
+    }
+
+
+async def test_a_client_that_comes_is_told_of_a_value_that_does_not_fit(tmp_path: Path) -> None:
+    async with serve(tmp_path, config='sandbox_mode = "sometimes"\n') as served:
+        (wrong,) = await told(served, 1)
+    file = tmp_path / "config.toml"
+    line = line_of(file, 'sandbox_mode = "sometimes"')
+    assert wrong == {
+        "summary": "The configuration cannot be used; requests that need it are refused.",
+        "details": f"{file}:{line}:16: unknown variant `sometimes`, expected one of `read-only`, "
+        "`workspace-write`, `danger-full-access`",
+        "path": str(file),
+        "range": at(line, 16),
+    }
+
+
+async def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        file = tmp_path / "config.toml"
+        file.write_text("model =\n")
+        (wrong,) = await told(served, 1)
+    assert (wrong["details"], wrong["range"]) == (f"{file}:1:8: Invalid value", at(1, 8))
+
+
+async def test_a_changed_file_is_looked_at_again(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        file = tmp_path / "config.toml"
+        right = file.read_text()
+        file.write_text(right + "[features]\nbogus = true\n")
+        (first,) = await told(served, 1)
+        file.write_text(right + "[agents]\n")
+        (second,) = await told(served, 1)
+    assert [problem["summary"].partition(":")[0] for problem in (first, second)] == [
+        "Ignoring 1 unrecognized configuration setting",
+        "1 setting of Codex without effect in this server",
+    ]
+
+
+@claim("config:unknown-keys")
+async def test_unknown_keys_of_a_request_and_of_a_project_are_told_to_who_starts_the_thread(
+    tmp_path: Path,
+) -> None:
+    project = tmp_path / "project"
+    (project / ".codex").mkdir(parents=True)
+    (project / ".git").mkdir()
+    (project / ".git/HEAD").touch()
+    (project / ".codex/config.toml").write_text('model = "m"\nmodell = "x"\n')
+    trusted = f'[projects."{project}"]\ntrust_level = "trusted"\n'
+    async with serve(tmp_path, config=trusted) as served, served.client() as client:
+        params = {"cwd": str(project), "config": {"features.bogus": True}}
+        await client.call("thread/start", params)
+        told = [(await client.wait_for("configWarning"))["params"]["summary"] for _ in range(2)]
+    assert [re.sub(r", expected.*", "", text) for text in told] == [
+        "Ignoring 1 unrecognized configuration setting:\n"
+        "  config of the request: unknown configuration field `features.bogus`",
+        "Ignoring 1 unrecognized configuration setting:\n"
+        f"  {project}/.codex/config.toml:2:1: unknown configuration field `modell`",
+    ]
+
+
+# `--strict-config`.
+
+
+@claim("config:strict")
+@pytest.mark.parametrize(
+    ("config", "overrides", "problem"),
+    [
+        (
+            "[features]\nbogus = true\n",
+            {},
+            "FILE:N:1: unknown configuration field `features.bogus`",
+        ),
+        ("model_verbosity = 5\n", {}, "FILE:N:19: invalid type: integer `5`"),
+        ("", {"features.bogus": 1}, "unknown configuration field `features.bogus`"),
+        ("", {"model_verbosity": 5}, "invalid type: integer `5`"),
+    ],
+)
+async def test_a_strict_start_ends_at_the_first_fault(
+    tmp_path: Path, config: str, overrides: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        async with serve(tmp_path, config=config, overrides=overrides, is_strict=True):
+            pass
+    text = re.sub(r":\d+:(\d+): ", r":N:\1: ", str(refused.value), count=1)
+    text = text.replace(str(tmp_path / "config.toml"), "FILE")
+    assert text.partition(", expected")[0] == problem
+
+
+@claim("config:strict")
+async def test_a_strict_server_refuses_what_becomes_wrong_later(tmp_path: Path) -> None:
+    async with (
+        serve(tmp_path, config="agents = 1\n", is_strict=True) as served,
+        served.client() as client,
+    ):
+        # What Codex alone knows is no error: both programs may share the file.
+        await client.call("thread/start", {})
+        edit = {"keyPath": "features.bogus", "value": True, "mergeStrategy": "replace"}
+        refused = await client.refusal("config/value/write", edit)
+        assert refused.data["config_write_error_code"] == "configValidationError"
+        refused = await client.refusal("thread/start", {"config": {"features.bogus": True}})
+        assert refused.message.endswith("in the `config` of the request")
+        file = tmp_path / "config.toml"
+        file.write_text(f"{file.read_text()}[features]\nbogus = true\n")
+        refused = await client.refusal("thread/start", {})
+        line = line_of(file, "bogus = true")
+        assert (refused.code, refused.message.partition(", expected")[0]) == (
+            -32600,
+            f"failed to load configuration: {file}:{line}:1: unknown configuration field "
+            "`features.bogus`",
+        )
+
+
+@pytest.mark.process
+def test_the_command_ends_with_the_place_of_the_fault(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("modell = 1\n")
+    result = run_cli("--strict-config", "--home", str(tmp_path), "--listen", "off")
+    text = re.sub(r"the \d+ in", "the N in", result.stderr)
+    assert (result.returncode, text) == (
+        1,
+        f"app-server: {file}:1:1: unknown configuration field `modell`, expected one of the N in "
+        "docs/config.md; the nearest: `model`\n",
+    )
