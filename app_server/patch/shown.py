@@ -4,6 +4,7 @@ Source: docs/tools.md, "Patches".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from pydantic_core import to_json
 
@@ -24,16 +25,30 @@ CONTEXT_LINES = 1
 MAX_SHOWN_BYTES = 800_000
 """Of the diffs of one item as JSON writes them, so that an item fits into one message."""
 
+ShownChange: TypeAlias = tuple[str, PatchChangeKind, str]
+"""The path, the kind and the diff of one change."""
+
 
 def shown_changes(plan: Plan) -> list[FileUpdateChange]:
-    """Return the changes of a plan by path; what is above MAX_SHOWN_BYTES is cut, and says so."""
+    """Return the changes of a plan by path, bounded."""
+    ordered = sorted(plan.changes, key=lambda one: one.path)
+    return bounded_changes((one.path, _kind(one), _diff(one)) for one in ordered)
+
+
+def bounded_changes(changes: Iterable[ShownChange]) -> list[FileUpdateChange]:
+    """Make changes of an item; what is above MAX_SHOWN_BYTES is cut, and says so."""
     room = MAX_SHOWN_BYTES
     shown: list[FileUpdateChange] = []
-    for change in sorted(plan.changes, key=lambda one: one.path):
-        diff = _bounded(_diff(change), room)
+    for path, kind, whole in changes:
+        diff = _bounded(whole, room)
         room -= len(to_json(diff))
-        shown.append(FileUpdateChange(path=change.path, kind=_kind(change), diff=diff))
+        shown.append(FileUpdateChange(path=path, kind=kind, diff=diff))
     return shown
+
+
+def moved_to(path: str | None) -> str:
+    """Return what ends the diff of an update that moves the file to a path."""
+    return "" if path is None else f"\n\nMoved to: {path}"
 
 
 def summary(changes: Iterable[PlannedChange]) -> str:
@@ -77,8 +92,7 @@ def _diff(change: PlannedChange) -> str:
         return before
     if change.kind == "add":
         return change.after
-    moved = "" if change.move_path is None else f"\n\nMoved to: {change.move_path}"
-    return hunks(before, change.after, CONTEXT_LINES) + moved
+    return hunks(before, change.after, CONTEXT_LINES) + moved_to(change.move_path)
 
 
 def _bounded(diff: str, room: int) -> str:

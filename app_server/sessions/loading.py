@@ -45,6 +45,7 @@ from protocol.rollout import (
 
 REQUESTS_PERMISSIONS = "request_permissions_tool"
 ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
+SHOWS_PATCHES_EARLY = "apply_patch_streaming_events"
 NOT_KNOWN = -1
 """The exit code of a command whose end nobody saw."""
 
@@ -259,6 +260,7 @@ async def _session_settings(config: Config) -> SessionSettings:
         review_model=view.string("review_model"),
         web_search=read_web_search(view),
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
+        shows_patches_early=features.boolean(SHOWS_PATCHES_EARLY, default=False),
         requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),

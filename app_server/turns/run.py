@@ -18,6 +18,7 @@ from app_server.turns.model.catalogue.thread_model import ModelSettings, ThreadM
 from app_server.turns.model.interface import Model, ModelFailure, ModelRequest
 from app_server.turns.model.prompt.context import tokens_in_context
 from app_server.turns.model.prompt.request import INTERRUPTED, request_body
+from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import TurnPlans
 from app_server.turns.model.response.reader import ResponseReader
 from app_server.turns.model.web_search_settings import WebSearchSettings
@@ -60,6 +61,8 @@ class SessionSettings:
     web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
+    shows_patches_early: bool = False
+    """Whether clients see a patch while the model writes it."""
     commands: CommandSettings = field(default_factory=CommandSettings)
     places: Places | None = None
     """What a confinement knows of this machine; None: what the whole server knows."""
@@ -116,6 +119,7 @@ class TurnRun:
             lambda: (tools.declarations(), tools.notes()),
         )
         self._plans = TurnPlans(recorder)
+        self._shows_patches_early = settings.shows_patches_early
         self._compactions_in_a_row = 0
         self._was_too_long = False
         self._is_prepared = False
@@ -222,7 +226,8 @@ class TurnRun:
             history=self._recorder.history,
         )
         plans = self._plans if state.in_force.mode == "plan" else None
-        reader = ResponseReader(self._recorder, plans)
+        patches = PatchProgress(self._recorder) if self._shows_patches_early else None
+        reader = ResponseReader(self._recorder, plans, patches)
         try:
             async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
                 async for batch in batches:

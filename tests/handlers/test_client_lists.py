@@ -177,6 +177,9 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         mine = {"features.mcp_tool_list_changed": True}
         thread_id = await client.start_thread(config=mine)
         switched = [
+            feature(
+                "apply_patch_streaming_events", "underDevelopment", enabled=False, default=False
+            ),
             feature("apps", "stable", enabled=False, default=True),
             feature("auth_elicitation", "stable", enabled=True, default=True),
             feature(
@@ -192,14 +195,14 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         ]
         listed = await client.call("experimentalFeature/list", {})
         assert listed == {"data": switched, "nextCursor": None}
-        page = {"limit": 1, "cursor": "3"}
+        page = {"limit": 1, "cursor": "4"}
         listed = await client.call("experimentalFeature/list", page)
-        assert listed == {"data": switched[3:4], "nextCursor": "4"}
+        assert listed == {"data": switched[4:5], "nextCursor": "5"}
         listed = await client.call("experimentalFeature/list", {**page, "threadId": thread_id})
         assert listed["data"][0]["enabled"] is True
         for params, problem in (
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
-            ({"cursor": "8"}, "cursor 8 exceeds total feature flags 7"),
+            ({"cursor": "9"}, "cursor 9 exceeds total feature flags 8"),
         ):
             error = await client.refusal("experimentalFeature/list", params)
             assert (error.code, error.message) == (-32600, problem)

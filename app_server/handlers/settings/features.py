@@ -36,6 +36,7 @@ class Feature(NamedTuple):
 
 
 FEATURES = (
+    Feature(["apply_patch_streaming_events"], "underDevelopment", default=False),
     Feature(["apps", "connectors"], "stable", default=True),
     Feature(["auth_elicitation"], "stable", default=True),
     Feature(["default_mode_request_user_input"], "underDevelopment", default=False),

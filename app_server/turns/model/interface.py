@@ -62,6 +62,14 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class CallInputDelta:
+    """More of the plain text that a tool is called with."""
+
+    item_id: str | None
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
 class ItemDone:
     """An output item is complete."""
 
@@ -89,6 +97,7 @@ ModelEvent: TypeAlias = (
     | SummaryPartAdded
     | SummaryDelta
     | ReasoningDelta
+    | CallInputDelta
     | ItemDone
     | ResponseCompleted
 )

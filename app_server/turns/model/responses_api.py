@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from app_server.http.event_stream import SseEvent
 from app_server.turns.model.failures import broken, incomplete, nonsense, reported
 from app_server.turns.model.interface import (
+    CallInputDelta,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -75,6 +76,8 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
             case "response.reasoning_text.delta":
                 index = int(event["content_index"])
                 return ReasoningDelta(_item_id(event), index, _text(event, "delta"))
+            case "response.custom_tool_call_input.delta":
+                return CallInputDelta(_item_id(event), _text(event, "delta"))
             case "response.completed":
                 return ResponseCompleted(_usage(event["response"].get("usage")))
             case "response.failed" | "error":

@@ -7,10 +7,12 @@ Source: docs/wire.md, "Bounds".
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from pydantic_core import to_json
 
 from app_server.turns.model.interface import (
+    CallInputDelta,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -34,6 +36,8 @@ MAX_DELTA_CHARS = 64 * 1024
 """Of one piece of text that clients are sent; a longer one becomes several."""
 
 BEGUN_BYTES = 1024
+
+_Delta: TypeAlias = TextDelta | SummaryDelta | ReasoningDelta | CallInputDelta
 
 
 class ResponseBounds:
@@ -62,7 +66,7 @@ class ResponseBounds:
             ModelFailure: with this event the response is too long.
         """
         match event:
-            case TextDelta() | SummaryDelta() | ReasoningDelta():
+            case TextDelta() | SummaryDelta() | ReasoningDelta() | CallInputDelta():
                 self._add_text(event)
                 return _pieces(event)
             case ItemAdded():
@@ -80,8 +84,8 @@ class ResponseBounds:
                 self._add(max(size, shown))
         return (event,)
 
-    def _add_text(self, event: TextDelta | SummaryDelta | ReasoningDelta) -> None:
-        if not isinstance(event, TextDelta):
+    def _add_text(self, event: _Delta) -> None:
+        if isinstance(event, SummaryDelta | ReasoningDelta):
             self._check_part(event.index)
         size = _json_bytes(event.delta)
         if event.item_id not in self._texts:
@@ -113,7 +117,7 @@ def _item_too_long() -> ModelFailure:
     return too_long(f"an item has more than {MAX_ITEM_BYTES} bytes of text")
 
 
-def _pieces(event: TextDelta | SummaryDelta | ReasoningDelta) -> Sequence[ModelEvent]:
+def _pieces(event: _Delta) -> Sequence[ModelEvent]:
     text = event.delta
     if len(text) <= MAX_DELTA_CHARS:
         return (event,)

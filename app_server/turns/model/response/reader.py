@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from app_server.turns.model.interface import (
+    CallInputDelta,
     ItemAdded,
     ItemDone,
     LimitsReported,
@@ -14,6 +15,7 @@ from app_server.turns.model.interface import (
     SummaryPartAdded,
     TextDelta,
 )
+from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import PlanMessage, TurnPlans
 from app_server.turns.model.response.web_search import search_item
 from app_server.turns.recorder import TurnRecorder
@@ -39,14 +41,20 @@ PHASES = ("commentary", "partial_answer", "final_answer")
 class ResponseReader:
     """Reads one response; afterwards `calls` holds what the model wants to have called."""
 
-    def __init__(self, recorder: TurnRecorder, plans: TurnPlans | None = None) -> None:
-        """`plans` takes plans out of messages, in plan mode."""
+    def __init__(
+        self,
+        recorder: TurnRecorder,
+        plans: TurnPlans | None = None,
+        patches: PatchProgress | None = None,
+    ) -> None:
+        """`plans` takes plans out of messages, in plan mode; `patches` shows unfinished patches."""
         self.calls: list[JsonObject] = []
         self.usage: TokenUsageBreakdown | None = None
         self.limits: Sequence[RateLimitSnapshot] = ()
         self.last_message: AgentMessageThreadItem | None = None
         self._recorder = recorder
         self._plans = plans
+        self._patches = patches
         self._planning: dict[str, PlanMessage] = {}
         self._open: dict[
             str, AgentMessageThreadItem | ReasoningThreadItem | WebSearchThreadItem
@@ -107,6 +115,9 @@ class ResponseReader:
                         content_index=event.index,
                     )
                 )
+            case CallInputDelta():
+                if self._patches is not None:
+                    self._patches.take(event)
             case LimitsReported():
                 self.limits = event.limits
             case ResponseCompleted():
@@ -143,6 +154,8 @@ class ResponseReader:
                 self._reasoning(item_id, new=True)
             case "web_search_call":
                 self._announce(search_item(self._name(item_id), item))
+            case "custom_tool_call" if self._patches is not None:
+                self._patches.begin(item_id, item)
 
     async def _finish(self, item: JsonObject) -> None:
         item_id = _id_of(item)
@@ -168,6 +181,8 @@ class ResponseReader:
             case "web_search_call":
                 await self._finish_search(item_id, item)
             case "function_call" | "custom_tool_call" | "tool_search_call":
+                if self._patches is not None:
+                    self._patches.finish(item_id)
                 await self._recorder.remember(item)
                 self.calls.append(item)
             case _:

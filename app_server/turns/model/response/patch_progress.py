@@ -1,0 +1,70 @@
+"""Patches of one response, shown to clients while the model writes them.
+
+Source: docs/tools.md, "Patches".
+"""
+
+from collections.abc import Callable
+
+import anyio
+
+from app_server.patch.streamed import StreamedPatch
+from app_server.turns.model.interface import CallInputDelta
+from app_server.turns.recorder import TurnRecorder
+from protocol.items import FileChangePatchUpdatedNotification
+from protocol.model import JsonObject
+
+INTERVAL_S = 0.5
+"""Between two notifications of one patch; the last one does not wait."""
+
+
+class PatchProgress:
+    """Shows each patch with its first file, then at intervals, and when it is complete."""
+
+    def __init__(
+        self, recorder: TurnRecorder, clock: Callable[[], float] = anyio.current_time
+    ) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._open: dict[str | None, _Open] = {}
+        """By the id of the model's item."""
+
+    def begin(self, item_id: str | None, item: JsonObject) -> None:
+        """Begin a call of a tool that takes plain text; calls of other tools are passed over."""
+        call_id = item.get("call_id")
+        if item.get("name") == "apply_patch" and isinstance(call_id, str) and call_id:
+            self._open[item_id] = _Open(call_id)
+
+    def take(self, event: CallInputDelta) -> None:
+        """Take more of a call's text."""
+        call = self._open.get(event.item_id)
+        if call is None or not call.patch.feed(event.delta):
+            return
+        call.is_shown = False
+        if self._clock() >= call.not_before:
+            self._show(call)
+
+    def finish(self, item_id: str | None) -> None:
+        """Show what clients have not seen of a call that is complete."""
+        call = self._open.pop(item_id, None)
+        if call is not None and not call.is_shown:
+            self._show(call)
+
+    def _show(self, call: "_Open") -> None:
+        call.is_shown = True
+        call.not_before = self._clock() + INTERVAL_S
+        self._recorder.emit(
+            FileChangePatchUpdatedNotification(
+                thread_id=self._recorder.thread.id,
+                turn_id=self._recorder.turn_id,
+                item_id=call.id,
+                changes=call.patch.changes(),
+            )
+        )
+
+
+class _Open:
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.patch = StreamedPatch()
+        self.is_shown = True
+        self.not_before = float("-inf")
