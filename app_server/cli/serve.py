@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,16 +229,18 @@ def _print_addresses(urls: Sequence[str]) -> None:
 
 def _demo(kind: str) -> int:
     # A server has no use for the demos.
+    from app_server.clients.demo.transcript import run_demo
+
     match kind:
         case "apps":
-            from app_server.clients.demo.apps_story import tell
+            from app_server.clients.demo.apps_story import run
         case "signals":
-            from app_server.clients.demo.signals_story import tell
+            from app_server.clients.demo.signals_story import run
         case "tools":
-            from app_server.clients.demo.tools_story import tell
+            from app_server.clients.demo.tools_story import run
         case _:
-            from app_server.clients.demo.story import tell
-    return _run(tell)
+            from app_server.clients.demo.story import run
+    return _run(partial(run_demo, run))
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, int | None]]) -> int:

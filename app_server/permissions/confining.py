@@ -47,6 +47,17 @@ def confinement_for(policy: SandboxPolicy, roots: Sequence[str], places: Places)
             )
 
 
+def has_network(policy: SandboxPolicy) -> bool:
+    """Whether a policy lets commands reach the network, here or in a sandbox of somebody else's."""
+    match policy:
+        case DangerFullAccessSandboxPolicy():
+            return True
+        case ExternalSandboxPolicy():
+            return policy.network_access == "enabled"
+        case _:
+            return policy.network_access
+
+
 def _temporary(policy: WorkspaceWriteSandboxPolicy, places: Places) -> Iterator[str]:
     if not policy.exclude_slash_tmp:
         yield SLASH_TMP

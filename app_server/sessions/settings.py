@@ -10,6 +10,7 @@ from typing import Literal, cast
 
 from app_server.config.default_provider import default_provider_id
 from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.permissions.confining import has_network
 from app_server.permissions.profile_places import read_only as without_writing
 from app_server.permissions.profiles import read_profile
 from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
@@ -22,7 +23,6 @@ from protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,
     DangerFullAccessSandboxPolicy,
-    ExternalSandboxPolicy,
     GranularApprovals,
     GranularAskForApproval,
     ReadOnlySandboxPolicy,
@@ -156,14 +156,7 @@ def of_turn(settings: Settings) -> Settings:
     policy = settings.sandbox_policy
     if settings.mode != "plan" or policy.type == "readOnly":
         return settings
-    match policy:
-        case DangerFullAccessSandboxPolicy():
-            network = True
-        case ExternalSandboxPolicy():
-            network = policy.network_access == "enabled"
-        case _:
-            network = policy.network_access
-    return read_only(settings, network=network)
+    return read_only(settings, network=has_network(policy))
 
 
 def read_only(settings: Settings, *, network: bool) -> Settings:

@@ -1,6 +1,8 @@
 """The Apps service while things change under it: the sign-in during a fetch, and its own end."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +26,14 @@ CALL = "tools/call"
 async def test_a_shutdown_ends_calls_on_generations_that_were_replaced_with_an_answer(
     tmp_path: Path,
 ) -> None:
-    async with open_apps(tmp_path) as apps, anyio.create_task_group() as tasks:
+    async with open_apps(tmp_path) as apps:
         place = await published(apps)
         shown = apps.service.shown_to("thread")
         assert shown is not None
         lease = shown.generation.lease()
         apps.hosted.script.holds[CALL] = anyio.Event()
-        refusals: list[Any] = []
         async with connect(*place) as client:
-
-            async def call() -> None:
-                refusals.append((await client.refusal(CALL, {"name": "_look"}))[:2])
-
-            tasks.start_soon(call)
+            call = asyncio.create_task(client.refusal(CALL, {"name": "_look"}))
             with anyio.fail_after(WAIT_S):
                 await apps.hosted.script.when(CALL).wait()
             apps.hosted.endpoint.connectors[:] = [connector(*runs("read"), id_="mail")]
@@ -47,9 +44,7 @@ async def test_a_shutdown_ends_calls_on_generations_that_were_replaced_with_an_a
             apps.service.begin_shutdown()
             with anyio.fail_after(WAIT_S):
                 await shown.generation.ended()
-                while not refusals:
-                    await anyio.sleep(0.001)
-        assert refusals == [(-32603, ENDED)]
+                assert (await call)[:2] == (-32603, ENDED)
         lease.release()
 
 
@@ -68,43 +63,33 @@ async def refreshed(apps: Apps) -> None:
 async def test_who_waits_while_somebody_else_signs_in_gets_the_apps_of_the_new_account(
     tmp_path: Path, ask: Callable[[Apps], Coroutine[Any, Any, None]]
 ) -> None:
-    async with open_apps(tmp_path) as apps, anyio.create_task_group() as tasks:
+    async with open_apps(tmp_path) as apps:
         script = apps.hosted.script
         held = script.holds[LIST] = anyio.Event()
-        tasks.start_soon(ask, apps)
+        asking = asyncio.create_task(ask(apps))
         with anyio.fail_after(WAIT_S):
             await script.when(LIST).wait()
             del script.holds[LIST]
             token = apps.hosted.endpoint.token.get_secret_value()
             apps.auth.change(Who(token, chatgpt_user_id="other"))
             held.set()
-            while not apps.contribute("current"):
-                await anyio.sleep(0.001)
+            await asking
+        assert apps.contribute("current") != []
 
 
 @claim("apps:restarted")
 async def test_a_sign_in_that_changes_all_the_time_is_given_up(tmp_path: Path) -> None:
-    async with open_apps(tmp_path) as apps, anyio.create_task_group() as tasks:
+    async with open_apps(tmp_path) as apps:
         script = apps.hosted.script
         token = apps.hosted.endpoint.token.get_secret_value()
-        failures: list[str] = []
-
-        async def ask() -> None:
-            try:
-                await refreshed(apps)
-            except AppsUnavailable as exc:
-                failures.append(str(exc))
-
         script.holds[LIST] = anyio.Event()
-        tasks.start_soon(ask)
-        with anyio.fail_after(WAIT_S):
-            for number in range(MAX_SIGN_INS):
-                while apps.fetches() <= number:
-                    await anyio.sleep(0.001)
-                apps.auth.change(Who(token, chatgpt_user_id=f"user-{number}"))
-            while not failures:
-                await anyio.sleep(0.001)
-        assert failures == ["the sign-in has changed"]
+        asking = asyncio.create_task(refreshed(apps))
+        for number in range(MAX_SIGN_INS):
+            await script.changes.until(partial(apps.has_fetched, number + 1))
+            apps.auth.change(Who(token, chatgpt_user_id=f"user-{number}"))
+        with anyio.fail_after(WAIT_S), pytest.raises(AppsUnavailable) as caught:
+            await asking
+        assert str(caught.value) == "the sign-in has changed"
         assert apps.fetches() == MAX_SIGN_INS
 
 

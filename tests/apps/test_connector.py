@@ -374,32 +374,22 @@ async def test_a_call_that_is_cancelled_while_it_waits_never_goes_upstream() -> 
     async with (
         serve_tools([listed("look")], FakePool(hold)) as served,
         served.client() as client,
-        anyio.create_task_group() as tasks,
     ):
-        results = []
-
-        async def call() -> None:
-            results.append(await client.call("look", {"n": 1}))
-
-        tasks.start_soon(call)
+        first = asyncio.create_task(client.call("look", {"n": 1}))
         await hold.wait_until_reached()
         served.pool.answer = done
         await client.listens()
         before = served.guard.asked
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(client.call, "look", {"n": 2})
-            with anyio.fail_after(WAIT_S):
-                while served.guard.asked < before + 2:
-                    await anyio.sleep(0.001)
+            await served.guard.changes.until(lambda: served.guard.asked >= before + 2)
             waiting.cancel_scope.cancel()
         # What is said in one session arrives in order.
         await client.request("ping")
         hold.let_go.set()
         with anyio.fail_after(WAIT_S):
-            while not results:
-                await anyio.sleep(0.001)
+            assert await first == DONE
         assert await client.call("look", {"n": 3}) == DONE
-    assert results == [DONE]
     assert [exchange.params["arguments"]["n"] for exchange in served.pool.exchanges] == [1, 3]
 
 
@@ -413,9 +403,7 @@ async def test_the_end_of_a_session_ends_what_it_opened_upstream() -> None:
             await client.request("tools/list")
             await client.call("find")
             assert len(served.pool.sessions) == 1
-        with anyio.fail_after(WAIT_S):
-            while served.pool.sessions:
-                await anyio.sleep(0.001)
+        await served.pool.changes.until(lambda: not served.pool.sessions)
     assert len(served.pool.closed) == 2
 
 
@@ -459,22 +447,14 @@ async def test_a_call_that_was_forwarded_finishes_after_a_change_of_credentials(
     async with (
         serve_tools([listed("look")], FakePool(hold)) as served,
         served.client() as client,
-        anyio.create_task_group() as tasks,
     ):
-        results = []
-
-        async def call() -> None:
-            results.append(await client.call("look"))
-
-        tasks.start_soon(call)
+        call = asyncio.create_task(client.call("look"))
         await hold.wait_until_reached()
         served.guard.held = False
         hold.let_go.set()
         with anyio.fail_after(WAIT_S):
-            while not results:
-                await anyio.sleep(0.001)
+            assert await call == DONE
         served.guard.held = True
-    assert results == [DONE]
 
 
 async def test_progress_reaches_the_client_that_asked_for_it() -> None:

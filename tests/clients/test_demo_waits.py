@@ -9,7 +9,7 @@ import pytest
 from app_server.clients.connection import Client, open_client
 from app_server.clients.demo import signals_story, thread_servers
 from app_server.clients.demo.thread_servers import wait_for_servers
-from app_server.clients.demo.transcript import CheckFailed
+from app_server.clients.demo.transcript import CheckFailed, run_demo
 from tests.support.harness import PEER, serve
 
 SLOW = '#!/bin/sh\nsleep 2\nexec "{python}" "$@"\n'
@@ -24,7 +24,7 @@ async def test_the_demo_of_signals_waits_for_a_server_that_takes_long(
     slow.write_text(SLOW.format(python=sys.executable))
     slow.chmod(0o700)
     monkeypatch.setattr(signals_story, "sys", SimpleNamespace(executable=str(slow)))
-    assert await signals_story.tell() == 0
+    assert await run_demo(signals_story.run) == 0
 
 
 async def started(client: Client) -> str:

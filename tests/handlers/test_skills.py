@@ -26,6 +26,9 @@ def skill(name: str, path: str, scope: str, **members: Any) -> dict[str, Any]:
 
 D = "---\ndescription: d\n---\n"
 
+AGAIN_S = 1.0
+"""Between two changes of a file that nobody has noticed; no deadline."""
+
 
 @claim("skills:list")
 async def test_skills_of_the_user_and_of_the_project_are_listed(tmp_path: Path) -> None:
@@ -201,14 +204,15 @@ async def test_clients_are_notified_of_files_that_change(tmp_path: Path, is_new:
         await client.call("skills/list", {"cwds": [str(project)]})
         noticed = asyncio.create_task(client.wait_for("skills/changed"))
         number = 0
-        # The watch begins some time after the answer, so the file changes until it is noticed.
+        # The watch begins some time after the answer, so the file changes until it is noticed;
+        # `wait_for` has a deadline.
         while not noticed.done():
             number += 1
             if is_new:
                 shutil.rmtree(project / ".agents", ignore_errors=True)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"---\ndescription: v{number}\n---\n")
-            await asyncio.wait([noticed], timeout=1)
+            await asyncio.wait([noticed], timeout=AGAIN_S)
         await noticed
         (entry,) = (await client.call("skills/list", {"cwds": [str(project)]}))["data"]
         assert [each["description"] for each in entry["skills"]] == [f"v{number}"]

@@ -24,6 +24,7 @@ from tests.support.harness import (
     serve,
 )
 from tests.support.signals import deliver, signal
+from tests.support.turns import busy_thread
 
 NAMES = 'source: "router"\ntype: "Question"\nsender: "ann"\n'
 
@@ -104,15 +105,7 @@ async def test_stages_are_sent_once_each_and_in_order(tmp_path: Path) -> None:
 
 @claim("signals:busy")
 async def test_a_busy_thread_gives_all_that_waited_one_turn(tmp_path: Path) -> None:
-    gate = Gate()
-    model = ScriptedModel()
-    model.scripts = [[gate, *says("first")]]
-    async with serve(tmp_path, model=model) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        await client.call(
-            "turn/start", {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-        )
-        await gate.wait_until_reached()
+    async with busy_thread(tmp_path, *says("first")) as (served, client, thread_id, gate):
         first = await deliver(client, thread_id, "s1", "wake")
         second = await deliver(client, thread_id, "s2", "wake", onBusy="queue")
         # From the same sender: it may not overtake.
@@ -148,14 +141,7 @@ async def test_a_steering_signal_enters_the_running_turn(tmp_path: Path) -> None
 
 
 async def test_a_passive_signal_does_not_prolong_a_turn(tmp_path: Path) -> None:
-    gate = Gate()
-    model = ScriptedModel()
-    model.scripts = [[gate, *says("first")]]
-    async with serve(tmp_path, model=model) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-        await client.call("turn/start", params)
-        await gate.wait_until_reached()
+    async with busy_thread(tmp_path, *says("first")) as (served, client, thread_id, gate):
         assert (await deliver(client, thread_id))["stage"] == "inHistory"
         gate.opened.set()
         await client.wait_for("turn/completed")
@@ -285,14 +271,7 @@ async def test_it_is_known_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_what_waited_for_a_turn_is_delivered_after_a_restart(tmp_path: Path) -> None:
-    gate = Gate()
-    model = ScriptedModel()
-    model.scripts = [[gate]]
-    async with serve(tmp_path, model=model) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-        await client.call("turn/start", params)
-        await gate.wait_until_reached()
+    async with busy_thread(tmp_path) as (_, client, thread_id, _):
         assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"
     async with serve(tmp_path) as served, served.client() as client:
         with anyio.fail_after(WAIT_S):
@@ -305,14 +284,7 @@ async def test_what_waited_for_a_turn_is_delivered_after_a_restart(tmp_path: Pat
 async def test_what_waits_for_a_thread_of_a_newer_version_fails_and_the_server_goes_on(
     tmp_path: Path,
 ) -> None:
-    gate = Gate()
-    model = ScriptedModel()
-    model.scripts = [[gate]]
-    async with serve(tmp_path, model=model) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-        await client.call("turn/start", params)
-        await gate.wait_until_reached()
+    async with busy_thread(tmp_path) as (_, client, thread_id, _):
         assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"
     (path,) = (tmp_path / "threads").rglob("*.jsonl")
     path.write_bytes(path.read_bytes().replace(b'{"v":1', b'{"v":2', 1))
@@ -363,14 +335,7 @@ async def test_a_signal_that_a_model_is_reading_cannot_be_recalled(tmp_path: Pat
 
 
 async def test_a_waiting_signal_can_be_recalled(tmp_path: Path) -> None:
-    gate = Gate()
-    model = ScriptedModel()
-    model.scripts = [[gate, *says("done")]]
-    async with serve(tmp_path, model=model) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-        await client.call("turn/start", params)
-        await gate.wait_until_reached()
+    async with busy_thread(tmp_path, *says("done")) as (served, client, thread_id, gate):
         await deliver(client, thread_id, "s1", "wake")
         await deliver(client, thread_id, "s2", "wake", onBusy="steer", signal={"sender": "bob"})
         for name in ("s1", "s2"):

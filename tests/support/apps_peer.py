@@ -20,6 +20,7 @@ from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.routes.generation import Generation, open_generation
 from app_server.apps.routes.ports import DownstreamPeer, Progress, UpstreamError
 from protocol.model import JsonObject
+from tests.support.changes import Changes
 from tests.support.harness import WAIT_S
 
 VERSION = "2025-06-18"
@@ -62,6 +63,8 @@ class FakePool:
     closed: list[Hashable] = field(default_factory=list)
     on_open: Callable[[], Awaitable[None]] | None = None
     """Awaited before a session is given."""
+    changes: Changes = field(default_factory=Changes)
+    """Noted when a session is closed."""
 
     @asynccontextmanager
     async def session_of(self, key: Hashable, peer: DownstreamPeer) -> AsyncIterator["FakeSession"]:
@@ -73,6 +76,7 @@ class FakePool:
     async def close(self, key: Hashable) -> None:
         self.sessions.discard(key)
         self.closed.append(key)
+        self.changes.note()
 
     def asked(self) -> list[tuple[str, JsonObject]]:
         """Return what came, in order."""
@@ -143,9 +147,11 @@ class Guard:
     held: bool = True
     asked: int = 0
     """How often somebody looked: twice for each request, once more before each step of a call."""
+    changes: Changes = field(default_factory=Changes)
 
     def holds(self) -> bool:
         self.asked += 1
+        self.changes.note()
         return self.held
 
     async def settle(self) -> None:

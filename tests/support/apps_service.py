@@ -142,6 +142,9 @@ class Apps:
     def fetches(self) -> int:
         return self.hosted.script.names().count(LIST)
 
+    def has_fetched(self, times: int) -> bool:
+        return self.fetches() >= times
+
 
 async def nothing(call: Call) -> Any:
     return {"content": [{"type": "text", "text": "did"}]}

@@ -6,6 +6,8 @@ live, each turn has one end, the history has no open item, and the next turn wor
 
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from tests.support.exec_peer import Holders
 from tests.support.harness import (
     COMPLETED,
     ScriptedModel,
+    Served,
     WireClient,
     calls,
     says,
+    serve,
     write_config,
 )
 from tests.support.processes import running
@@ -62,6 +66,17 @@ async def begin(client: WireClient, model: ScriptedModel, thread_id: str, held: 
     result = await client.call("turn/start", params)
     turn_id: str = result["turn"]["id"]
     return turn_id
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[Served, WireClient, Holders]]:
+    """Serve with one client; what commands leave is watched."""
+    async with (
+        serve(folder / "home") as served,
+        served.client() as client,
+        Holders(folder).watch() as held,
+    ):
+        yield served, client, held
 
 
 async def reach(client: WireClient, point: int) -> list[dict[str, Any]]:

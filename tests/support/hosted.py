@@ -13,6 +13,7 @@ from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
 from app_server.clients.demo.hosted.endpoint import MCP_PATH, Arrival, HostedEndpoint
 from app_server.clients.demo.hosted.tool import READS, HostedConnector, HostedTool, Run, listed
 from protocol.model import JsonObject
+from tests.support.changes import Changes
 
 
 @dataclass
@@ -29,11 +30,14 @@ class Script:
     holds: dict[str, anyio.Event] = field(default_factory=dict)
     """Requests of a name are served once this is set."""
     reached: dict[str, anyio.Event] = field(default_factory=dict)
+    changes: Changes = field(default_factory=Changes)
+    """Noted with each request."""
 
     async def __call__(self, arrival: Arrival) -> Response | None:
         name = _name_of(arrival)
         self.arrivals.append((name, arrival))
         self.when(name).set()
+        self.changes.note()
         if name in self.holds:
             await self.holds[name].wait()
         waiting = self.answers.get(name)

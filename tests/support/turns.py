@@ -1,10 +1,11 @@
 """Turns that a client starts, and what it hears of them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from tests.support.harness import (
-    WireClient,
-)
+from tests.support.harness import Gate, ScriptedModel, Served, WireClient, serve
 
 
 def raw(text: str, role: str = "developer") -> dict[str, Any]:
@@ -21,3 +22,21 @@ async def start_turn(client: WireClient, thread_id: str, text: str, **options: A
     )
     turn_id: str = result["turn"]["id"]
     return turn_id
+
+
+@asynccontextmanager
+async def busy_thread(
+    home: Path, *events: Any
+) -> AsyncIterator[tuple[Served, WireClient, str, Gate]]:
+    """Serve a thread whose turn waits in its model's response; behind the gate that has `events`.
+
+    Yields the server, its client, the thread's id, and the gate.
+    """
+    gate = Gate()
+    model = ScriptedModel()
+    model.scripts = [[gate, *events]]
+    async with serve(home, model=model) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await start_turn(client, thread_id, "go")
+        await gate.wait_until_reached()
+        yield served, client, thread_id, gate

@@ -29,9 +29,10 @@ from protocol.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from tests.support.harness import Gate, ScriptedModel, approvals_in, claim, says, serve
+from tests.support.harness import approvals_in, claim, says, serve
 from tests.support.no_processes import NoProcesses
 from tests.support.stores import NoModel, created, raw
+from tests.support.turns import busy_thread
 
 
 @claim("threads:unsubscribe")
@@ -68,14 +69,7 @@ async def test_a_thread_is_let_go_when_its_last_client_asks(tmp_path: Path) -> N
 
 @claim("threads:unload-asked")
 async def test_a_thread_is_not_let_go_while_a_turn_runs(tmp_path: Path) -> None:
-    gate = Gate()
-    model = ScriptedModel()
-    model.scripts = [[gate, *says("done")]]
-    async with serve(tmp_path, model=model) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-        await client.call("turn/start", params)
-        await gate.wait_until_reached()
+    async with busy_thread(tmp_path, *says("done")) as (_, client, thread_id, gate):
         asks = {"threadId": thread_id, "unload": True}
         answer = await client.call("thread/unsubscribe", asks)
         assert answer == {"status": "unsubscribed", "unloaded": False}

@@ -12,19 +12,15 @@ from tests.support.command_points import (
     cut_off_by_kill,
     one_end,
     reach,
+    serving,
 )
-from tests.support.exec_peer import Holders
-from tests.support.harness import claim, serve
+from tests.support.harness import claim
 
 
 @claim("commands:cut-off")
 @pytest.mark.parametrize("point", range(1, POINTS + 1))
 async def test_an_interrupt_ends_commands_wherever_it_comes(tmp_path: Path, point: int) -> None:
-    async with (
-        serve(tmp_path / "home") as served,
-        served.client() as client,
-        Holders(tmp_path).watch() as held,
-    ):
+    async with serving(tmp_path) as (served, client, held):
         thread_id = await client.start_thread(**ACCESS)
         turn_id = await begin(client, served.model, thread_id, held.path)
         messages = await reach(client, point)
@@ -38,11 +34,7 @@ async def test_an_interrupt_ends_commands_wherever_it_comes(tmp_path: Path, poin
 @claim("commands:cut-off")
 @pytest.mark.parametrize("point", range(2, POINTS + 1, 4))
 async def test_a_client_that_leaves_changes_nothing(tmp_path: Path, point: int) -> None:
-    async with (
-        serve(tmp_path / "home") as served,
-        served.client() as second,
-        Holders(tmp_path).watch() as held,
-    ):
+    async with serving(tmp_path) as (served, second, held):
         async with served.client() as first:
             thread_id = await first.start_thread(**ACCESS)
             await second.call("thread/resume", {"threadId": thread_id})
@@ -56,11 +48,7 @@ async def test_a_client_that_leaves_changes_nothing(tmp_path: Path, point: int) 
 @claim("commands:cut-off")
 @pytest.mark.parametrize("point", range(1, POINTS + 1, 3))
 async def test_a_thread_that_is_put_away_leaves_nothing(tmp_path: Path, point: int) -> None:
-    async with (
-        serve(tmp_path / "home") as served,
-        served.client() as client,
-        Holders(tmp_path).watch() as held,
-    ):
+    async with serving(tmp_path) as (served, client, held):
         thread_id = await client.start_thread(**ACCESS)
         turn_id = await begin(client, served.model, thread_id, held.path)
         messages = await reach(client, point)

@@ -5,7 +5,6 @@ client, as a receiver is.
 """
 
 import sys
-import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from pydantic_core import to_json
 from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.process import WAIT_S, ServerProcess, start_server
 from app_server.clients.demo.thread_servers import wait_for_servers
-from app_server.clients.demo.transcript import CheckFailed, Transcript
-from protocol.errors import RpcError
+from app_server.clients.demo.transcript import Transcript
 from protocol.model import Json, JsonObject
 
 SERVER = "demo"
@@ -26,27 +24,14 @@ LATER = "And the tests?"
 LOOK = '/tool demo.look {"at": "the build"}'
 
 
-async def tell() -> int:
-    """Run the demo; returns the exit status: 0 only if every step was checked."""
-    transcript = Transcript()
-    with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
-        home = Path(folder)
-        command = to_json(sys.executable).decode()
-        (home / "config.toml").write_text(
-            'model_provider = "offline"\n\n[mcp_servers.demo]\n'
-            f"command = {command}\nargs = ['-m', 'app_server.clients.demo.tools']\n"
-            'default_tools_approval_mode = "prompt"\n'
-        )
-        try:
-            await _run(transcript, home)
-        except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
-            transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
-            return 1
-    transcript.close(f"All {transcript.checks} checks hold.")
-    return 0
-
-
-async def _run(transcript: Transcript, home: Path) -> None:
+async def run(transcript: Transcript, home: Path, /) -> None:
+    """Run the demo in an empty folder."""
+    command = to_json(sys.executable).decode()
+    (home / "config.toml").write_text(
+        'model_provider = "offline"\n\n[mcp_servers.demo]\n'
+        f"command = {command}\nargs = ['-m', 'app_server.clients.demo.tools']\n"
+        'default_tools_approval_mode = "prompt"\n'
+    )
     async with AsyncExitStack() as stack:
         with transcript.step("Start a server, and two agents in it"):
             server = await stack.enter_async_context(start_server(home))

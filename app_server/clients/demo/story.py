@@ -1,7 +1,6 @@
 """What the demo does, step by step; every step is checked."""
 
 import sys
-import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,28 +9,12 @@ from pydantic_core import to_json
 from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.process import WAIT_S, start_server
 from app_server.clients.demo.thread_servers import wait_for_servers
-from app_server.clients.demo.transcript import CheckFailed, Transcript
-from protocol.errors import RpcError
+from app_server.clients.demo.transcript import Transcript
 from protocol.model import Json, JsonObject
 
 SERVER = "demo"
 SIGNAL = "The build of main has failed."
 PLACE = {"city": "Lisbon"}
-
-
-async def tell() -> int:
-    """Run the demo; returns the exit status: 0 only if every step was checked."""
-    transcript = Transcript()
-    with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
-        home = Path(folder)
-        _configure(home)
-        try:
-            await _run(transcript, home)
-        except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
-            transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
-            return 1
-    transcript.close(f"All {transcript.checks} checks hold.")
-    return 0
 
 
 def _configure(home: Path) -> None:
@@ -44,7 +27,9 @@ def _configure(home: Path) -> None:
     )
 
 
-async def _run(transcript: Transcript, home: Path) -> None:
+async def run(transcript: Transcript, home: Path, /) -> None:
+    """Run the demo in an empty folder."""
+    _configure(home)
     async with AsyncExitStack() as stack:
         with transcript.step("Start a server"):
             server = await stack.enter_async_context(start_server(home))

@@ -5,14 +5,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.process import WAIT_S, start_server
-from app_server.clients.demo.transcript import CheckFailed, Transcript
-from protocol.errors import RpcError
+from app_server.clients.demo.transcript import Transcript
 from protocol.model import JsonObject
 
 CONFIG = 'model_provider = "offline"\n'
@@ -39,21 +37,6 @@ OUTSIDE = Path("/var/tmp")  # noqa: S108 - everybody may write here, but for the
 SECRET = "not-for-models"
 
 
-async def tell() -> int:
-    """Run the demo; returns the exit status: 0 only if every step was checked."""
-    transcript = Transcript()
-    with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
-        home, work = Path(folder, "home"), Path(folder, "work")
-        _prepare(home, work)
-        try:
-            await _run(transcript, home, work)
-        except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
-            transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
-            return 1
-    transcript.close(f"All {transcript.checks} checks hold.")
-    return 0
-
-
 def _prepare(home: Path, work: Path) -> None:
     """Make a home with a credential, and a repository with a fault that its test finds."""
     home.mkdir()
@@ -70,7 +53,10 @@ def _prepare(home: Path, work: Path) -> None:
         subprocess.run([git, "init", "-q", str(work)], check=True)
 
 
-async def _run(transcript: Transcript, home: Path, work: Path) -> None:
+async def run(transcript: Transcript, folder: Path, /) -> None:
+    """Run the demo in an empty folder."""
+    home, work = folder / "home", folder / "work"
+    _prepare(home, work)
     async with AsyncExitStack() as stack:
         with transcript.step("Start a server with the offline model"):
             server = await stack.enter_async_context(start_server(home))

@@ -1,10 +1,14 @@
-"""A readable transcript: steps with their durations, what was said, what was checked."""
+"""A demo with a readable transcript: steps with their durations, what was said and checked."""
 
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
+
+from protocol.errors import RpcError
 
 BOLD, DIM, GREEN, RED, CYAN, RESET = (
     "\033[1m",
@@ -66,3 +70,19 @@ class Transcript:
             for code in (BOLD, DIM, GREEN, RED, CYAN, RESET):
                 text = text.replace(code, "")
         print(text, file=self._stream, flush=True)
+
+
+async def run_demo(story: Callable[[Transcript, Path], Awaitable[None]]) -> int:
+    """Run a demo in a folder of its own, which is removed afterwards.
+
+    Returns the exit status: 0 only if every step was checked.
+    """
+    transcript = Transcript()
+    with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
+        try:
+            await story(transcript, Path(folder))
+        except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
+            transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
+            return 1
+    transcript.close(f"All {transcript.checks} checks hold.")
+    return 0

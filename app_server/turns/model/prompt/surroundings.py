@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from app_server.permissions.confining import has_network
 from app_server.turns.model.prompt.request import message
 from app_server.turns.model.response.proposed_plan import PLAN_CLOSING, PLAN_OPENING
 from protocol.model import JsonObject
@@ -179,14 +180,7 @@ def _sandbox(policy: SandboxPolicy, roots: Sequence[str]) -> str:
 
 
 def _network(policy: SandboxPolicy) -> str:
-    match policy:
-        case DangerFullAccessSandboxPolicy():
-            is_on = True
-        case ExternalSandboxPolicy():
-            is_on = policy.network_access == "enabled"
-        case _:
-            is_on = policy.network_access
-    return f"Network: {'on' if is_on else 'off'}."
+    return f"Network: {'on' if has_network(policy) else 'off'}."
 
 
 ESCALATION = """\
