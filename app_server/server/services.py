@@ -14,6 +14,7 @@ from app_server.apps.lazy import LazyApps
 from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
 from app_server.config.effective import Configuration
 from app_server.config.file import ConfigFile
+from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.services import Services
 from app_server.hooks.running import HookRunner
@@ -118,6 +119,10 @@ async def build_services(
     unload_delay_s, memory = await read_first_settings(configuration)
     hub.streams.limits = memory.stream
 
+    async def install_servers(servers: Mapping[str, Mapping[str, str]]) -> None:
+        await config_file.change(partial(_with_servers, servers))
+        sessions.reload_servers(await configuration.read())
+
     def log_grew(state: ThreadState) -> None:
         signals.log_grew(state)
 
@@ -140,6 +145,7 @@ async def build_services(
             skills=skills,
             rules=rules,
             extensions=extensions,
+            install_servers=install_servers,
             plugin_offers=Offers(
                 plugins, settings.user_home, config_file, extensions.verify_install
             ),
@@ -237,6 +243,15 @@ def _warn_of_rules(hub: Hub, broken: BrokenRules) -> None:
 
 async def _approve(file: ConfigFile, path: Sequence[str]) -> None:
     await file.write(path, "approve")
+
+
+def _with_servers(servers: Mapping[str, Mapping[str, str]], edit: Any, found: Config) -> str:
+    """Return the text of config.toml with servers that it does not have yet."""
+    text, there = found.text, found.document.get("mcp_servers", {})
+    for name, table in servers.items():
+        if name not in there:
+            text = edit.set_value(text, ("mcp_servers", name), dict(table))
+    return str(text)
 
 
 def _environment_changed(

@@ -44,6 +44,7 @@ from protocol.rollout import (
 )
 
 REQUESTS_PERMISSIONS = "request_permissions_tool"
+INSTALLS_SKILL_SERVERS = "skill_mcp_dependency_install"
 ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
 SHOWS_PATCHES_EARLY = "apply_patch_streaming_events"
 NOT_KNOWN = -1
@@ -261,6 +262,7 @@ async def _session_settings(config: Config) -> SessionSettings:
         web_search=read_web_search(view),
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
         shows_patches_early=features.boolean(SHOWS_PATCHES_EARLY, default=False),
+        installs_skill_servers=features.boolean(INSTALLS_SKILL_SERVERS, default=True),
         requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),

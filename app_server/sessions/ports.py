@@ -19,6 +19,7 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
 from app_server.runtime.figures import ServerFigures
+from app_server.sessions.turn.skill_servers import Install
 from app_server.skills.catalog import SkillCatalog
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
@@ -65,6 +66,8 @@ class SessionPorts:
     folder_reads: FolderReads = field(default_factory=FolderReads)
     extensions: ExtensionRegistry = field(default_factory=ExtensionRegistry)
     grammar: ShellGrammar = field(default_factory=ShellGrammar)
+    install_servers: Install | None = None
+    """How MCP servers that skills need are installed; None: not at all."""
     plugin_offers: PluginOffers | None = None
     """What models may suggest to install; None: nothing."""
     rules: RuleBook = field(default_factory=RuleBook)

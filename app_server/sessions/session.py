@@ -31,6 +31,7 @@ from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.runner import TurnRunner
+from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.sessions.turn.status import SessionStatus
@@ -133,6 +134,14 @@ class ThreadSession:
             status=status,
             publisher=publisher,
             before_request=self._before_request,
+            skill_servers=SkillServers(
+                thread,
+                self.mcp,
+                clients,
+                status.waiting_on_user_input,
+                publisher.warning,
+                ports.install_servers if settings.installs_skill_servers else None,
+            ),
             goals=goals,
             hooks=TurnHooks(thread, user_hooks, clients, clock),
             ending=ending,

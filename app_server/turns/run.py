@@ -11,6 +11,7 @@ import anyio
 
 from app_server.permissions.environment import CommandSettings
 from app_server.permissions.places import Places
+from app_server.skills.dependencies import NeededServer
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
 from app_server.turns.model.catalogue.providers import Provider
@@ -66,6 +67,8 @@ class SessionSettings:
     commands: CommandSettings = field(default_factory=CommandSettings)
     places: Places | None = None
     """What a confinement knows of this machine; None: what the whole server knows."""
+    installs_skill_servers: bool = True
+    """Whether the user is offered MCP servers that skills need."""
     review_model: str | None = None
     """The model that reviews code; None: the thread's own."""
     approval_timeout_s: float | None = None
@@ -102,6 +105,8 @@ class TurnRun:
         """Whether a model is being asked at this moment."""
         self.given: Sequence[JsonObject] = ()
         """What the model is sent of the input that began the turn."""
+        self.needed_servers: Sequence[NeededServer] = ()
+        """What the skills of that input need, until it has been offered to the user."""
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
         self.review: Callable[[], Awaitable[AgentMessageThreadItem]] | None = None

@@ -8,6 +8,8 @@ import pytest
 from tests.support.harness import REQUIREMENTS, Served, claim, serve
 
 NO_THREAD = "0190d7d8-0000-7000-8000-000000000000"
+OURS = ["skill_mcp_dependency_install", "tool_suggest"]
+"""Features that are on and that no test switches."""
 
 
 def profile(name: str, *, allowed: bool = True) -> dict[str, Any]:
@@ -191,6 +193,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
             feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
             feature("plugins", "stable", enabled=True, default=True),
             feature("request_permissions_tool", "underDevelopment", enabled=False, default=False),
+            feature("skill_mcp_dependency_install", "stable", enabled=True, default=True),
             feature("tool_suggest", "stable", enabled=True, default=True),
         ]
         listed = await client.call("experimentalFeature/list", {})
@@ -202,7 +205,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         assert listed["data"][0]["enabled"] is True
         for params, problem in (
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
-            ({"cursor": "9"}, "cursor 9 exceeds total feature flags 8"),
+            ({"cursor": "99"}, f"cursor 99 exceeds total feature flags {len(switched)}"),
         ):
             error = await client.refusal("experimentalFeature/list", params)
             assert (error.code, error.message) == (-32600, problem)
@@ -217,12 +220,12 @@ async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: P
             listed = await client.call("experimentalFeature/list", {})
             return [each["name"] for each in listed["data"] if each["enabled"]]
 
-        assert await enabled() == ["apps", "auth_elicitation", "plugins", "tool_suggest"]
+        assert await enabled() == ["apps", "auth_elicitation", "plugins", *OURS]
         wanted = {"plugins": False, "connectors": False, "no_such": True}
         wanted["request_permissions_tool"] = True
         answer = await client.call("experimentalFeature/enablement/set", {"enablement": wanted})
         assert answer == {"enablement": {"apps": False, "request_permissions_tool": True}}
-        on = ["auth_elicitation", "plugins", "request_permissions_tool", "tool_suggest"]
+        on = ["auth_elicitation", "plugins", "request_permissions_tool", *OURS]
         assert await enabled() == on
         # A thread that starts now has the function that goes with it.
         await client.turn(await client.start_thread(), "hi")
@@ -231,7 +234,7 @@ async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: P
         assert "request_permissions" not in (tmp_path / "config.toml").read_text()
         back = {"enablement": {"request_permissions_tool": False}}
         assert await client.call("experimentalFeature/enablement/set", back) == back
-        assert await enabled() == ["auth_elicitation", "plugins", "tool_suggest"]
+        assert await enabled() == ["auth_elicitation", "plugins", *OURS]
 
 
 @claim("hooks:list")

@@ -43,6 +43,7 @@ FEATURES = (
     Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
     Feature(["plugins"], "stable", default=True),
     Feature(["request_permissions_tool"], "underDevelopment", default=False),
+    Feature(["skill_mcp_dependency_install"], "stable", default=True),
     Feature(["tool_suggest"], "stable", default=True),
 )
 """Every key of `[features]` that something here reads (docs/config.md)."""

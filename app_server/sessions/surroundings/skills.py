@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from app_server.config.values import Config
 from app_server.host.folder_reads import FolderReads
 from app_server.skills.catalog import SkillCatalog
+from app_server.skills.dependencies import NeededServer, needed_servers
 from app_server.skills.instructions import named_skills, skills_text
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from protocol.items import SkillUserInput, TextUserInput
@@ -49,17 +50,28 @@ class ThreadSkills:
 
     async def with_named(self, user_input: TurnInput) -> TurnInput:
         """Add the text of skills that the input names with `$name`, and does not have yet."""
-        if not self._found:
-            return user_input
-        text = "\n".join(
-            part.text for part in user_input.content if isinstance(part, TextUserInput)
-        )
-        given = {part.path for part in user_input.content if isinstance(part, SkillUserInput)}
+        given = _paths(user_input)
         named = [
             SkillUserInput(type="skill", name=one.skill.name, path=str(one.skill.file))
-            for one in named_skills(text, self._found)
+            for one in self._named(user_input)
             if str(one.skill.file) not in given
         ]
         if not named:
             return user_input
         return replace(user_input, items=[*user_input.items, *await user_message(named)])
+
+    def needed_servers(self, user_input: TurnInput) -> list[NeededServer]:
+        """Return the MCP servers that the skills of an input declare."""
+        given = _paths(user_input)
+        used = [one for one in self._found if str(one.skill.file) in given]
+        used += [one for one in self._named(user_input) if one not in used]
+        return needed_servers(used)
+
+    def _named(self, user_input: TurnInput) -> "list[Found]":
+        texts = [part.text for part in user_input.content if isinstance(part, TextUserInput)]
+        return named_skills("\n".join(texts), self._found)
+
+
+def _paths(user_input: TurnInput) -> set[str]:
+    """Return the files of the skills that an input has as parts of their own."""
+    return {part.path for part in user_input.content if isinstance(part, SkillUserInput)}

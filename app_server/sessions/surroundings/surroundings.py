@@ -20,6 +20,7 @@ from app_server.sessions.surroundings.agents_files import (
 )
 from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
 from app_server.sessions.surroundings.skills import ThreadSkills
+from app_server.skills.dependencies import NeededServer
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.prompt.surroundings import Surroundings, ToldSoFar, news
 from app_server.turns.model.prompt.user_input import TurnInput
@@ -103,6 +104,10 @@ class ThreadSurroundings:
     async def with_skills(self, user_input: TurnInput) -> TurnInput:
         """Add to the input of a turn what skills say that it names."""
         return await self._skills.with_named(user_input)
+
+    def needed_servers(self, user_input: TurnInput) -> list[NeededServer]:
+        """Return the MCP servers that the skills of an input declare."""
+        return self._skills.needed_servers(user_input)
 
     def all_of(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a model that knows nothing of the thread."""

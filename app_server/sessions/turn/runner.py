@@ -16,6 +16,7 @@ from app_server.sessions.publisher import Publisher, TurnEnd
 from app_server.sessions.settings import of_turn
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.hooks import TurnHooks
+from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
@@ -45,6 +46,7 @@ class TurnRunner:
         status: SessionStatus,
         publisher: Publisher,
         before_request: Callable[[], Awaitable[None]],
+        skill_servers: SkillServers,
         goals: Goals,
         hooks: TurnHooks,
         ending: TurnEnding,
@@ -60,6 +62,7 @@ class TurnRunner:
         self._status = status
         self._publisher = publisher
         self._before_request = before_request
+        self._skill_servers = skill_servers
         self._goals = goals
         self._hooks = hooks
         self._ending = ending
@@ -116,6 +119,9 @@ class TurnRunner:
             run.user_command = None
             if await self._complete(run):
                 return
+        if run.needed_servers:
+            await self._skill_servers.offer(run.id, run.needed_servers)
+            run.needed_servers = ()
         for _ in range(MAX_REQUESTS):
             await self._before_request()
             await self._take_queued(run)

@@ -79,6 +79,7 @@ class TurnStarter:
         )
         run = self._factory.make(turn_id, options)
         run.given = user_input.items
+        run.needed_servers = self._surroundings.needed_servers(user_input)
         begin = self._occupy(run, user_message)
         self._hooks.input_taken(self._thread.id, turn_id, user_input.content)
         return turn_id, begin

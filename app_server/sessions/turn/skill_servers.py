@@ -1,0 +1,165 @@
+"""Offers to install the MCP servers that the skills of a turn need and its thread does not have.
+
+Source: docs/skills.md, "Servers that skills need".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
+
+import anyio
+
+from app_server.config.errors import NotRecorded
+from app_server.config.values import ConfigError
+from app_server.mcp.catalog.config import VALID_NAME, StdioTransport, parse_server
+from app_server.sessions.mcp_servers import ThreadServers
+from app_server.skills.dependencies import NeededServer
+from app_server.threads.log.live import LiveThread
+from app_server.turns.approval.approvals import writes_freely
+from app_server.turns.ports import ClientPort
+from protocol.approvals import (
+    ToolRequestUserInputOption,
+    ToolRequestUserInputParams,
+    ToolRequestUserInputQuestion,
+    ToolRequestUserInputResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+METHOD = "item/tool/requestUserInput"
+QUESTION_ID = "skill_mcp_dependency_install"
+INSTALL = "Install"
+SKIP = "Continue anyway"
+
+ANSWER_S = 600.0
+"""For the user to answer; then the turn goes on without the servers."""
+
+MAX_SERVERS = 32
+"""That one turn offers; those behind them are left out."""
+
+MAX_SHOWN_CHARS = 256
+"""Of a command or a URL."""
+
+Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]
+"""Writes servers into config.toml and gives them to loaded threads.
+
+Raises ConfigError or NotRecorded; nothing was written then.
+"""
+
+
+class SkillServers:
+    """The offers of one loaded thread."""
+
+    def __init__(
+        self,
+        thread: LiveThread,
+        servers: ThreadServers,
+        clients: ClientPort,
+        waiting: Callable[[], AbstractContextManager[None]],
+        warn: Callable[[str], None],
+        install: Install | None,
+    ) -> None:
+        """Take `waiting`, which shows in the thread's status that the user is asked.
+
+        `install` None: nothing can be installed, and nobody is asked.
+        """
+        self._thread = thread
+        self._servers = servers
+        self._clients = clients
+        self._waiting = waiting
+        self._warn = warn
+        self._install = install
+        self._declined: set[tuple[str, str]] = set()
+
+    async def offer(self, turn_id: str, needed: Sequence[NeededServer]) -> None:
+        """Ask, and install what the user wants; the next request of the turn has it.
+
+        A turn with the approval policy `never` and no sandbox installs without a question. Without
+        listeners nobody is asked. What cannot be written is told in a `warning`.
+        """
+        missing = self._missing(needed)
+        if not missing or self._install is None:
+            return
+        if not self._may_install_unasked():
+            if not self._clients.has_listeners(self._thread.id):
+                return
+            if not await self._is_wanted(turn_id, missing):
+                return
+        try:
+            await self._install({server.name: server.table for server in missing})
+        except (ConfigError, NotRecorded) as exc:
+            self._warn(f"MCP servers that skills need are not installed: {exc}")
+
+    def _missing(self, needed: Sequence[NeededServer]) -> list[NeededServer]:
+        there = self._servers.set.servers
+        known = {_identity(server.config.transport) for server in there.values()} | self._declined
+        missing: dict[str, NeededServer] = {}
+        for server in needed:
+            if (server.key, server.value) in known or server.name in there:
+                continue
+            if not _is_usable(server):
+                logger.warning("MCP server %r of a skill cannot be configured", server.name)
+                continue
+            missing.setdefault(server.name, server)
+        return list(missing.values())[:MAX_SERVERS]
+
+    def _may_install_unasked(self) -> bool:
+        settings = self._thread.state.in_force
+        return settings.approval_policy == "never" and writes_freely(settings)
+
+    async def _is_wanted(self, turn_id: str, missing: Sequence[NeededServer]) -> bool:
+        params = ToolRequestUserInputParams(
+            thread_id=self._thread.id,
+            turn_id=turn_id,
+            item_id=f"mcp-deps-{turn_id}",
+            questions=[_question(missing)],
+            is_blocking=True,
+        )
+        with anyio.move_on_after(ANSWER_S) as limit, self._waiting():
+            answer = await self._clients.ask(self._thread.id, METHOD, params)
+        if limit.cancelled_caught:
+            return False
+        chosen: Sequence[str] = ()
+        if isinstance(answer, ToolRequestUserInputResponse) and QUESTION_ID in answer.answers:
+            chosen = answer.answers[QUESTION_ID].answers
+        if INSTALL in chosen:
+            return True
+        self._declined |= {(server.key, server.value) for server in missing}
+        return False
+
+
+def _identity(transport: object) -> tuple[str, str]:
+    if isinstance(transport, StdioTransport):
+        return "command", transport.command
+    return "url", getattr(transport, "url", "")
+
+
+def _is_usable(server: NeededServer) -> bool:
+    try:
+        parse_server(server.name, server.table)
+    except ConfigError:
+        return False
+    return VALID_NAME.fullmatch(server.name) is not None
+
+
+def _question(missing: Sequence[NeededServer]) -> ToolRequestUserInputQuestion:
+    shown = ", ".join(
+        f"{server.name} ({server.value[:MAX_SHOWN_CHARS]})"
+        for server in sorted(missing, key=lambda server: server.name)
+    )
+    return ToolRequestUserInputQuestion(
+        id=QUESTION_ID,
+        header="Install MCP servers?",
+        question=f"The skills that you named need MCP servers that you do not have: {shown}.",
+        options=[
+            ToolRequestUserInputOption(
+                label=INSTALL, description="Add them to config.toml, and start them now."
+            ),
+            ToolRequestUserInputOption(
+                label=SKIP,
+                description="Go on without them; this thread does not ask again until it is loaded "
+                "anew.",
+            ),
+        ],
+    )
