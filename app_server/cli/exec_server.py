@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import ipaddress
-import logging
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ import anyio
 
 from app_server.host.exec.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
+from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 
 DEFAULT_LISTEN = "ws://127.0.0.1:0"
 TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
@@ -44,11 +44,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    try:
+        set_up_logs(read_log_settings(os.environ, options.log_level, options.log_format))
+    except ValueError as exc:
+        parser.error(str(exc))
     try:
         host, port = parse_listen(options.listen)
         token = read_token(options.token_file)
@@ -86,12 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="a file with the bearer token that clients must send; white space around it is left "
         f"out (default: the variable {TOKEN_VARIABLE}, if it is set)",
     )
-    parser.add_argument(
-        "--log-level",
-        choices=["debug", "info", "warning", "error"],
-        default="warning",
-        help="what goes to stderr besides the address (default: %(default)s)",
-    )
+    add_log_options(parser)
     return parser
 
 

@@ -5,6 +5,7 @@ import asyncio
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from app_server.cli import schema as generate
 from app_server.config.home import default_home, resolve_home
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import ConfigError, parse_override
+from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.open_files import raise_limit
 from app_server.server.app import serve
 from app_server.server.settings import DRAIN_S, VERSION, Settings
@@ -82,11 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return status
     parser = make_parser()
     options = parser.parse_args(_without_program_words(words))
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    try:
+        set_up_logs(read_log_settings(os.environ, options.log_level, options.log_format))
+    except ValueError as exc:
+        parser.error(str(exc))
     quiet_libraries()
     home = resolve_home(options.home)
     if options.command == "demo":
@@ -171,12 +172,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how long running turns may go on after SIGTERM (default: %(default)g)",
     )
-    parser.add_argument(
-        "--log-level",
-        choices=["debug", "info", "warning", "error"],
-        default="warning",
-        help="what goes to stderr besides the addresses (default: %(default)s)",
-    )
+    add_log_options(parser)
     parser.add_argument(
         "--apps",
         action="store_true",

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import anyio
 
+from app_server.logs.context import REQUEST
 from app_server.rpc.batch import Action, BatchAnswers, Reply
 from app_server.rpc.client_gone import ClientGone
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
@@ -295,6 +296,8 @@ class RpcConnection:
         if order.access is Access.BARRIER:
             with anyio.CancelScope(shield=True):
                 await self._answer(request, chars, reply, read_at_s)
+            # That was on the reader's own task.
+            REQUEST.set(None)
         elif (lane := _lane(order, request)) is not None:
             place = self._queue.take_place(lane, order.access)
             tasks.create_task(self._answer(request, chars, reply, read_at_s, place))
@@ -319,6 +322,7 @@ class RpcConnection:
         place: Turnstile | None = None,
     ) -> None:
         """Answer a request when its turn comes; without a place that is now."""
+        REQUEST.set((self._id, request.id, request.method))
         async with _ANY_TIME if place is None else place:
             context = RequestContext(
                 self._id,

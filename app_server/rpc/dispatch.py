@@ -18,6 +18,7 @@ from jsonrpcserver.request import Request as Call
 from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
+from app_server.logs.context import THREAD
 from app_server.rpc.context import Handler, LateHandler, PreparedResult, RequestContext
 from app_server.runtime.figures import ServerFigures
 from app_server.runtime.loader import LoadFailed, load
@@ -73,12 +74,13 @@ class Dispatcher:
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Answer one request; never raises but for cancellation."""
         text = await self._answer(context, request)
+        seconds, failure = perf_counter() - context.read_at_s, context.failure
         if request.method in METHODS:
-            self._figures.answered(
-                request.method, perf_counter() - context.read_at_s, context.failure
-            )
+            self._figures.answered(request.method, seconds, failure)
         else:
-            self.refused(context.failure or "methodNotFound")
+            self.refused(failure or "methodNotFound")
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("answered in %.2f ms%s", seconds * 1000, f": {failure}" if failure else "")
         return text
 
     def refused(self, failure: str) -> None:
@@ -200,7 +202,10 @@ def load_failed(method: str, failure: LoadFailed) -> RpcError:
 
 def _no_thread(request: WireModel) -> RpcError | None:
     thread_id = request.__dict__.get("thread_id")
-    if thread_id is None or is_thread_id(thread_id):
+    if thread_id is None:
+        return None
+    if is_thread_id(thread_id):
+        THREAD.set(thread_id)
         return None
     return invalid_request(f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id)
 

@@ -53,6 +53,8 @@ class Importer:
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self.has_ended = False
+        """Whether nothing is imported here any more, as the process ends."""
 
     def request(self, work: Callable[[], T]) -> Future[T]:
         """Have `work` done on the importer's thread; never waits.
@@ -82,6 +84,7 @@ class Importer:
 
     def end(self) -> None:
         """Let the import that is going on end, for at most END_S; nothing more is done after it."""
+        self.has_ended = True
         if self._thread is None:
             return
         while True:
@@ -151,7 +154,7 @@ def load_from_worker(work: Callable[[], T]) -> T:
     Raises:
         LoadFailed: it raised something, or did not end within IMPORT_S.
     """
-    if IMPORTER.is_here():
+    if IMPORTER.is_here() or IMPORTER.has_ended:
         return work()
     future = IMPORTER.request(work)
     try:

@@ -51,7 +51,7 @@ print(json.dumps(sorted(sys.modules)))
 MOST_TO_LISTEN = 310
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
-ROOMS_TO_LISTEN = {"cli", "config", "http", "rpc", "runtime", "server", "transport"}
+ROOMS_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}
 """All that a start imports of the server before that; of `rpc` two modules that import nothing."""
 
 MOST_TO_ANSWER = 900

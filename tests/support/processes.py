@@ -56,14 +56,14 @@ class Running:
 
 
 @asynccontextmanager
-async def running(home: Path, *listen: str) -> AsyncIterator[Running]:
-    """Start the executable; leaving kills it."""
+async def running(home: Path, *listen: str, **environment: str) -> AsyncIterator[Running]:
+    """Start the executable with variables of its own; leaving kills it."""
     addresses = listen or ("ws://127.0.0.1:0",)
     arguments = [word for address in addresses for word in ("--listen", address)]
     process = await asyncio.create_subprocess_exec(
         str(EXECUTABLE),
         *("--home", str(home), *arguments),
-        env=environment_without("CODEX_HOME", "APP_SERVER_HOME"),
+        env=environment_without("CODEX_HOME", "APP_SERVER_HOME") | environment,
         cwd=home,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

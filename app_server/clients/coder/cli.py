@@ -19,6 +19,7 @@ from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.receiver.agent.app_connection import check_url
 from app_server.clients.receiver.agent.surface import MODES
 from app_server.config.home import resolve_home
+from app_server.logs.lines import LineFormatter, LineWriter
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ def _log_to(path: Path) -> None:
     """Log to a file: the terminal is the agent's."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter(LineWriter("text", os.environ)))
     logging.getLogger("app_server").addHandler(handler)
     logging.getLogger("app_server").setLevel(logging.INFO)
 

@@ -30,6 +30,7 @@ from app_server.clients.receiver.router.wire import (
 )
 from app_server.clients.receiver.run import ReceiverSettings, serve
 from app_server.config.home import resolve_home
+from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.secret_files import StoreFailed, read_private, write_private
 
 DEFAULT_SESSION = "agent"
@@ -69,11 +70,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    try:
+        set_up_logs(read_log_settings(os.environ, options.log_level, options.log_format))
+    except ValueError as exc:
+        parser.error(str(exc))
     for name in ("mcp", "websockets"):
         # Below that they write headers and whole URLs.
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -129,12 +129,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--port", type=int, default=0, metavar="N", help="of the demo router (default: a free one)"
     )
-    parser.add_argument(
-        "--log-level",
-        choices=["debug", "info", "warning", "error"],
-        default="warning",
-        help="what goes to stderr (default: %(default)s)",
-    )
+    add_log_options(parser)
     return parser
 
 

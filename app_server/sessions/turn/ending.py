@@ -88,7 +88,9 @@ class TurnEnding:
         self._thread.open_items.clear()
         self._turn_over(run.id)
         self._hooks.turn_ended(self._thread.id, run.id)
-        self._figures.turn_ended(end, None if error is None else _kind_of(error))
+        failure = None if error is None else _kind_of(error)
+        self._figures.turn_ended(end, failure)
+        logger.info("turn %s%s", end, f": {failure}" if failure else "")
 
 
 def _kind_of(error: TurnError) -> str:

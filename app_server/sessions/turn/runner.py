@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from app_server.logs.context import REQUEST, THREAD, TURN
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.publisher import Publisher, TurnEnd
@@ -71,6 +72,8 @@ class TurnRunner:
 
     async def run(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
         """Run a turn that is in the log; its end is in the log when this returns."""
+        THREAD.set(self._thread.id)
+        TURN.set(run.id)
         self._slot.unpublished_turn_id = None
         self._status.publish()
         self._publisher.turn_started(run.id, run.started_at_ms)
@@ -94,6 +97,9 @@ class TurnRunner:
                     if self._slot.run is run:
                         end: TurnEnd = "interrupted" if failure is None else "failed"
                         await self._ending.end(run, end, failure)
+        # What goes on now belongs to the thread, and to no turn or request that is over.
+        TURN.set(None)
+        REQUEST.set(None)
         await self._go_on()
 
     async def _loop(self, run: TurnRun) -> None:

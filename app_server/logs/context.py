@@ -1,0 +1,37 @@
+"""What the work that goes on now belongs to, for every line of the log that it writes.
+
+The values follow the work: tasks and worker threads that it starts begin with them.
+"""
+
+from contextvars import Context, ContextVar
+from typing import TypeAlias
+
+RequestOrigin: TypeAlias = tuple[int, str | int, str]
+"""The connection's number, the id of the request in it, and the method."""
+
+REQUEST: ContextVar[RequestOrigin | None] = ContextVar("request", default=None)
+THREAD: ContextVar[str | None] = ContextVar("thread", default=None)
+TURN: ContextVar[str | None] = ContextVar("turn", default=None)
+
+MAX_ID_CHARS = 128
+"""Of an id that a client chose, in a line of the log."""
+
+
+def ids_in(context: Context) -> dict[str, str | int]:
+    """Return the ids that a context has, by their names on the wire."""
+    ids: dict[str, str | int] = {}
+    request = context.get(REQUEST)
+    if request is not None:
+        connection, request_id, method = request
+        ids["connectionId"] = connection
+        ids["requestId"] = _brief(request_id)
+        ids["method"] = _brief(method)
+    for name, variable in (("threadId", THREAD), ("turnId", TURN)):
+        value = context.get(variable)
+        if value is not None:
+            ids[name] = value
+    return ids
+
+
+def _brief(value: str | int) -> str | int:
+    return value[:MAX_ID_CHARS] if isinstance(value, str) else value

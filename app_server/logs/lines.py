@@ -1,0 +1,88 @@
+"""Lines of the log: what a record says, without secrets, as text or as one JSON object.
+
+JSON has the members that Codex writes with LOG_FORMAT=json (`timestamp`, `level`, `target`,
+`fields.message`), and the ids beside them.
+Source: docs/operations.md, "Log".
+"""
+
+import json
+import logging
+import traceback
+from collections.abc import Mapping
+from contextvars import Context, copy_context
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+from app_server.logs.context import ids_in
+from app_server.logs.redaction import Redactor
+
+LogFormat: TypeAlias = Literal["text", "json"]
+
+MAX_CHARS = 16 * 1024
+"""Of a message, and of a traceback; what is longer is cut."""
+LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
+"""Names of levels in JSON, where they are other than ours."""
+
+
+class LineWriter:
+    """Makes lines of records; blocks, as a traceback shows lines of source files."""
+
+    def __init__(self, log_format: LogFormat, environ: Mapping[str, str]) -> None:
+        """Leave out what `environ`, the environment of the process, has of secrets."""
+        self._format = log_format
+        self._redactor = Redactor(environ)
+
+    def render(self, record: logging.LogRecord, context: Context) -> str:
+        """Return one line of text, more with a traceback; or one line of JSON."""
+        at = f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        message = self._clean(record.getMessage())
+        failure = self._failure(record)
+        ids = {
+            name: self._redactor.redact(value) if isinstance(value, str) else value
+            for name, value in ids_in(context).items()
+        }
+        if self._format == "json":
+            fields = {"message": message} | ({} if failure is None else {"exception": failure})
+            line = {
+                "timestamp": at,
+                "level": LEVELS.get(record.levelname, record.levelname),
+                "target": record.name,
+                "fields": fields,
+                **ids,
+            }
+            return json.dumps(line, ensure_ascii=False)
+        words = "".join(f" {name}={_word(value)}" for name, value in ids.items())
+        # What a client sent must not look like a line of its own.
+        shown = message.replace("\n", "\n\t")
+        text = f"{at} {record.levelname} {record.name}:{words} {shown}"
+        return text if failure is None else f"{text}\n{failure}"
+
+    def _failure(self, record: logging.LogRecord) -> str | None:
+        if not record.exc_info or record.exc_info[1] is None:
+            return None
+        lines = traceback.format_exception(record.exc_info[1])
+        return self._clean("".join(lines).rstrip("\n"))
+
+    def _clean(self, text: str) -> str:
+        # Cut first: a bound for the search too. A secret that the cut divides is looked for whole.
+        cut = text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS]
+        clean = self._redactor.redact(cut)
+        return clean if len(clean) <= MAX_CHARS else f"{clean[: MAX_CHARS - 1]}…"
+
+
+class LineFormatter(logging.Formatter):
+    """The same lines for a handler that writes in place."""
+
+    def __init__(self, lines: LineWriter) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render a record with the ids of the work that logs it."""
+        return self._lines.render(record, copy_context())
+
+
+def _word(value: str | int) -> str:
+    """Show an id so that it cannot be taken for more of the line."""
+    text = str(value)
+    return text if text.isprintable() and " " not in text else json.dumps(text)

@@ -1,0 +1,92 @@
+"""Lines of the log: text and JSON, with ids, bounded, without secrets."""
+
+import json
+import logging
+from contextvars import copy_context
+from datetime import datetime
+from typing import Any
+
+from app_server.logs.context import MAX_ID_CHARS, REQUEST, THREAD, TURN
+from app_server.logs.lines import MAX_CHARS, LineFormatter, LineWriter, LogFormat
+
+SECRET = "hunter2-Zx9_qwerty"
+
+
+def record(message: str, *arguments: Any, failure: BaseException | None = None) -> Any:
+    info = None if failure is None else (type(failure), failure, failure.__traceback__)
+    made = logging.LogRecord(
+        "app_server.mcp.client", logging.WARNING, "f.py", 1, message, arguments, info
+    )
+    made.created = 1_700_000_000.25
+    return made
+
+
+def render(log_format: LogFormat, made: logging.LogRecord) -> str:
+    return LineWriter(log_format, {"MY_TOKEN": SECRET}).render(made, copy_context())
+
+
+def within(log_format: LogFormat, made: logging.LogRecord, request_id: str | int = 7) -> str:
+    def work() -> str:
+        REQUEST.set((3, request_id, "turn/start"))
+        THREAD.set("t1")
+        TURN.set("u1")
+        return render(log_format, made)
+
+    return copy_context().run(work)
+
+
+def test_a_line_of_text_says_when_what_where_and_for_whom() -> None:
+    assert render("text", record("hello %s", "you")) == (
+        "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: hello you"
+    )
+    assert within("text", record("hello")) == (
+        "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: connectionId=3 requestId=7 "
+        "method=turn/start threadId=t1 turnId=u1 hello"
+    )
+
+
+def test_a_line_of_json_has_the_members_of_codex_and_the_ids() -> None:
+    assert json.loads(within("json", record("hello\nyou"))) == {
+        "timestamp": "2023-11-14T22:13:20.250000Z",
+        "level": "WARN",
+        "target": "app_server.mcp.client",
+        "fields": {"message": "hello\nyou"},
+        "connectionId": 3,
+        "requestId": 7,
+        "method": "turn/start",
+        "threadId": "t1",
+        "turnId": "u1",
+    }
+    assert "\n" not in within("json", record("hello\nyou"))
+
+
+def test_what_a_client_sends_cannot_look_like_a_line_of_the_log() -> None:
+    line = within("text", record("a\n2023 ERROR forged"), "x y\n2023 ERROR forged")
+    assert [part[0] for part in line.split("\n")[1:]] == ["\t"]
+    assert 'requestId="x y\\n2023 ERROR forged" method' in line
+
+
+def test_secrets_are_in_no_part_of_a_line() -> None:
+    try:
+        raise ValueError(f"https://h/?k={SECRET} with Authorization: Bearer {SECRET}")
+    except ValueError as exc:
+        failure = exc
+    for log_format in ("text", "json"):
+        line = within(log_format, record("said %s", SECRET, failure=failure), f"id-{SECRET}")
+        assert SECRET not in line
+        assert "ValueError: https://h/?*** with Authorization: " in line
+
+
+def test_messages_tracebacks_and_ids_are_cut() -> None:
+    failure = ValueError("y" * 3 * MAX_CHARS)
+    line = json.loads(within("json", record("x" * 3 * MAX_CHARS, failure=failure), "i" * 999))
+    assert line["fields"]["message"] == "x" * (MAX_CHARS - 1) + "…"
+    assert len(line["fields"]["exception"]) == MAX_CHARS
+    assert line["requestId"] == "i" * MAX_ID_CHARS
+
+
+def test_a_handler_that_writes_in_place_writes_the_same_lines() -> None:
+    formatter = LineFormatter(LineWriter("text", {}))
+    line = formatter.format(record("hello"))
+    assert datetime.fromisoformat(line.split()[0]).year == 2023
+    assert line.endswith("app_server.mcp.client: hello")

@@ -1,0 +1,147 @@
+"""Settings of the log, and its thread: nobody waits for a reader that does not read."""
+
+import io
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from app_server.logs.setup import LogHandler, LogSettings, read_log_settings
+
+
+@pytest.mark.parametrize(
+    ("environ", "levels", "log_format", "settings"),
+    [
+        ({}, None, None, LogSettings("warning", {}, "text")),
+        ({"LOG_LEVEL": "", "LOG_FORMAT": ""}, None, None, LogSettings("warning", {}, "text")),
+        (
+            {"LOG_LEVEL": "Debug", "LOG_FORMAT": "JSON"},
+            None,
+            None,
+            LogSettings("debug", {}, "json"),
+        ),
+        ({"LOG_LEVEL": "debug", "LOG_FORMAT": "json"}, "error", "text", LogSettings("error")),
+        (
+            {"LOG_LEVEL": "mcp=debug, turns/model=info,turns.approval=error"},
+            None,
+            None,
+            LogSettings(
+                "warning",
+                {
+                    "app_server.mcp": "debug",
+                    "app_server.turns.model": "info",
+                    "app_server.turns.approval": "error",
+                },
+            ),
+        ),
+    ],
+)
+def test_the_command_line_wins_over_the_environment(
+    environ: Mapping[str, str], levels: str | None, log_format: str | None, settings: LogSettings
+) -> None:
+    assert read_log_settings(environ, levels, log_format) == settings
+
+
+@pytest.mark.parametrize(
+    ("environ", "levels", "log_format", "rule"),
+    [
+        (
+            {"LOG_LEVEL": "loud"},
+            None,
+            None,
+            "LOG_LEVEL: `loud` is none of debug, info, warning, error",
+        ),
+        ({}, "info,mcp=", None, "--log-level: `` is none of debug, info, warning, error"),
+        (
+            {},
+            "nowhere=info",
+            None,
+            "--log-level: `nowhere` is no folder of the server, such as `mcp` or `turns/model`",
+        ),
+        (
+            {},
+            "../tests=info",
+            None,
+            "--log-level: `../tests` is no folder of the server, such as `mcp` or `turns/model`",
+        ),
+        ({"LOG_FORMAT": "xml"}, None, None, "LOG_FORMAT: `xml` is none of text, json"),
+        ({}, None, "xml", "--log-format: `xml` is none of text, json"),
+    ],
+)
+def test_a_wrong_setting_names_its_source_and_the_rule(
+    environ: Mapping[str, str], levels: str | None, log_format: str | None, rule: str
+) -> None:
+    with pytest.raises(ValueError, match="is no") as caught:
+        read_log_settings(environ, levels, log_format)
+    assert str(caught.value) == rule
+
+
+class Stuck(io.StringIO):
+    """A stream whose reader does not read until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+        self.reads = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.reached.set()
+        assert self.reads.wait(30)
+        return super().write(text)
+
+
+class Broken(io.StringIO):
+    """A stream that takes nothing, the first time."""
+
+    failed = False
+
+    def write(self, text: str) -> int:
+        if not self.failed:
+            self.failed = True
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+@pytest.fixture(name="logger")
+def _logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("app_server.tests.of_the_log")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    logger.handlers.clear()
+
+
+def test_who_logs_waits_for_nobody_and_what_is_dropped_is_counted(logger: logging.Logger) -> None:
+    stream = Stuck()
+    handler = LogHandler("text", {}, stream, max_waiting=2)
+    logger.addHandler(handler)
+    logger.info("first")
+    assert stream.reached.wait(30)
+    for number in range(5):
+        logger.info("more %d", number)
+    stream.reads.set()
+    handler.end()
+    messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert messages == ["first", "3 lines of the log were dropped", "more 0", "more 1"]
+
+
+def test_a_stream_that_fails_and_a_record_that_makes_no_sense_end_nothing(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    stream = Broken()
+    handler = LogHandler("text", {}, stream)
+    logger.addHandler(handler)
+    logger.info("lost")
+    logger.info("%d %d", "x")
+    logger.info("said")
+    handler.end()
+    messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert messages == ["1 lines of the log were dropped", "said"]
+
+
+def test_nothing_is_begun_for_a_process_that_logs_nothing() -> None:
+    before = threading.active_count()
+    LogHandler("text", {}, io.StringIO()).end()
+    assert threading.active_count() == before
