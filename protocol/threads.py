@@ -104,6 +104,8 @@ class ThreadOverrides(WireModel):
     """Id of a named permission profile; not together with `sandbox`."""
     config: JsonObject | None = None
     """Overrides of config.toml for this thread; keys may be dotted paths."""
+    profile: str | None = experimental(extension=True)
+    """Name of a file `NAME.config.toml` in the home folder whose settings lie below `config`."""
     base_instructions: str | None = None
     developer_instructions: str | None = None
 

@@ -83,6 +83,12 @@ def make_parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--home", metavar="DIR", help="where settings and credentials are kept")
     common.add_argument(
+        "-p",
+        "--profile",
+        metavar="NAME",
+        help="put NAME.config.toml over config.toml; add and remove change config.toml",
+    )
+    common.add_argument(
         "-c", "--config", action="append", metavar="KEY=VALUE", help="override one setting"
     )
     parser = argparse.ArgumentParser(
@@ -125,7 +131,9 @@ def make_parser() -> argparse.ArgumentParser:
 async def _run(options: argparse.Namespace) -> int:
     home = resolve_home(options.home)
     overrides = dict(parse_override(text) for text in options.config or [])
-    configuration = Configuration(home, SYSTEM_REQUIREMENTS, overrides, Path.cwd())
+    configuration = Configuration(
+        home, SYSTEM_REQUIREMENTS, overrides, Path.cwd(), profile=options.profile
+    )
     config = await configuration.read()
     match options.command:
         case "list":

@@ -14,6 +14,7 @@ from typing import Any
 
 from app_server.cli import schema as generate
 from app_server.config.home import default_home, resolve_home
+from app_server.config.profile import profile_file
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import ConfigError, parse_override
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             home=home,
             listen=[] if is_mcp_server else _addresses(options.listen or [DEFAULT_LISTEN], home),
             overrides=_overrides(options.config),
+            profile=_profile(options.profile, home),
             is_strict=options.strict_config,
             drain_s=options.drain_seconds,
         )
@@ -157,6 +159,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a "
         "plain string; may be given several times",
+    )
+    parser.add_argument(
+        "-p",
+        "--profile",
+        metavar="NAME",
+        help="put the settings of NAME.config.toml in the home folder over those of config.toml",
     )
     parser.add_argument(
         "--strict-config",
@@ -216,6 +224,12 @@ def _addresses(texts: Sequence[str], home: Path) -> list[Address]:
 
 def _overrides(texts: Sequence[str]) -> dict[str, Any]:
     return dict(parse_override(text) for text in texts)
+
+
+def _profile(name: str | None, home: Path) -> str | None:
+    if name is not None:
+        profile_file(home, name)
+    return name
 
 
 def _print_addresses(urls: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
-"""The configuration as a request sees it: file, command line, and what the request overrides."""
+"""The configuration as a request sees it: files, command line, and what the request overrides."""
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +11,12 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.default_provider import chooses_no_provider, with_openai
+from app_server.config.profile import (
+    profile_file,
+    read_profile,
+    refuse_older_selector,
+    with_profile,
+)
 from app_server.config.requirements import Requirements, read_requirements, requirements_of
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
 from app_server.config.values import Config, read_config
@@ -34,12 +40,19 @@ class Configuration:
         ahead_ns: int = 0,
         *,
         is_strict: bool = False,
+        profile: str | None = None,
     ) -> None:
         """Take overrides from the command line; relative paths begin at `cwd`.
 
         `is_signed_in` says whether there is an account for OpenAI's models; `ahead_ns` is how far
         the clock is ahead of that of the files. `is_strict` makes an error of each unknown key.
+
+        Raises:
+            ConfigError: `profile` cannot be the name of a profile.
         """
+        self._home = home
+        self._profile = profile
+        self._profile_file = None if profile is None else profile_file(home, profile)
         self._is_strict = is_strict
         self._is_signed_in = is_signed_in
         self._ahead_ns = ahead_ns
@@ -47,7 +60,7 @@ class Configuration:
         self._requirements = requirements
         self._overrides = overrides
         self._cwd = cwd
-        self._stamps: tuple[Stamp | None, Stamp | None] | None = None
+        self._stamps: Sequence[Stamp | None] | None = None
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})
         self._made_of: Config | None = None
@@ -63,6 +76,16 @@ class Configuration:
         return self._file.absolute()
 
     @property
+    def profile(self) -> str | None:
+        """The name of the profile that the server was started with."""
+        return self._profile
+
+    @property
+    def profile_file(self) -> Path | None:
+        """Where the settings of that profile are, or would be."""
+        return None if self._profile_file is None else self._profile_file.absolute()
+
+    @property
     def readings(self) -> int:
         """How often the files were read: another number, perhaps other settings."""
         return self._readings
@@ -71,8 +94,8 @@ class Configuration:
         """Read the settings in force, with `overrides` of one request on top.
 
         Raises:
-            ConfigError: a file cannot be read or is not TOML, a demand makes no sense, or a key is
-                unknown and that is an error.
+            ConfigError: a file cannot be read or is not TOML, a demand makes no sense, a profile is
+                chosen in the older way, or a key is unknown and that is an error.
         """
         if self._is_strict and overrides:
             refuse = (await load(_unknown_keys)).refuse_unknown_overrides
@@ -84,17 +107,31 @@ class Configuration:
         config = self._started_with
         if overrides:
             config = config.override(overrides)
+        refuse_older_selector(config)
         config = config.with_defaults("features", self._features)
         if self._is_signed_in is not None and chooses_no_provider(config):
             return with_openai(config) if await self._is_signed_in() else config
         return config
+
+    async def read_profile(self, name: str) -> Config:
+        """Read the settings of a profile alone.
+
+        Raises:
+            ConfigError: there is none of this name, or its file cannot be used.
+        """
+        file = profile_file(self._home, name)
+        profile = await anyio.to_thread.run_sync(read_profile, file, name)
+        if self._is_strict:
+            (await load(_unknown_keys)).refuse_unknown_keys(profile)
+        return profile
 
     def switch_features(self, enabled: Mapping[str, bool]) -> None:
         """Switch features on or off where no file, command line or request says otherwise."""
         self._features.update(enabled)
 
     async def _read(self) -> Config:
-        stamps = stamp_of(self._file), stamp_of(self._requirements)
+        files = (self._file, self._requirements, self._profile_file)
+        stamps = [stamp_of(file) for file in files if file is not None]
         if self._stamps is None or stamps != self._stamps:
             self._stamps = None
             now_ns = time.time_ns() + self._ahead_ns
@@ -108,9 +145,12 @@ class Configuration:
     def _read_files(self) -> Config:
         demanded = read_requirements(self._requirements)
         config = read_config(self._file)
+        if self._profile is not None and self._profile_file is not None:
+            config = with_profile(config, self._profile, self._profile_file)
         if self._is_strict:
             keys = load_from_worker(_unknown_keys)
-            keys.refuse_unknown_keys(config)
+            for source in config.sources:
+                keys.refuse_unknown_keys(source)
             on_top = Config({}).override(self._overrides).document
             keys.refuse_unknown_overrides(on_top, "-c/--config")
         return replace(config, requirements=demanded, is_strict=self._is_strict)

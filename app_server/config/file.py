@@ -34,10 +34,10 @@ class ChangedMeanwhile(NotRecorded):
 
 
 class ConfigFile:
-    """config.toml below a home directory, as something to write."""
+    """config.toml below a home directory, or a profile beside it, as something to write."""
 
-    def __init__(self, home: Path) -> None:
-        self._file = home / "config.toml"
+    def __init__(self, home: Path, name: str = "config.toml") -> None:
+        self._file = home / name
         self._writing = anyio.Lock()
 
     @property

@@ -41,22 +41,32 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings in force: a file with overrides on top."""
+    """Settings in force: a file, perhaps a profile, and overrides on top."""
 
     document: Document
     source: Path | None = None
     text: str = ""
     """The file as it was read, for positions."""
+    profile: "Config | None" = field(default=None, repr=False)
+    """The user's second file, alone; the document has it over the first one."""
     overridden: frozenset[KeyPath] = field(default=frozenset())
-    """Paths that did not come from the file."""
+    """Paths that did not come from a file of the user's."""
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """What was put on top of the file, in order."""
+    """What was put on top of the files, in order."""
     projects: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """What lies between the file and the layers: the settings of projects, in order."""
     requirements: "Config | None" = field(default=None, repr=False)
     """An administrator's demands, which nothing overrides (app_server/config/requirements.py)."""
     is_strict: bool = False
     """Whether a key that nothing reads is an error (docs/config.md, "Unknown keys")."""
+
+    @property
+    def sources(self) -> Sequence["Config"]:
+        """The user's files, each alone and as it was read, the first one first; parses it anew."""
+        if self.source is None:
+            return ()
+        first = Config(tomllib.loads(self.text), self.source, self.text)
+        return (first,) if self.profile is None else (first, self.profile)
 
     def view(self) -> "ConfigView":
         """Look at the whole document."""
@@ -72,6 +82,13 @@ class Config:
             _merge_at(document, path, value)
         layers = (*self.layers, overrides) if overrides else self.layers
         return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
+
+    def with_profile(self, profile: "Config") -> "Config":
+        """Put a second file over the first one, which has nothing on top of it yet."""
+        document = _copy(self.document)
+        for key, value in profile.document.items():
+            _merge(document, key, value)
+        return replace(self, document=document, profile=profile)
 
     def with_defaults(self, table: str, defaults: Mapping[str, Any]) -> "Config":
         """Put values into a table where nothing else has put one; what is no table stays."""
@@ -112,6 +129,8 @@ class Config:
         """Say what is wrong at a path, and where it stands."""
         if self.source is None or any(path[: len(o)] == o for o in self.overridden):
             return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n")
+        if self.profile is not None and _has(self.profile.document, path):
+            return self.profile.error(path, detail)
         return _error_at(Place(self.source, *_locate(self.text, path)), detail)
 
     def key_error(self, path: KeyPath, detail: str) -> ConfigError:
@@ -290,6 +309,15 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(inner) for key, inner in value.items()}
     return value
+
+
+def _has(document: Document, path: KeyPath) -> bool:
+    value: Any = document
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return False
+        value = value[key]
+    return True
 
 
 def _merge_at(document: Document, path: KeyPath, value: Any) -> None:

@@ -106,7 +106,13 @@ class AppServer:
         listeners = Listeners(
             self.converse,
             self._converse_on_stdio,
-            Configuration(settings.home, settings.requirements, settings.overrides, settings.cwd),
+            Configuration(
+                settings.home,
+                settings.requirements,
+                settings.overrides,
+                settings.cwd,
+                profile=settings.profile,
+            ),
             settings.websocket,
             background,
         )

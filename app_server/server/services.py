@@ -91,6 +91,7 @@ async def build_services(
         settings.cwd,
         partial(_is_signed_in, accounts),
         is_strict=settings.is_strict,
+        profile=settings.profile,
     )
     config_file = ConfigFile(home)
     environments = Environments(background)
@@ -200,7 +201,11 @@ async def build_services(
 def _accounts(settings: Settings, clock: Clock) -> Accounts:
     # Whether somebody is signed in changes a configuration; this one says where to look for it.
     as_written = Configuration(
-        settings.home, settings.requirements, settings.overrides, settings.cwd
+        settings.home,
+        settings.requirements,
+        settings.overrides,
+        settings.cwd,
+        profile=settings.profile,
     )
     return Accounts(settings.home, partial(_account_settings, as_written), clock.now_ms)
 

@@ -30,6 +30,8 @@ class Settings:
     listen: Sequence[Address]
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of config.toml, from the command line."""
+    profile: str | None = None
+    """Settings over those of config.toml: `NAME.config.toml` in the home folder."""
     is_strict: bool = False
     """Whether a key of the configuration that nothing reads is an error."""
     requirements: Path = SYSTEM_REQUIREMENTS

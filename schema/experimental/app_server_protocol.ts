@@ -6054,6 +6054,8 @@ export type ThreadForkParams = {
   permissions?: string | null;
   /** Overrides of config.toml for this thread; keys may be dotted paths. */
   config?: { [key: string]: JsonValue } | null;
+  /** Name of a file `NAME.config.toml` in the home folder whose settings lie below `config`. */
+  profile?: string | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
   threadId: string;
@@ -6862,6 +6864,8 @@ export type ThreadResumeParams = {
   permissions?: string | null;
   /** Overrides of config.toml for this thread; keys may be dotted paths. */
   config?: { [key: string]: JsonValue } | null;
+  /** Name of a file `NAME.config.toml` in the home folder whose settings lie below `config`. */
+  profile?: string | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
   threadId: string;
@@ -7200,6 +7204,8 @@ export type ThreadStartParams = {
   permissions?: string | null;
   /** Overrides of config.toml for this thread; keys may be dotted paths. */
   config?: { [key: string]: JsonValue } | null;
+  /** Name of a file `NAME.config.toml` in the home folder whose settings lie below `config`. */
+  profile?: string | null;
   baseInstructions?: string | null;
   developerInstructions?: string | null;
   /** A UUID that the client chose, in small letters; the same request again starts no other. */

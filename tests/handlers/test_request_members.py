@@ -310,8 +310,8 @@ async def test_permission_profiles_choose_the_sandbox_of_threads_and_turns(
             (
                 "thread/start",
                 {"config": {"profile": "x"}},
-                "failed to load configuration: `profile` in the configuration is not supported; "
-                "put its settings into `config` themselves",
+                'failed to load configuration: legacy `profile = "x"` config is no longer '
+                "supported; use `--profile x` with `x.config.toml` instead\nin `profile`\n",
             ),
         ):
             assert (await client.refusal(method, params)).message == message

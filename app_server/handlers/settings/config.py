@@ -1,13 +1,12 @@
 """config/*: the settings in force."""
 
-import tomllib
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 import anyio.to_thread
 
+from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, requirements_failures
@@ -17,6 +16,7 @@ from app_server.handlers.settings.layers import (
     layers_of,
     origins_of,
     shown_layer,
+    user_layers,
 )
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.rpc.context import Handler, RequestContext
@@ -50,7 +50,7 @@ class ConfigHandlers:
         with config_failures():
             config = await self._configuration.read()
             return await anyio.to_thread.run_sync(
-                partial(_read, config, params.include_layers, self._configuration.file, cwd)
+                partial(_read, config, params.include_layers, self._configuration, cwd)
             )
 
     async def read_requirements(
@@ -64,12 +64,12 @@ class ConfigHandlers:
         )
 
 
-def _read(config: Config, include_layers: bool, file: Path, cwd: str | None) -> ConfigReadResponse:
-    # Parsed once more, as the settings in force have other layers on top of it.
-    document = tomllib.loads(config.text)
+def _read(
+    config: Config, include_layers: bool, configuration: Configuration, cwd: str | None
+) -> ConfigReadResponse:
     projects = [] if cwd is None else read_project_layers(config, cwd)
     config = with_projects(config, projects)
-    layers = layers_of(config, str(file), document, projects)
+    layers = layers_of(config, user_layers(config, configuration), projects)
     return ConfigReadResponse(
         config=effective_config(config),
         origins=origins_of(layers),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from app_server.config.default_provider import default_provider_id
+from app_server.config.effective import Configuration
 from app_server.config.trust import read_trust
 from app_server.config.values import Config, ConfigError, Document, KeyPath
 from app_server.permissions.project_config import ProjectLayer
@@ -85,10 +86,25 @@ def effective_config(config: Config) -> EffectiveConfig:
         raise ConfigError(f"config.toml: {key}: {problem['msg']}") from exc
 
 
+def user_layers(config: Config, configuration: Configuration) -> Sequence[Layer]:
+    """Return the user's files as layers, the highest first: a profile, then config.toml."""
+    sources = [source.document for source in config.sources] or [{}]
+    of_profile = [
+        user_layer(str(configuration.profile_file), document, configuration.profile)
+        for document in sources[1:]
+    ]
+    return [*of_profile, user_layer(str(configuration.file), sources[0])]
+
+
+def user_layer(file: str, document: Document, profile: str | None = None) -> Layer:
+    """Make a layer of one of the user's files."""
+    return Layer(UserConfigLayerSource(file=file, profile=profile), document)
+
+
 def layers_of(
-    config: Config, file: str, document: Document, projects: Sequence[ProjectLayer] = ()
+    config: Config, of_user: Sequence[Layer], projects: Sequence[ProjectLayer] = ()
 ) -> Sequence[Layer]:
-    """Return the layers of a configuration whose file has this document; the highest first."""
+    """Return the layers of a configuration over those of the user; the highest first."""
     layers = [
         Layer(
             ProjectConfigLayerSource(dot_codex_folder=str(project.folder)),
@@ -97,7 +113,7 @@ def layers_of(
         )
         for project in reversed(projects)
     ]
-    layers.append(Layer(UserConfigLayerSource(file=file), document))
+    layers += of_user
     flags = Config({})
     for overrides in config.layers:
         flags = flags.override(overrides)

@@ -17,7 +17,7 @@ from app_server.config.unknown_keys import (
     unknown_keys,
     without_effect_text,
 )
-from app_server.config.values import Config, ConfigError, Place, read_config
+from app_server.config.values import Config, ConfigError, Place
 from app_server.handlers.settings.check import check_settings
 from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
@@ -56,15 +56,13 @@ def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
         check_settings(config)
     except ConfigError as exc:
         found.append(_unusable(exc))
-    if config.source is None:
-        return found
-    file = read_config(config.source)
-    if unknown := unknown_in_file(file):
-        first = next(unknown_keys(file.document)).path
-        found.append(_warning(ignored_text(unknown), file.place_of_key(first)))
-    if paths := list(keys_without_effect(file.document)):
-        places = [f"{file.place_of_key(path)}: `{'.'.join(path)}`" for path in paths]
-        found.append(_warning(without_effect_text(places), file.place_of_key(paths[0])))
+    for file in config.sources:
+        if unknown := unknown_in_file(file):
+            first = next(unknown_keys(file.document)).path
+            found.append(_warning(ignored_text(unknown), file.place_of_key(first)))
+        if paths := list(keys_without_effect(file.document)):
+            places = [f"{file.place_of_key(path)}: `{'.'.join(path)}`" for path in paths]
+            found.append(_warning(without_effect_text(places), file.place_of_key(paths[0])))
     return found
 
 

@@ -1,4 +1,4 @@
-"""config/value/write and config/batchWrite: clients change config.toml.
+"""config/value/write and config/batchWrite: clients change config.toml, or the profile over it.
 
 All edits of a request are written, or none. What would not be a usable configuration is refused.
 Source: docs/config.md, "What clients write".
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app_server.config.errors import NotRecorded
-from app_server.config.file import ChangedMeanwhile
+from app_server.config.file import ChangedMeanwhile, ConfigFile
 from app_server.config.keys import (
     MAX_STEPS,
     BadEdit,
@@ -26,7 +26,14 @@ from app_server.config.unknown_keys import refuse_unknown_overrides
 from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
-from app_server.handlers.settings.layers import SHOWN_TABLES, Layer, layers_of, plain, version_of
+from app_server.handlers.settings.layers import (
+    SHOWN_TABLES,
+    Layer,
+    layers_of,
+    plain,
+    user_layer,
+    version_of,
+)
 from app_server.rpc.context import Handler, RequestContext
 from protocol.config import (
     ConfigBatchWriteParams,
@@ -34,6 +41,7 @@ from protocol.config import (
     ConfigValueWriteParams,
     ConfigWriteResponse,
     OverriddenMetadata,
+    UserConfigLayerSource,
 )
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error
 
@@ -55,7 +63,10 @@ class ConfigWriteHandlers:
 
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
-        self._file = services.config_file
+        self._files = [services.config_file]
+        """Those that may be written: config.toml, and a profile behind it."""
+        if (profile := services.configuration.profile_file) is not None:
+            self._files.append(ConfigFile(services.home, profile.name))
         self._sessions = services.sessions
 
     @property
@@ -98,7 +109,7 @@ class ConfigWriteHandlers:
     async def _write(
         self, edits: Sequence[ConfigEdit], file_path: str | None, expected: str | None
     ) -> ConfigWriteResponse:
-        path = self._path(file_path)
+        file, path = self._file(file_path)
         try:
             around = await self._configuration.read()
         except ConfigError as exc:
@@ -110,12 +121,15 @@ class ConfigWriteHandlers:
         def changed(edit: Any, found: Config) -> str:
             if expected not in (None, version_of(found.document)):
                 raise _refusal("configVersionConflict", CONFLICT)
-            text, config = _edited(edit, found, edits, around)
-            result.append(_answer(path, config, found.document, edits))
+            text = _edited(edit, found, edits)
+            documents = [source.document for source in around.sources]
+            documents[self._files.index(file)] = found.document
+            config = _checked(documents, around, found.document)
+            result.append(self._answer(path, config, documents, found.document, edits))
             return text
 
         try:
-            await self._file.change(changed)
+            await file.change(changed)
         except ConfigError as exc:
             raise internal_error(
                 f"failed to load configuration: {exc}", "configInvalid", detail=str(exc)
@@ -123,17 +137,39 @@ class ConfigWriteHandlers:
         except ChangedMeanwhile as exc:
             raise _refusal("configVersionConflict", CONFLICT) from exc
         except NotRecorded as exc:
-            raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
+            text = f"failed to write {file.path.name}: {exc}"
+            raise internal_error(text, "storageFailed") from exc
         return result[0]
 
-    def _path(self, chosen: str | None) -> str:
-        """Return the path to answer with; only the user's own file may be named."""
-        own = str(self._file.path)
+    def _answer(
+        self,
+        path: str,
+        config: Config,
+        documents: Sequence[Document],
+        written: Document,
+        edits: Sequence[ConfigEdit],
+    ) -> ConfigWriteResponse:
+        profile = self._configuration.profile
+        of_user = [user_layer(str(self._files[0].path), documents[0])]
+        of_user[:0] = [
+            user_layer(str(file.path), document, profile)
+            for file, document in zip(self._files[1:], documents[1:], strict=True)
+        ]
+        overridden = _overridden(config, layers_of(config, of_user), written, edits)
+        return ConfigWriteResponse(
+            status="ok" if overridden is None else "okOverridden",
+            version=version_of(written),
+            file_path=path,
+            overridden_metadata=overridden,
+        )
+
+    def _file(self, chosen: str | None) -> tuple[ConfigFile, str]:
+        """Return what is written, and the path to answer with; only the user's files are."""
         if chosen is None:
-            return own
-        named = "\0" not in chosen and Path(chosen).is_absolute()
-        if named and os.path.realpath(chosen) == os.path.realpath(own):
-            return os.path.normpath(chosen)
+            return self._files[-1], str(self._files[-1].path)
+        for file in self._files if "\0" not in chosen and Path(chosen).is_absolute() else ():
+            if os.path.realpath(chosen) == os.path.realpath(file.path):
+                return file, os.path.normpath(chosen)
         raise _refusal("configLayerReadonly", "Only writes to the user config are allowed")
 
 
@@ -141,10 +177,8 @@ def _nothing() -> None:
     pass
 
 
-def _edited(
-    edit: Any, found: Config, edits: Sequence[ConfigEdit], around: Config
-) -> tuple[str, Config]:
-    """Return the new text, and the configuration in force with it; changes `found.document`."""
+def _edited(edit: Any, found: Config, edits: Sequence[ConfigEdit]) -> str:
+    """Return the new text of a file; changes `found.document`."""
     text, steps, give_up = found.text, 0, time.monotonic() + EDIT_S
     try:
         for wanted in edits:
@@ -159,47 +193,44 @@ def _edited(
                     text = edit.remove(text, step.path)
                 else:
                     text = edit.set_value(text, step.path, step.value)
-        alone = Config(found.document, requirements=around.requirements)
-        check_settings(alone)
-        if around.is_strict:
-            # It would end the next start, and be refused by every request until then.
-            refuse_unknown_overrides(found.document, "config.toml")
-        config = alone.with_layers(around.layers)
-        check_settings(config)
     except BadEdit as exc:
         raise _refusal("configValidationError", str(exc)) from exc
+    return text
+
+
+def _checked(documents: Sequence[Document], around: Config, changed: Document) -> Config:
+    """Return the configuration in force with these files; one of them was changed."""
+    config = Config(documents[0], requirements=around.requirements)
+    try:
+        if changed is documents[0]:
+            check_settings(config)
+        for document in documents[1:]:
+            config = config.with_profile(Config(document))
+        if around.is_strict:
+            # It would end the next start, and be refused by every request until then.
+            refuse_unknown_overrides(changed, "the file")
+        config = config.with_layers(around.layers)
+        check_settings(config)
     except ConfigError as exc:
         raise _refusal("configValidationError", f"Invalid configuration: {exc}") from exc
-    return text, config
-
-
-def _answer(
-    path: str, config: Config, document: Document, edits: Sequence[ConfigEdit]
-) -> ConfigWriteResponse:
-    layers = layers_of(config, path, document)
-    overridden = _overridden(config, layers, edits)
-    return ConfigWriteResponse(
-        status="ok" if overridden is None else "okOverridden",
-        version=version_of(document),
-        file_path=path,
-        overridden_metadata=overridden,
-    )
+    return config
 
 
 def _overridden(
-    config: Config, layers: Sequence[Layer], edits: Sequence[ConfigEdit]
+    config: Config, layers: Sequence[Layer], written: Document, edits: Sequence[ConfigEdit]
 ) -> OverriddenMetadata | None:
     """Find the first setting that was written and has no effect."""
-    flags, user = layers[0], layers[-1]
     for edit in edits:
         path = split_key_path(edit.key_path)
         value = value_at(config.document, path)
-        if value is not None and value != value_at(user.document, path):
-            shown = plain(value) if path[0] in FREE_TABLES else None
+        if value is not None and value != value_at(written, path):
+            # Of a table the highest layer with a part of it decides.
+            over = next(one for one in layers if value_at(one.document, path) is not None)
+            what = "profile" if isinstance(over.source, UserConfigLayerSource) else "session flags"
             return OverriddenMetadata(
-                message="Overridden by session flags",
-                overriding_layer=flags.metadata,
-                effective_value=shown,
+                message=f"Overridden by {what}",
+                overriding_layer=over.metadata,
+                effective_value=plain(value) if path[0] in FREE_TABLES else None,
             )
     return None
 

@@ -11,7 +11,7 @@ from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen_settings import profile_config, thread_overrides
-from app_server.handlers.threads.configured import config_for
+from app_server.handlers.threads.configured import config_for, with_profile
 from app_server.handlers.threads.history import refuse_ephemeral
 from app_server.handlers.threads.shown import shown_turns
 from app_server.plugins.contributor import roots_of
@@ -70,6 +70,7 @@ class BranchHandlers:
         source_id, configuration = params.thread_id, self._services.configuration
         with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
             source, end = await self._source(source_id)
+            params = await with_profile(configuration, params)
             profiles = await profile_config(configuration, params.permissions, params.config)
             overrides = thread_overrides(params, configuration.resolve, profiles)
             folder = overrides.cwd or source.settings.cwd

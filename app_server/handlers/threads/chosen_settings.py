@@ -80,12 +80,6 @@ def thread_overrides(params: ThreadOverrides, resolve: Resolve, config: Config) 
     refuse_not_built(params)
     if params.permissions is not None and params.sandbox is not None:
         raise _not_together("permissions", "sandbox")
-    if (params.config or {}).get("profile") is not None:
-        raise invalid_request(
-            "failed to load configuration: `profile` in the configuration is not supported; put "
-            "its settings into `config` themselves",
-            "configInvalid",
-        )
     place = _place(params.environments if isinstance(params, ThreadStartParams) else None)
     return Overrides(
         model=params.model,

@@ -5,7 +5,7 @@ Source: docs/config.md, "Settings of projects".
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.to_thread
 
@@ -13,6 +13,22 @@ from app_server.config.effective import Configuration
 from app_server.config.values import Config
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.runtime.loader import load
+from protocol.threads import ThreadOverrides
+
+P = TypeVar("P", bound=ThreadOverrides)
+
+
+async def with_profile(configuration: Configuration, params: P) -> P:
+    """Put the settings of the profile that a request names below its own.
+
+    Raises:
+        ConfigError: there is no such profile, or its file cannot be used.
+    """
+    if params.profile is None:
+        return params
+    below = await configuration.read_profile(params.profile)
+    config = Config({}).override(below.document).override(params.config or {})
+    return params.model_copy(update={"config": config.document})
 
 
 async def config_for(

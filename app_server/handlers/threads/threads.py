@@ -20,7 +20,7 @@ from app_server.handlers.threads.chosen_settings import (
     profile_config,
     thread_overrides,
 )
-from app_server.handlers.threads.configured import config_for
+from app_server.handlers.threads.configured import config_for, with_profile
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.shown import logged_turns, path_of
 from app_server.handlers.threads.subscribing import Joining, join, known_position
@@ -90,6 +90,7 @@ class ThreadHandlers:
         chosen = None if params.thread_id is None else chosen_id(params.thread_id)
         thread_id = self._clock.new_id() if chosen is None else chosen
         with config_failures(), thread_failures(thread_id, "thread not found"):
+            params = await with_profile(self._configuration, params)
             profiles = await profile_config(self._configuration, params.permissions, params.config)
             overrides = thread_overrides(params, self._configuration.resolve, profiles)
             cwd = overrides.cwd or self._configuration.resolve(None)
@@ -209,6 +210,7 @@ class ThreadHandlers:
             config_failures(),
             thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
         ):
+            params = await with_profile(self._configuration, params)
             profiles = await profile_config(self._configuration, params.permissions, params.config)
             overrides = replace(
                 thread_overrides(params, self._configuration.resolve, profiles),
