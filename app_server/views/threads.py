@@ -1,6 +1,6 @@
 """From stored and loaded threads to what the wire shows of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic_core import from_json
 
@@ -159,6 +159,20 @@ def turns_of_state(state: ThreadState, open_items: Sequence[ThreadItem] = ()) ->
     if wires and state.open_turn is not None:
         wires[-1].items.extend(open_items)
     return _fitting(wires)
+
+
+def turns_with_items(turns: Sequence[Turn], newer: Mapping[str, ThreadItem]) -> list[Turn]:
+    """Put newer versions of items, by id, in the place of older ones, as far as it fits."""
+    if not newer:
+        return list(turns)
+    return _fitting(
+        [
+            turn.model_copy(
+                update={"items": [newer.get(getattr(item, "id", ""), item) for item in turn.items]}
+            )
+            for turn in turns
+        ]
+    )
 
 
 def turns_with_log(newest: Sequence[Turn], logged: Sequence[Turn]) -> list[Turn]:

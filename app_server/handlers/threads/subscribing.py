@@ -11,7 +11,7 @@ from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub import Hub
 from app_server.rpc.replay_buffer import Position
 from app_server.sessions.session import ThreadSession
-from app_server.views.threads import turns_of_state, turns_with_log
+from app_server.views.threads import turns_of_state, turns_with_items, turns_with_log
 from protocol.errors import invalid_params
 from protocol.threads import ThreadResumeParams
 from protocol.turns import Turn
@@ -76,7 +76,11 @@ def join(
         joining = Joining(known, [], resync_required=False)
     else:
         resync = None if known is None else True
-        turns = _shown_turns(session, logged) if with_turns or resync else []
+        turns: list[Turn] = []
+        if with_turns or resync:
+            # Before the position: it may tell others what has been printed.
+            running = session.terminals.snapshot()
+            turns = turns_with_items(_shown_turns(session, logged), running)
         joining = Joining(stream.position, turns, resync)
     hub.hold(connection_id, session.thread.id, joining.position)
     return joining

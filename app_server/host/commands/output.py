@@ -64,6 +64,16 @@ class KeptOutput:
             errors="replace"
         )
 
+    def shortened(self, limit_bytes: int) -> "KeptOutput":
+        """Return less of it, and nothing of a character that does not end yet.
+
+        `limit_bytes` is below the bound of this one.
+        """
+        short = KeptOutput(limit_bytes)
+        short.add(without_split_end(self.all()))
+        short.total += self.lost_bytes
+        return short
+
     def _last(self) -> bytes:
         return b"".join(self._tail)[-self._tail_limit :] if self._tail else b""
 

@@ -38,14 +38,18 @@ class OutputDeltas:
         else:
             self._timer = self._loop.call_later(wait_s, self._tell)
 
+    def flush(self) -> None:
+        """Tell at once what waits, but for a character that is not whole yet."""
+        self._tell()
+
     def finish(self) -> None:
         """Tell what is left, as its process has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
         self._tell(is_last=True)
 
     def _tell(self, *, is_last: bool = False) -> None:
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         pending = self._pending
         if not pending.total:
             return

@@ -87,6 +87,13 @@ class CommandRun:
         text = self._output.text() if self._output.total else None
         return self.item.model_copy(update={"aggregated_output": text})
 
+    def snapshot(self, limit_bytes: int) -> CommandExecutionThreadItem:
+        """Return the item with all output that clients were told of; what waited is told first."""
+        self._deltas.flush()
+        output = self._output.shortened(limit_bytes)
+        text = output.text() if output.total else None
+        return self.item.model_copy(update={"aggregated_output": text})
+
     async def leave_running(self) -> bool:
         """Let it go on behind the turns; False if its process has ended meanwhile.
 

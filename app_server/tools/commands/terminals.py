@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 MAX_COMMANDS = 64
 """Of one thread, at a time."""
 
+SNAPSHOT_BYTES = 400_000
+"""Of the output of all running commands, for a client that joins: it has to fit into a message."""
+
 MIN_SESSION, MAX_SESSION = 1_000, 99_999
 
 
@@ -168,6 +171,14 @@ class Terminals:
         for run in list(self._runs.values()):
             if run.is_background and not run.completed.is_set():
                 yield run
+
+    def snapshot(self) -> dict[str, CommandExecutionThreadItem]:
+        """Return the items of running commands, by id, with the output that clients were told of.
+
+        Deltas that are told from now on continue it.
+        """
+        running = [run for run in self._runs.values() if not run.completed.is_set()]
+        return {run.item.id: run.snapshot(SNAPSHOT_BYTES // len(running)) for run in running}
 
     async def end_background(self) -> None:
         """End all that runs behind the turns, at once, and wait for it."""
