@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app_server.cli import schema as generate
+from app_server.cli.listen_options import add_listen_options, read_guards
 from app_server.config.home import default_home, resolve_home
 from app_server.config.profile import profile_file
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
@@ -32,6 +32,8 @@ LAZY_COMMANDS = {
     "signal": "app_server.cli.signal",
 }
 """Commands of their own, imported late: a server has no use for them."""
+GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
+"""Those of app_server/cli/schema.py, which launchers put behind options."""
 MCP_SERVER = "mcp-server"
 DEMOS = ("apps", "signals", "tools")
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
@@ -48,6 +50,8 @@ examples:
   app-server --listen ws://127.0.0.1:4500           serve editors and terminals
   app-server --listen ws://127.0.0.1:0 --listen unix://
                                                     any free port, and a socket in the home folder
+  app-server --listen ws://127.0.0.1:4500 --token-file ~/.app-server-token
+                                                    let in only who can read that file
   app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
   app-server mcp-server                             offer it as an MCP server on stdio
   app-server mcp --help                             list, add, remove and sign in to MCP servers
@@ -73,10 +77,12 @@ SWITCH_S = 0.001
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for command in generate.COMMANDS:
+    for command in GENERATE_COMMANDS:
         if command in words:
             words.remove(command)
-            return generate.main(command, [word for word in words if word != "app-server"])
+            generate = importlib.import_module("app_server.cli.schema").main
+            written: int = generate(command, [word for word in words if word != "app-server"])
+            return written
     for command, module in LAZY_COMMANDS.items():
         # Launchers put the name of the program in front.
         if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
@@ -100,15 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_mcp_server and options.listen:
         parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
     try:
+        listen = [] if is_mcp_server else _addresses(options.listen or [DEFAULT_LISTEN], home)
         settings = Settings(
             home=home,
-            listen=[] if is_mcp_server else _addresses(options.listen or [DEFAULT_LISTEN], home),
+            listen=listen,
             overrides=_overrides(options.config),
             profile=_profile(options.profile, home),
             is_strict=options.strict_config,
             drain_s=options.drain_seconds,
+            guards=read_guards(options, listen),
         )
-    except (ValueError, ConfigError) as exc:
+    except (ValueError, ConfigError, OSError) as exc:
         parser.error(str(exc))
     raise_limit()
     sys.setswitchinterval(SWITCH_S)
@@ -126,12 +134,18 @@ def quiet_libraries() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        """Look for the default home when somebody reads where it is."""
+        self.epilog = EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS)
+        return super().format_help()
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="app-server",
         description=DESCRIPTION,
-        epilog=EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -151,6 +165,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or "
         "off; may be given several times (default: stdio://)",
     )
+    add_listen_options(parser)
     parser.add_argument(
         "-c",
         "--config",

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import platformdirs
-
 
 def resolve_home(option: str | None) -> Path:
     """Choose the home directory: the option, the environment, or the platform's state folder."""
@@ -14,4 +12,7 @@ def resolve_home(option: str | None) -> Path:
 
 def default_home() -> Path:
     """Return the platform's state folder for this user."""
+    # Most servers are told their home.
+    import platformdirs
+
     return platformdirs.user_state_path("app-server")

@@ -5,7 +5,7 @@ Source: docs/tools.md, "Sandbox".
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app_server.config.values import Config
@@ -97,8 +97,8 @@ MAX_HIDDEN = 256
 """Paths in that setting."""
 
 
-def configured_places(config: Config, home: str, environ: Mapping[str, str] = os.environ) -> Places:
-    """Read the places with what the settings hide; looks at no disk.
+def configured_places(config: Config, places: Places) -> Places:
+    """Return the places with what the settings hide as well; looks at no disk.
 
     Raises:
         ConfigError: `sandbox_hidden_paths` does not fit.
@@ -110,7 +110,10 @@ def configured_places(config: Config, home: str, environ: Mapping[str, str] = os
     for path in hidden:
         if not path.startswith(("/", "~/")):
             raise view.error(f"expected a path that begins with `/` or `~/`: `{path}`", HIDDEN_KEY)
-    return places_of_machine(home, hidden, environ)
+    of_user = (
+        str(Path(places.user_home, path[2:])) if path.startswith("~/") else path for path in hidden
+    )
+    return replace(places, secrets=(*places.secrets, *of_user))
 
 
 def places_of_machine(
@@ -118,7 +121,7 @@ def places_of_machine(
 ) -> Places:
     """Read the places from the environment; looks at no disk.
 
-    `hidden` are further paths that are kept from whoever is confined; `~` is the user's home.
+    `hidden` are further absolute paths that are kept from whoever is confined.
     """
     user_home = environ.get("HOME") or str(Path.home())
     secrets = [str(Path(user_home, name)) for name in SECRETS_OF_USERS]
@@ -130,9 +133,7 @@ def places_of_machine(
         secrets += [str(Path(runtime, name)) for name in RUNTIME_NAMES]
     for name in ("SSH_AUTH_SOCK", "GNOME_KEYRING_CONTROL"):
         secrets += [environ[name]] if name in environ else []
-    secrets += [
-        str(Path(user_home, path[2:])) if path.startswith("~/") else path for path in hidden
-    ]
+    secrets += hidden
     return Places(
         home=home,
         user_home=user_home,

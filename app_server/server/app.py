@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING
 
 import anyio
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from app_server.rpc.connection import MessageStream
     from app_server.runtime.clock import Clock
     from app_server.server.core import Core
+    from app_server.transport.auth.gate import TokenGate
+    from app_server.transport.guards import ListenerGuards
     from app_server.turns.model.interface import Model
 
 logger = logging.getLogger(__name__)
@@ -103,20 +105,23 @@ class AppServer:
         self, background: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
     ) -> None:
         settings = self._settings
-        listeners = Listeners(
-            self.converse,
-            self._converse_on_stdio,
-            Configuration(
-                settings.home,
-                settings.requirements,
-                settings.overrides,
-                settings.cwd,
-                profile=settings.profile,
-            ),
-            settings.websocket,
-            background,
+        configuration = Configuration(
+            settings.home,
+            settings.requirements,
+            settings.overrides,
+            settings.cwd,
+            profile=settings.profile,
         )
         async with AsyncExitStack() as stack:
+            listeners = Listeners(
+                self.converse,
+                self._converse_on_stdio,
+                configuration,
+                settings.websocket,
+                background,
+                tokens=await self._token_gate(stack),
+                origins=settings.guards.origins,
+            )
             opened = [
                 await stack.enter_async_context(listeners.open(address))
                 for address in settings.listen
@@ -130,12 +135,26 @@ class AppServer:
                 self.loaded.set()
             await self._core.serve(opened, self._stopping, self._hurrying)
 
+    async def _token_gate(self, stack: AsyncExitStack) -> "TokenGate | None":
+        guards = self._settings.guards
+        if not guards.wants_token:
+            return None
+        open_gate = await load(_open_gate)
+        return await stack.enter_async_context(open_gate(guards))
+
     async def _converse_on_stdio(self) -> None:
         await self.converse(await open_stdio())
         if len(self._settings.listen) == 1:
             # The only client there will ever be has gone: nobody waits for its turns.
             self.stop()
             self.stop()
+
+
+def _open_gate() -> "Callable[[ListenerGuards], AbstractAsyncContextManager[TokenGate]]":
+    # Most servers are started without.
+    from app_server.server.tokens import token_gate
+
+    return token_gate
 
 
 def _open_core() -> "Callable[..., Awaitable[Core]]":

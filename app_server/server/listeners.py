@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.abc
 
@@ -18,6 +18,9 @@ from app_server.transport.websocket import (
     listen_tcp,
     listen_unix,
 )
+
+if TYPE_CHECKING:
+    from app_server.transport.auth.gate import TokenGate
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,9 @@ class Listeners:
         configuration: Configuration,
         limits: WebSocketLimits,
         tasks: anyio.abc.TaskGroup,
+        *,
+        tokens: "TokenGate | None",
+        origins: frozenset[str],
     ) -> None:
         """`on_stdio` talks to the client of stdin and stdout, in `tasks`."""
         self._conversation = conversation
@@ -51,6 +57,8 @@ class Listeners:
         self._configuration = configuration
         self._limits = limits
         self._tasks = tasks
+        self._tokens = tokens
+        self._origins = origins
 
     @asynccontextmanager
     async def open(self, address: Address) -> AsyncIterator[Listener]:
@@ -62,10 +70,18 @@ class Listeners:
         match address:
             case TcpAddress():
                 own_user = await self._own_user()
-                async with listen_tcp(address, self._conversation, self._limits, own_user) as tcp:
+                async with listen_tcp(
+                    address,
+                    self._conversation,
+                    self._limits,
+                    own_user=own_user,
+                    tokens=self._tokens,
+                    origins=self._origins,
+                ) as tcp:
                     yield tcp
             case UnixAddress():
-                async with listen_unix(address, self._conversation, self._limits) as unix:
+                own_user = await self._own_user()
+                async with listen_unix(address, self._conversation, self._limits, own_user) as unix:
                     yield unix
             case StdioAddress():
                 self._tasks.start_soon(self._on_stdio)

@@ -96,7 +96,7 @@ async def build_services(
     config_file = ConfigFile(home)
     environments = Environments(background)
     commands = MachineCommands()
-    places = places_of_machine(str(home))
+    places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
     plugins = Plugins(PluginStore(home), partial(_is_available, environments))
     skills = SkillCatalog(
         home,

@@ -9,6 +9,7 @@ from typing import Any
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.rpc.limits import ConnectionLimits
 from app_server.transport.address import Address
+from app_server.transport.guards import ListenerGuards
 from app_server.transport.websocket import WebSocketLimits
 
 VERSION = "0.1.0"
@@ -43,3 +44,5 @@ class Settings:
     """How long running turns may go on after the first signal to stop."""
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     websocket: WebSocketLimits = field(default_factory=WebSocketLimits)
+    guards: ListenerGuards = field(default_factory=ListenerGuards)
+    """What clients of `ws://` addresses must show."""

@@ -200,7 +200,7 @@ class ThreadLoading:
 
     async def _settings_of(self, config: Config) -> SessionSettings:
         settings = await _session_settings(config)
-        return replace(settings, places=configured_places(config, self._ports.places.home))
+        return replace(settings, places=configured_places(config, self._ports.places))
 
     async def _settled_patches(self, state: ThreadState) -> list[Record]:
         """Return the items of patches that a process died with."""

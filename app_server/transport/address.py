@@ -11,7 +11,7 @@ from app_server.http.loopback_address import is_loopback_address
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A loopback address; port 0 lets the system choose."""
+    """An IP address; port 0 lets the system choose."""
 
     host: str
     port: int
@@ -62,9 +62,21 @@ def _parse_tcp(text: str) -> TcpAddress:
         raise ValueError(f"cannot listen on {text!r}: {exc}; use ws://127.0.0.1:PORT") from exc
     if port is None:
         raise ValueError(f"cannot listen on {text!r}: the port is missing; 0 picks a free one")
-    if not is_loopback_address(str(address)):
-        raise ValueError(
-            f"refusing to listen on {address}: it is not a loopback address, and without "
-            "authentication everybody on the network could run agents here; use 127.0.0.1"
-        )
     return TcpAddress(str(address), port)
+
+
+def require_protection(address: Address, *, wants_token: bool) -> None:
+    """Refuse to let everybody on the network run agents here.
+
+    Raises:
+        ValueError: other machines can reach the address, and clients need no token.
+    """
+    if (
+        isinstance(address, TcpAddress)
+        and not wants_token
+        and not is_loopback_address(address.host)
+    ):
+        raise ValueError(
+            f"refusing to listen on {address.host} without a token: everybody on the network could "
+            "run agents here; use --ws-auth capability-token or signed-bearer-token, or 127.0.0.1"
+        )

@@ -1,19 +1,18 @@
-"""WebSocket listeners on loopback TCP and on Unix sockets.
+"""WebSocket listeners on TCP and on Unix sockets.
 
-Before the upgrade: `GET /readyz` and `GET /healthz` answer 200; whatever carries an `Origin` header
-is a web page and gets 403, and so does another user of this machine over TCP. A message above the
-bound closes its socket with 1009, nothing else.
-Source: docs/wire.md, "WebSocket listener"; RFC 6455.
+Who is let in is decided in admission.py, before the upgrade. A message above the bound closes its
+socket with 1009, nothing else.
+Source: docs/listeners.md; RFC 6455.
 """
 
 import errno
 import http
-import logging
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,25 +20,20 @@ import anyio
 from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
+from app_server.http.loopback_address import is_loopback_address
 from app_server.rpc.client_gone import ClientGone
-from app_server.transport.address import TcpAddress, UnixAddress
-from app_server.transport.peer_user.errors import OtherUser, UserUnknown
+from app_server.transport.address import TcpAddress, UnixAddress, require_protection
+from app_server.transport.admission import Admission
 from app_server.transport.peer_user.own_user import OwnUser
 
 if TYPE_CHECKING:
     from app_server.rpc.connection import MessageStream
-
-logger = logging.getLogger(__name__)
+    from app_server.transport.auth.gate import TokenGate
 
 Conversation: TypeAlias = "Callable[[MessageStream], Awaitable[None]]"
-
-HOW_TO_LET_IN = (
-    "Over TCP it talks to its own user alone, unless its config.toml has "
-    "refuse_other_users = false."
-)
-
-HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +53,9 @@ class WebSocketLimits:
     pong_s: float = 60.0
     """For a pong; then the client counts as gone."""
 
+
+SUBPROTOCOL = Subprotocol("app-server")
+"""What a page in a browser offers beside its token."""
 
 FRAGMENT_CHARS = 1024 * 1024
 """Of a message in one frame; a longer one is sent in several (RFC 6455, section 5.4)."""
@@ -128,43 +125,23 @@ class WebSocketStream:
 
 class _Listener:
     def __init__(
-        self, conversation: Conversation, limits: WebSocketLimits, own_user: OwnUser | None = None
+        self, conversation: Conversation, limits: WebSocketLimits, admission: Admission
     ) -> None:
         self._conversation = conversation
         self._limits = limits
-        self._own_user = own_user
+        self._admission = admission
         self._open = 0
 
     async def before_upgrade(
         self, connection: ServerConnection, request: Request
     ) -> Response | None:
-        if "Origin" in request.headers:
-            logger.warning("refused a request with an Origin header")
-            return connection.respond(
-                http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
-            )
-        if request.path in HEALTH_PATHS:
-            return connection.respond(http.HTTPStatus.OK, "ok\n")
-        if self._own_user is not None and (text := await self._stranger(connection)):
-            return connection.respond(http.HTTPStatus.FORBIDDEN, text)
+        refusal = await self._admission.refusal(connection, request)
+        if refusal is not None:
+            return refusal
         if self._open >= self._limits.max_connections:
             return connection.respond(
                 http.HTTPStatus.SERVICE_UNAVAILABLE, "Too many clients; try again later.\n"
             )
-        return None
-
-    async def _stranger(self, connection: ServerConnection) -> str | None:
-        """Say why this connection is refused; None if it is one of our own user's."""
-        assert self._own_user is not None
-        try:
-            await self._own_user.check(connection.remote_address, connection.local_address)
-        except OtherUser as exc:
-            logger.warning("refused a connection of user %d", exc.uid)
-            return f"This server belongs to another user of this machine. {HOW_TO_LET_IN}\n"
-        except UserUnknown as exc:
-            # A check that lets pass what it cannot see is passed by hiding.
-            logger.warning("refused a connection whose user is unknown: %s", exc)
-            return f"This server cannot tell which user connects: {exc}. {HOW_TO_LET_IN}\n"
         return None
 
     async def converse(self, connection: ServerConnection) -> None:
@@ -178,6 +155,7 @@ class _Listener:
     def options(self) -> dict[str, Any]:
         return {
             "process_request": self.before_upgrade,
+            "select_subprotocol": _select_subprotocol,
             "max_size": self._limits.max_message_bytes,
             "open_timeout": self._limits.open_s,
             "close_timeout": self._limits.close_s,
@@ -207,16 +185,28 @@ async def listen_tcp(
     address: TcpAddress,
     conversation: Conversation,
     limits: WebSocketLimits,
+    *,
     own_user: OwnUser | None = None,
+    tokens: "TokenGate | None" = None,
+    origins: frozenset[str] = frozenset(),
 ) -> AsyncIterator[OpenListener]:
-    """Serve WebSockets on a loopback address while the context lasts.
+    """Serve WebSockets on an IP address while the context lasts.
 
-    With `own_user` other users are refused. Leaving closes what is open with 1001.
+    With `own_user` other users of this machine are refused, with `tokens` clients that show none;
+    pages of `origins` may show one. Leaving closes what is open with 1001.
 
     Raises:
         OSError: the address cannot be bound.
+        ValueError: the address is not a loopback address, and there are no tokens.
     """
-    listener = _Listener(conversation, limits, own_user)
+    require_protection(address, wants_token=tokens is not None)
+    admission = Admission(
+        tokens=tokens,
+        origins=origins,
+        names_this_machine=is_loopback_address(address.host),
+        check_user=None if own_user is None else partial(_check_tcp, own_user),
+    )
+    listener = _Listener(conversation, limits, admission)
     server = await serve(listener.converse, address.host, address.port, **listener.options)
     port = server.sockets[0].getsockname()[1]
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -226,19 +216,24 @@ async def listen_tcp(
 
 @asynccontextmanager
 async def listen_unix(
-    address: UnixAddress, conversation: Conversation, limits: WebSocketLimits
+    address: UnixAddress,
+    conversation: Conversation,
+    limits: WebSocketLimits,
+    own_user: OwnUser | None = None,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on a Unix socket while the context lasts.
 
-    Only the user may connect. A socket file that a dead server left behind is replaced; one that
-    somebody listens on is not.
+    Only the user may connect; with `own_user` not even root. A socket file that a dead server left
+    behind is replaced; one that somebody listens on is not.
 
     Raises:
-        OSError: the path cannot be bound, or is in use.
+        OSError: the path cannot be bound, or is in use, or others could put a socket in its place.
     """
-    listener = _Listener(conversation, limits)
+    check_user = None if own_user is None else partial(_check_unix, own_user)
+    listener = _Listener(conversation, limits, Admission(check_user=check_user))
     path = address.path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_safe_folder(path.parent)
     _remove_stale_socket(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -253,6 +248,36 @@ async def listen_unix(
             yield OpenListener(server, f"unix://{path}")
     finally:
         path.unlink(missing_ok=True)
+
+
+def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    # A browser gives up where none that it offers is chosen. A token is offered as one, too.
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
+
+async def _check_tcp(own_user: OwnUser, connection: ServerConnection) -> None:
+    there = connection.remote_address
+    # The owner of a connection from another machine is that machine's to tell. Such a connection
+    # comes only where a token is needed.
+    if there is None or is_loopback_address(there[0]):
+        await own_user.check_tcp(there, connection.local_address)
+
+
+async def _check_unix(own_user: OwnUser, connection: ServerConnection) -> None:
+    number = connection.transport.get_extra_info("socket").fileno()
+    # What event loops hand out as a socket does not have every method of one.
+    with socket.fromfd(number, socket.AF_UNIX, socket.SOCK_STREAM) as accepted:
+        own_user.check_unix(accepted)
+
+
+def _require_safe_folder(folder: Path) -> None:
+    """Refuse a folder where any user may replace the socket with one of their own.
+
+    In one with the sticky bit, such as /tmp, everybody may remove only what is theirs.
+    """
+    mode = folder.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise OSError(errno.EPERM, "everybody may replace files in this folder", str(folder))
 
 
 def _remove_stale_socket(path: Path) -> None:

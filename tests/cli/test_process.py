@@ -68,7 +68,8 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--listen", "ws://0.0.0.0:1"], "refusing to listen on 0.0.0.0"),
+        (["--listen", "ws://0.0.0.0:1"], "refusing to listen on 0.0.0.0 without a token"),
+        (["--ws-auth", "nothing"], "invalid choice"),
         (["--listen", "tcp://x"], "use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off"),
         (["-c", "nonsense"], "use key=value"),
         (["--drain-seconds", "-1"], "at least 0"),

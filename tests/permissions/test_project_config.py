@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app_server.config.values import Config
-from app_server.permissions.places import HIDDEN_KEY, configured_places
+from app_server.permissions.places import HIDDEN_KEY, Places, configured_places
 from app_server.permissions.project_config import read_project_layers, with_projects
 from tests.support.harness import claim
 
@@ -18,4 +18,4 @@ def test_a_project_cannot_show_what_its_user_hides(tmp_path: Path) -> None:
     assert [(layer.ignored, layer.document) for layer in layers] == [([HIDDEN_KEY], {"model": "m"})]
     with_project = with_projects(config, layers)
     assert with_project.document["model"] == "m"
-    assert "/srv/hidden" in configured_places(with_project, "/home").secrets
+    assert "/srv/hidden" in configured_places(with_project, Places("/home", "/u")).secrets

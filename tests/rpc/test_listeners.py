@@ -97,12 +97,9 @@ async def test_binary_frames_and_broken_text_get_an_answer(tmp_path: Path) -> No
         assert caught.value.rcvd.code == 1007
 
 
-@claim("listener:loopback-only")
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("ws://0.0.0.0:1", "refusing to listen on 0.0.0.0: it is not a loopback address"),
-        ("ws://192.168.1.1:1", "refusing to listen on 192.168.1.1"),
         ("ws://localhost:1", "does not appear to be an IPv4 or IPv6 address"),
         ("ws://127.0.0.1", "the port is missing; 0 picks a free one"),
         ("ws://127.0.0.1:99999", "Port out of range"),
@@ -111,7 +108,7 @@ async def test_binary_frames_and_broken_text_get_an_answer(tmp_path: Path) -> No
     ],
 )
 def test_an_address_that_cannot_be_used_says_why(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=r"^(cannot|refusing to) listen on") as caught:
+    with pytest.raises(ValueError, match=r"^cannot listen on") as caught:
         parse_address(text, Path("/s"))
     assert complaint in str(caught.value)
 

@@ -491,14 +491,15 @@ class Served:
         return self.app.services
 
     @asynccontextmanager
-    async def pipe(self, url: str | None = None) -> AsyncIterator[SocketPipe]:
-        """Connect without a handshake."""
+    async def pipe(self, url: str | None = None, **more: Any) -> AsyncIterator[SocketPipe]:
+        """Connect without a handshake; `more` is for the WebSocket."""
         target = url or self.urls[0]
         options: dict[str, Any] = {
             "compression": None,
             "max_size": None,
             "open_timeout": WAIT_S,
             "ping_interval": None,
+            **more,
         }
         if target.startswith("unix://"):
             connection = unix_connect(target.removeprefix("unix://"), **options)

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +56,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running(home: Path, *listen: str, **environment: str) -> AsyncIterator[Running]:
-    """Start the executable with variables of its own; leaving kills it."""
+async def running(
+    home: Path, *listen: str, options: Sequence[str] = (), **environment: str
+) -> AsyncIterator[Running]:
+    """Start the executable with options and variables of its own; leaving kills it."""
     addresses = listen or ("ws://127.0.0.1:0",)
     arguments = [word for address in addresses for word in ("--listen", address)]
     process = await asyncio.create_subprocess_exec(
         str(EXECUTABLE),
-        *("--home", str(home), *arguments),
+        *("--home", str(home), *arguments, *options),
         env=environment_without("CODEX_HOME", "APP_SERVER_HOME") | environment,
         cwd=home,
         stdin=asyncio.subprocess.PIPE,

@@ -27,8 +27,8 @@ from tests.support.harness import WAIT_S, claim, serve
 STRANGER = 4242
 
 REFUSED = (
-    "This server belongs to another user of this machine. Over TCP it talks to its own user alone, "
-    "unless its config.toml has refuse_other_users = false."
+    "This server belongs to another user of this machine. It talks to its own user alone, unless "
+    "its config.toml has refuse_other_users = false."
 )
 
 HEAD = (
@@ -136,9 +136,8 @@ async def test_without_the_table_nobody_is_let_in(
         response = caught.value.response
         assert (response.status_code, (response.body or b"").decode()) == (
             403,
-            "This server cannot tell which user connects: /proc/net/tcp: Permission denied. Over "
-            "TCP it talks to its own user alone, unless its config.toml has refuse_other_users = "
-            "false.\n",
+            "This server cannot tell which user connects: /proc/net/tcp: Permission denied. It "
+            "talks to its own user alone, unless its config.toml has refuse_other_users = false.\n",
         )
 
 
@@ -261,10 +260,10 @@ async def test_only_the_own_user_passes(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     own = OwnUser(write(HEAD + row(THERE, HERE, uid=uid)))
     if outcome is None:
-        await own.check(CLIENT, SERVER)
+        await own.check_tcp(CLIENT, SERVER)
         return
     with pytest.raises(outcome):
-        await own.check(CLIENT, SERVER)
+        await own.check_tcp(CLIENT, SERVER)
 
 
 async def test_a_user_who_cannot_be_distinguished_from_others_does_not_pass(
@@ -273,9 +272,9 @@ async def test_a_user_who_cannot_be_distinguished_from_others_does_not_pass(
     monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
     own = OwnUser(write(HEAD + row(THERE, HERE, uid=OVERFLOW_UID)))
     with pytest.raises(UserUnknown):
-        await own.check(CLIENT, SERVER)
+        await own.check_tcp(CLIENT, SERVER)
     with pytest.raises(UserUnknown, match="the connection has gone"):
-        await own.check(None, SERVER)
+        await own.check_tcp(None, SERVER)
 
 
 # Real sockets, both ways of finding out.
@@ -349,4 +348,4 @@ async def test_the_tables_decide_where_the_kernel_cannot_be_asked(
         raise PermissionError
 
     monkeypatch.setattr("app_server.transport.peer_user.diag.socket.socket", refused)
-    await OwnUser(write(HEAD + row(THERE, HERE, uid=os.geteuid()))).check(CLIENT, SERVER)
+    await OwnUser(write(HEAD + row(THERE, HERE, uid=os.geteuid()))).check_tcp(CLIENT, SERVER)

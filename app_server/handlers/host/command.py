@@ -51,7 +51,7 @@ class CommandExecHandlers:
     """The command/exec methods."""
 
     def __init__(self, services: Services) -> None:
-        self._home = services.home
+        self._places = services.places
         self._configuration = services.configuration
         self._commands = services.commands
         self._programs = ClientPrograms(services.hub, METHOD, "process id", "command")
@@ -154,7 +154,7 @@ class CommandExecHandlers:
             settings, _ = with_required(settings, requirements)
             if isinstance(settings.sandbox_policy, _OURS_NOT):
                 return UNCONFINED
-            return confinement_of(settings, configured_places(config, str(self._home)))
+            return confinement_of(settings, configured_places(config, self._places))
 
 
 def _check(params: CommandExecParams) -> None:

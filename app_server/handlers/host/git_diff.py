@@ -24,7 +24,7 @@ class GitDiffHandlers:
     """The method gitDiffToRemote."""
 
     def __init__(self, services: Services) -> None:
-        self._home = services.home
+        self._places = services.places
         self._configuration = services.configuration
         self._commands = services.commands
 
@@ -39,7 +39,7 @@ class GitDiffHandlers:
         """Compare a checkout with the nearest commit that a remote has."""
         cwd = self._configuration.resolve(params.cwd)
         with config_failures():
-            places = configured_places(await self._configuration.read(), str(self._home))
+            places = configured_places(await self._configuration.read(), self._places)
         folders = await anyio.to_thread.run_sync(shown_folders, cwd)
         confinement = confinement_for(ReadOnlySandboxPolicy(), folders, places)
         try:

@@ -11,7 +11,7 @@ from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
-from app_server.permissions.places import configured_places
+from app_server.permissions.places import Places, configured_places
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 from app_server.turns.model.catalogue.settings import read_model_settings
@@ -29,7 +29,7 @@ def check_settings(config: Config) -> None:
     sandbox_policy("workspace-write", view)
     for name in profile_names(config):
         read_profile(config, name, "/")
-    configured_places(config, "/")
+    configured_places(config, Places("/", "/"))
     read_model_settings(config)
     read_web_search(view)
     for key in ("compact_prompt", "experimental_compact_prompt_file"):

@@ -1,9 +1,11 @@
-"""Lets those TCP connections pass whose other end belongs to the user of this process.
+"""Lets those connections pass whose other end belongs to the user of this process.
 
-Source: docs/wire.md, "Other users".
+Source: docs/listeners.md, "Other users".
 """
 
 import os
+import socket
+import struct
 import sys
 
 import anyio
@@ -22,6 +24,10 @@ OVERFLOW_UID = 65534
 """Shown for every user whom the user namespace of this process does not know."""
 
 
+_NOTED = struct.Struct("=iII")
+"""Process, user, group (unix(7), `SO_PEERCRED`)."""
+
+
 class OwnUser:
     """Tells our own user from others."""
 
@@ -29,7 +35,7 @@ class OwnUser:
         self._tables = tables or Tables()
         self._limiter = anyio.CapacityLimiter(LOOKS_AT_A_TIME)
 
-    async def check(self, there: SocketAddress | None, here: SocketAddress | None) -> None:
+    async def check_tcp(self, there: SocketAddress | None, here: SocketAddress | None) -> None:
         """Look at a connection from `there` to `here`; reads no table on the event loop.
 
         Root is another user as well: a process of root may stand for anybody (a relay), and one
@@ -45,7 +51,26 @@ class OwnUser:
             uid = await anyio.to_thread.run_sync(
                 owner_in, self._tables, there, here, limiter=self._limiter
             )
-        if uid == OVERFLOW_UID:
-            raise UserUnknown("its user is not one of this user namespace")
-        if uid != os.geteuid():
-            raise OtherUser(uid)
+        _require_own(uid)
+
+    def check_unix(self, connection: socket.socket) -> None:
+        """Look at a connection that a Unix socket accepted.
+
+        The kernel noted the user when the connection was made, whoever has the other end since.
+
+        Raises:
+            OtherUser, UserUnknown
+        """
+        try:
+            noted = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _NOTED.size)
+            _, uid, _ = _NOTED.unpack(noted)
+        except (OSError, struct.error) as exc:
+            raise UserUnknown("the kernel does not name its user") from exc
+        _require_own(uid)
+
+
+def _require_own(uid: int) -> None:
+    if uid == OVERFLOW_UID:
+        raise UserUnknown("its user is not one of this user namespace")
+    if uid != os.geteuid():
+        raise OtherUser(uid)

@@ -9,7 +9,8 @@ import pytest
 
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
-from tests.support.harness import claim
+from app_server.transport.guards import ListenerGuards
+from tests.support.harness import WireClient, claim, serve
 from tests.support.sandboxes import make_victim, working_launcher
 from tests.support.turn_commands import desk
 
@@ -38,6 +39,28 @@ async def test_a_model_does_not_get_at_its_server(tmp_path: Path) -> None:
         assert list((home / "rules").iterdir()) == []
         assert not (home / "new").exists()
         assert [path.name for path in at.folder.iterdir()] == ["all"]
+
+
+@pytest.mark.process
+@claim("sandbox:secrets", "listener:token-file")
+async def test_a_confined_command_does_not_read_what_clients_show(tmp_path: Path) -> None:
+    working_launcher()
+    made, given = tmp_path / "made", tmp_path / "given"
+    given.write_text("given-token")
+    guards = ListenerGuards(token_file=made, secret_files=(given,))
+    async with serve(tmp_path / "home", guards=guards) as served:
+        headers = {"Authorization": f"Bearer {made.read_text().strip()}"}
+        async with served.pipe(additional_headers=headers) as pipe:
+            client = WireClient(pipe)
+            await client.initialize()
+            read = {
+                "command": ["sh", "-c", f"cat {made} {given}; echo end"],
+                "cwd": str(tmp_path),
+                "sandboxPolicy": {"type": "readOnly", "networkAccess": True},
+            }
+            told = await client.call("command/exec", read)
+    assert (told["exitCode"], told["stdout"]) == (0, "end\n")
+    assert told["stderr"].count("Permission denied") == 2, told["stderr"]
 
 
 async def counted(tmp_path: Path, size: int) -> int:

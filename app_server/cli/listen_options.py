@@ -1,0 +1,207 @@
+"""The options that guard WebSocket listeners: read, and checked against each other.
+
+Names and rules are those of Codex, but for `--token-file` and `--ws-allow-origin`, which are ours.
+Source: docs/listeners.md, "Tokens".
+"""
+
+import argparse
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from app_server.transport.address import Address, TcpAddress, require_protection
+from app_server.transport.guards import (
+    CLOCK_SKEW_S,
+    CapabilityAuth,
+    ListenerGuards,
+    SignedAuth,
+    WebSocketAuth,
+)
+
+CAPABILITY, SIGNED = "capability-token", "signed-bearer-token"
+
+MAX_SECRET_BYTES = 4096
+"""Of a file with a token or a secret."""
+
+MIN_SHARED_SECRET_BYTES = 32
+"""As many as the signature has (RFC 7518, section 3.2)."""
+
+MAX_CLOCK_SKEW_S = 86_400
+
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+ORIGIN = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?P<port>:\d{1,5})?"
+)
+DEFAULT_PORTS = {"http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
+
+
+def add_listen_options(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    group = parser.add_argument_group(
+        "who may connect to ws:// addresses",
+        "Without these options: every program of this user, and no page in a browser.",
+    )
+    group.add_argument(
+        "--token-file",
+        metavar="PATH",
+        help="write a new token to this file, for this user alone, and let nobody in without it; "
+        "it is removed when the server stops",
+    )
+    group.add_argument(
+        "--ws-auth",
+        choices=[CAPABILITY, SIGNED],
+        help="let nobody in without a token: one that you made, or JSON Web Tokens (HS256) of an "
+        "issuer; needed for addresses that other machines can reach",
+    )
+    group.add_argument(
+        "--ws-token-file", metavar="PATH", help=f"with {CAPABILITY}: a file with the token"
+    )
+    group.add_argument(
+        "--ws-token-sha256", metavar="HEX", help=f"with {CAPABILITY}: SHA-256 of the token instead"
+    )
+    group.add_argument(
+        "--ws-shared-secret-file",
+        metavar="PATH",
+        help=f"with {SIGNED}: a file with the secret, of at least {MIN_SHARED_SECRET_BYTES} bytes",
+    )
+    group.add_argument("--ws-issuer", metavar="ISSUER", help=f"with {SIGNED}: what `iss` must be")
+    group.add_argument(
+        "--ws-audience", metavar="AUDIENCE", help=f"with {SIGNED}: what `aud` must be or have"
+    )
+    group.add_argument(
+        "--ws-max-clock-skew-seconds",
+        type=_skew,
+        metavar="SECONDS",
+        help=f"with {SIGNED}: by how much clocks may differ (default: {CLOCK_SKEW_S})",
+    )
+    group.add_argument(
+        "--ws-allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let pages of this origin in if they show a token, as https://tools.example.com; may "
+        "be given several times",
+    )
+
+
+def read_guards(options: argparse.Namespace, addresses: Sequence[Address]) -> ListenerGuards:
+    """Read the options, and the files that they name.
+
+    Raises:
+        ValueError: with a sentence that names the option and its rule.
+        OSError: a file cannot be read.
+    """
+    named = (options.ws_token_file, options.ws_shared_secret_file)
+    guards = ListenerGuards(
+        auth=_auth(options),
+        token_file=None if options.token_file is None else _path(options.token_file),
+        origins=frozenset(_origin(text) for text in options.ws_allow_origin),
+        secret_files=tuple(_path(each) for each in named if each is not None),
+    )
+    has_tcp = any(isinstance(address, TcpAddress) for address in addresses)
+    if guards.token_file is not None and not has_tcp:
+        raise ValueError("--token-file is for ws:// addresses, and there is none")
+    if guards.origins and not guards.wants_token:
+        raise ValueError(
+            "--ws-allow-origin needs --ws-auth or --token-file: without a token every page of that "
+            "origin could run agents here"
+        )
+    for address in addresses:
+        require_protection(address, wants_token=guards.wants_token)
+    return guards
+
+
+def _auth(options: argparse.Namespace) -> WebSocketAuth | None:
+    of_capability = ("--ws-token-file", "--ws-token-sha256")
+    of_signed = (
+        "--ws-shared-secret-file", "--ws-issuer", "--ws-audience", "--ws-max-clock-skew-seconds",
+    )  # fmt: skip
+    match options.ws_auth:
+        case "capability-token":
+            _refuse(options, of_signed, f"--ws-auth {SIGNED}")
+            return _capability(options)
+        case "signed-bearer-token":
+            _refuse(options, of_capability, f"--ws-auth {CAPABILITY}")
+            return _signed(options)
+        case _:
+            _refuse(options, of_capability, f"--ws-auth {CAPABILITY}")
+            _refuse(options, of_signed, f"--ws-auth {SIGNED}")
+            return None
+
+
+def _capability(options: argparse.Namespace) -> CapabilityAuth:
+    file, digest = options.ws_token_file, options.ws_token_sha256
+    if (file is None) == (digest is None):
+        raise ValueError(
+            f"--ws-auth {CAPABILITY} needs either --ws-token-file or --ws-token-sha256"
+        )
+    if file is not None:
+        token = _secret("--ws-token-file", file)
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError("--ws-token-file: a token is printable ASCII characters on one line")
+        return CapabilityAuth(hashlib.sha256(token.encode()).digest())
+    if not SHA256.fullmatch(digest.strip()):
+        raise ValueError("--ws-token-sha256 must be a SHA-256 as 64 hexadecimal digits")
+    return CapabilityAuth(bytes.fromhex(digest.strip()))
+
+
+def _signed(options: argparse.Namespace) -> SignedAuth:
+    if options.ws_shared_secret_file is None:
+        raise ValueError(f"--ws-auth {SIGNED} needs --ws-shared-secret-file")
+    secret = _secret("--ws-shared-secret-file", options.ws_shared_secret_file).encode()
+    if len(secret) < MIN_SHARED_SECRET_BYTES:
+        raise ValueError(
+            f"--ws-shared-secret-file: a secret has at least {MIN_SHARED_SECRET_BYTES} bytes"
+        )
+    skew = options.ws_max_clock_skew_seconds
+    return SignedAuth(
+        secret=secret,
+        issuer=(options.ws_issuer or "").strip() or None,
+        audience=(options.ws_audience or "").strip() or None,
+        clock_skew_s=CLOCK_SKEW_S if skew is None else skew,
+    )
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], needed: str) -> None:
+    for name in names:
+        if getattr(options, name.removeprefix("--").replace("-", "_")) is not None:
+            raise ValueError(f"{name} needs {needed}")
+
+
+def _secret(option: str, text: str) -> str:
+    """Read a secret from a file; white space around it is left out."""
+    with _path(text).open("rb") as file:
+        content = file.read(MAX_SECRET_BYTES + 1)
+    try:
+        secret = content.decode().strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret or len(content) > MAX_SECRET_BYTES:
+        raise ValueError(
+            f"{option}: the file must hold 1 to {MAX_SECRET_BYTES} bytes of UTF-8 text"
+        )
+    return secret
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _origin(text: str) -> str:
+    """Write an origin as browsers do: small letters, no default port (RFC 6454, section 6.2)."""
+    found = ORIGIN.fullmatch(text.lower())
+    if found is None:
+        raise ValueError(
+            f"--ws-allow-origin {text!r}: an origin is a scheme, a host and perhaps a port, as "
+            "https://tools.example.com or http://localhost:8080"
+        )
+    is_default = found["port"] == DEFAULT_PORTS.get(found["scheme"])
+    return f"{found['scheme']}://{found['host']}{'' if is_default else found['port'] or ''}"
+
+
+def _skew(text: str) -> int:
+    seconds = int(text)
+    if not 0 <= seconds <= MAX_CLOCK_SKEW_S:
+        raise argparse.ArgumentTypeError(f"must be 0 to {MAX_CLOCK_SKEW_S} seconds")
+    return seconds

@@ -1,0 +1,111 @@
+"""Who is let in: what is looked at in a request before it becomes a WebSocket.
+
+In this order: pages in a browser that nobody allowed, names of other machines, health, other users,
+tokens, and whether there is room. A refusal is an HTTP status and a sentence; that of a token says
+nothing of what was wrong with it.
+Source: docs/listeners.md, "What is looked at".
+"""
+
+import http
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from websockets.asyncio.server import ServerConnection
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from app_server.http.loopback_address import is_this_machine
+from app_server.transport.peer_user.errors import OtherUser, UserUnknown
+
+if TYPE_CHECKING:
+    from app_server.transport.auth.gate import TokenGate
+
+logger = logging.getLogger(__name__)
+
+HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
+
+UserCheck: TypeAlias = Callable[[ServerConnection], Awaitable[None]]
+"""Raises OtherUser or UserUnknown for a connection that is not one of our own user's."""
+
+HOW_TO_LET_IN = (
+    "It talks to its own user alone, unless its config.toml has refuse_other_users = false."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """The rules of one listener."""
+
+    tokens: "TokenGate | None" = None
+    """What accepts the tokens that clients need; None: no client needs one."""
+    origins: frozenset[str] = frozenset()
+    """Of pages that are let in; with tokens alone."""
+    names_this_machine: bool = False
+    """Whether `Host` must be a name or an address of this machine."""
+    check_user: UserCheck | None = None
+
+    async def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Return the answer to a request that is no client's; None where it is to be upgraded."""
+        if not self._is_allowed_page(request.headers):
+            logger.warning("refused a request with an Origin header")
+            return connection.respond(
+                http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
+            )
+        if self.names_this_machine and not _names_this_machine(request.headers):
+            logger.warning("refused a request whose Host header is not of this machine")
+            return connection.respond(
+                http.HTTPStatus.FORBIDDEN,
+                "Host must name this machine: localhost, 127.0.0.1 or [::1].\n",
+            )
+        if request.path in HEALTH_PATHS:
+            return connection.respond(http.HTTPStatus.OK, "ok\n")
+        if text := await self._stranger(connection):
+            return connection.respond(http.HTTPStatus.FORBIDDEN, text)
+        if self.tokens is not None and not self.tokens.lets_in(request.headers):
+            logger.warning("refused a connection without a token that is accepted")
+            response = connection.respond(
+                http.HTTPStatus.UNAUTHORIZED, "A bearer token is needed.\n"
+            )
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        return None
+
+    def _is_allowed_page(self, headers: Headers) -> bool:
+        origins = headers.get_all("Origin")
+        # Without a token every page of an allowed origin could have this user's agents run things.
+        return not origins or (
+            self.tokens is not None and len(origins) == 1 and origins[0] in self.origins
+        )
+
+    async def _stranger(self, connection: ServerConnection) -> str | None:
+        """Say why this connection is refused; None if it is one of our own user's."""
+        if self.check_user is None:
+            return None
+        try:
+            await self.check_user(connection)
+        except OtherUser as exc:
+            logger.warning("refused a connection of user %d", exc.uid)
+            return f"This server belongs to another user of this machine. {HOW_TO_LET_IN}\n"
+        except UserUnknown as exc:
+            # A check that lets pass what it cannot see is passed by hiding.
+            logger.warning("refused a connection whose user is unknown: %s", exc)
+            return f"This server cannot tell which user connects: {exc}. {HOW_TO_LET_IN}\n"
+        return None
+
+
+def _names_this_machine(headers: Headers) -> bool:
+    """Whether the one `Host` is of this machine.
+
+    A page whose own name was made to lead to this machine has its name there (DNS rebinding).
+    """
+    hosts = headers.get_all("Host")
+    return len(hosts) == 1 and is_this_machine(host_without_port(hosts[0]))
+
+
+def host_without_port(value: str) -> str:
+    """Return the host of a `Host` header: without a port, and without brackets."""
+    if value.startswith("["):
+        return value[1:].partition("]")[0]
+    return value.partition(":")[0]

@@ -1,0 +1,60 @@
+"""What stands before a listener that wants tokens.
+
+Programs send a token as `Authorization: Bearer TOKEN`. A page in a browser cannot set headers of a
+WebSocket; it offers the subprotocols `app-server` and `bearer.TOKEN`, of which the server chooses
+the first.
+Source: RFC 6750, section 2.1; RFC 6455, section 1.9; docs/listeners.md, "Tokens".
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+BEARER_SUBPROTOCOL = "bearer."
+
+
+class TokenCheck(Protocol):
+    """Tells the tokens that let a client in from others."""
+
+    def accepts(self, token: str) -> bool:
+        """Whether a token lets its bearer in; never raises."""
+        ...
+
+
+class Headers(Protocol):
+    """The headers of a request."""
+
+    def get_all(self, key: str) -> list[str]:
+        """Return the values of all headers of a name, in whatever letter case."""
+        ...
+
+
+class TokenGate:
+    """Lets in who shows one token that one of the checks accepts."""
+
+    def __init__(self, checks: Sequence[TokenCheck]) -> None:
+        self._checks = checks
+
+    def lets_in(self, headers: Headers) -> bool:
+        """Whether a request may become a connection."""
+        token = presented_token(headers)
+        return token is not None and any(check.accepts(token) for check in self._checks)
+
+
+def presented_token(headers: Headers) -> str | None:
+    """Return the one token of a request; None if there is none, or more than one.
+
+    Of two, a proxy may have looked at the other one.
+    """
+    shown = [_of_header(value) for value in headers.get_all("Authorization")]
+    offered = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
+    shown += [
+        name.removeprefix(BEARER_SUBPROTOCOL)
+        for name in map(str.strip, offered.split(","))
+        if name.startswith(BEARER_SUBPROTOCOL)
+    ]
+    return shown[0] if len(shown) == 1 and shown[0] else None
+
+
+def _of_header(value: str) -> str | None:
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None

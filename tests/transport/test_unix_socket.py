@@ -1,0 +1,167 @@
+"""transport: a Unix socket is for its owner alone, and the kernel says who that is."""
+
+import asyncio
+import os
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app_server.transport.address import UnixAddress
+from app_server.transport.peer_user.errors import OtherUser, UserUnknown
+from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
+from tests.support.handshakes import Answer, knock
+from tests.support.harness import claim, serve
+
+STRANGER = 4242
+
+REFUSED = (
+    "This server belongs to another user of this machine. It talks to its own user alone, unless "
+    "its config.toml has refuse_other_users = false.\n"
+)
+
+ASK = """
+import os, socket, sys
+if (uid := int(sys.argv[1])) != os.getuid():
+    os.setuid(uid)
+client = socket.socket(socket.AF_UNIX)
+try:
+    client.connect(sys.argv[2])
+except OSError as exc:
+    print(type(exc).__name__)
+    sys.exit()
+client.sendall(
+    b"GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n"
+    b"Sec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n"
+)
+print(client.recv(4096).decode().split("\\r\\n")[0])
+"""
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """Give a folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def another(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the user of a process that is a stranger to the server of this test.
+
+    Only root can start one as another user; for others the server is made to be somebody else.
+    """
+    if os.getuid() == 0:
+        return STRANGER
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    return os.getuid()
+
+
+async def ask(uid: int, path: Path) -> str:
+    """Ask for an upgrade as a process of this user; gives the first line of the answer."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ASK, str(uid), str(path)), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    return output.decode().strip()
+
+
+@pytest.mark.process
+@claim("listener:unix")
+async def test_another_user_is_refused_also_where_the_file_lets_everybody_in(
+    tmp_path: Path, reachable: Path, another: int
+) -> None:
+    path = reachable / "socket"
+    async with serve(tmp_path, listen=[UnixAddress(path)]):
+        if os.getuid() == 0:
+            assert await ask(another, path) == "PermissionError"
+        path.chmod(0o666)
+        assert await ask(another, path) == "HTTP/1.1 403 Forbidden"
+
+
+@pytest.mark.process
+@claim("listener:unix")
+async def test_other_users_are_let_in_where_the_configuration_says_so(
+    tmp_path: Path, reachable: Path, another: int
+) -> None:
+    path = reachable / "socket"
+    config = "refuse_other_users = false\n"
+    async with serve(tmp_path, config=config, listen=[UnixAddress(path)]):
+        path.chmod(0o666)
+        assert await ask(another, path) == "HTTP/1.1 101 Switching Protocols"
+
+
+@claim("listener:unix")
+async def test_a_refusal_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(tmp_path, listen=[UnixAddress(tmp_path / "socket")]) as served:
+        assert (await knock(served.urls[0], host="x")).status == 101
+        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+        assert await knock(served.urls[0], host="x") == Answer(403, REFUSED, {})
+
+
+@claim("listener:unix")
+async def test_the_socket_and_the_folder_that_is_made_for_it_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "socket"
+    before = os.umask(0)
+    try:
+        async with serve(tmp_path, listen=[UnixAddress(path)]):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+@claim("listener:unix")
+async def test_a_folder_where_anybody_may_replace_the_socket_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(OSError, match="everybody may replace files in this folder"):
+        async with serve(tmp_path, listen=[UnixAddress(folder / "socket")]):
+            pass
+    assert list(folder.iterdir()) == []
+    # As /tmp is: everybody may remove only what is theirs.
+    folder.chmod(0o1777)
+    async with serve(tmp_path, listen=[UnixAddress(folder / "socket")]) as served:
+        assert (await knock(served.urls[0])).status == 101
+
+
+def test_the_user_of_a_connection_is_the_one_who_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        closing(socket.socket(socket.AF_UNIX)) as listener,
+        closing(socket.socket(socket.AF_UNIX)) as client,
+    ):
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        client.connect(str(tmp_path / "socket"))
+        accepted, _ = listener.accept()
+        with closing(accepted):
+            OwnUser().check_unix(accepted)
+            monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+            with pytest.raises(OtherUser, match=str(os.getuid())):
+                OwnUser().check_unix(accepted)
+        with pytest.raises(UserUnknown, match="the kernel does not name its user"):
+            OwnUser().check_unix(accepted)
+
+
+def test_a_user_of_another_namespace_is_nobody_in_particular(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Connection(socket.socket):
+        def getsockopt(self, *_: int) -> bytes:  # type: ignore[override]
+            return b"".join(number.to_bytes(4, sys.byteorder) for number in (0, OVERFLOW_UID, 0))
+
+    monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
+    with (
+        closing(Connection(socket.AF_UNIX)) as connection,
+        pytest.raises(UserUnknown, match="not one of this user namespace"),
+    ):
+        OwnUser().check_unix(connection)
