@@ -142,6 +142,8 @@ KNOWN: Sequence[str] = (
     "thread_unload_delay_secs",
     "tool_output_token_limit",
     "tool_suggest",
+    "tools.apply_patch.enabled",
+    "tools.update_plan.enabled",
     "tools.web_search.allowed_domains",
     "tools.web_search.context_size",
     "tools.web_search.location.city",
@@ -194,7 +196,6 @@ WITHOUT_EFFECT: Sequence[str] = (
     "sqlite_home",
     "tools.client_search_provider",
     "tools.experimental_request_user_input",
-    "tools.update_plan",
 )
 """Keys by which Codex does what this server does not do: whoever wrote one should know."""
 

@@ -66,12 +66,16 @@ def _id_of(path: Any) -> str:
     return found[0]
 
 
+_TOOLS = {"includeApplyPatchTool": "apply_patch", "includePlanTool": "update_plan"}
+
+
 def _thread(params: Params) -> JsonObject:
     config = dict(params.get("config") or {})
     if params.get("compactPrompt") is not None:
         config["compact_prompt"] = params["compactPrompt"]
-    if params.get("profile") is not None:
-        config["profile"] = params["profile"]
+    for member, tool in _TOOLS.items():
+        if params.get(member) is not None:
+            config[f"tools.{tool}.enabled"] = params[member]
     policy = params.get("approvalPolicy")
     given = {
         "model": params.get("model"),
@@ -82,6 +86,7 @@ def _thread(params: Params) -> JsonObject:
         "sandbox": params.get("sandbox"),
         "baseInstructions": params.get("baseInstructions"),
         "developerInstructions": params.get("developerInstructions"),
+        "profile": params.get("profile"),
         "config": config or None,
     }
     return {name: value for name, value in given.items() if value is not None}

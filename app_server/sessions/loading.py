@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.config.values import Config
+from app_server.config.values import Config, ConfigView
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.patch.half_written import settle_all
@@ -260,6 +260,8 @@ async def _session_settings(config: Config) -> SessionSettings:
     return SessionSettings(
         review_model=view.string("review_model"),
         web_search=read_web_search(view),
+        offers_plans=_is_offered(view, "update_plan"),
+        offers_patches=_is_offered(view, "apply_patch"),
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
         shows_patches_early=features.boolean(SHOWS_PATCHES_EARLY, default=False),
         installs_skill_servers=features.boolean(INSTALLS_SKILL_SERVERS, default=True),
@@ -272,3 +274,7 @@ async def _session_settings(config: Config) -> SessionSettings:
         ),
         commands=read_command_settings(config),
     )
+
+
+def _is_offered(view: ConfigView, tool: str) -> bool:
+    return view.at("tools").at(tool).boolean("enabled", default=True)

@@ -54,6 +54,10 @@ class ThreadTools:
     places: Places
     """What a confinement knows of this machine."""
     grammar: ShellGrammar
+    offers_plans: bool = True
+    """Whether the model may show its plan with a tool."""
+    offers_patches: bool = True
+    """Whether the model has a tool for patches."""
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
     requests_permissions: bool = False
@@ -78,9 +82,9 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         *([permissions] if thread.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
         *([PluginInstall(turn, offers, thread.contribution)] if offers is not None else []),
-        patches,
+        *([patches] if thread.offers_patches else []),
         ViewImage(turn, confinement),
-        UpdatePlan(turn),
+        *([UpdatePlan(turn)] if thread.offers_plans else []),
         McpResources(turn, thread.servers),
         ToolSearch(thread.servers, thread.of_clients),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),

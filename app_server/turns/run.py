@@ -62,6 +62,10 @@ class SessionSettings:
     web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
+    offers_plans: bool = True
+    """Whether the model may show its plan with a tool."""
+    offers_patches: bool = True
+    """Whether the model has a tool for patches; those in shell commands are read all the same."""
     shows_patches_early: bool = False
     """Whether clients see a patch while the model writes it."""
     commands: CommandSettings = field(default_factory=CommandSettings)

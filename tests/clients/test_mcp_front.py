@@ -139,6 +139,29 @@ async def scripted(home: Path, config: str = "") -> AsyncIterator[ScriptedModel]
         yield model
 
 
+@pytest.mark.process
+@claim("front:settings")
+async def test_a_call_chooses_a_profile_and_what_the_model_is_offered(tmp_path: Path) -> None:
+    async with scripted(tmp_path) as model:
+        (tmp_path / "work.config.toml").write_text('model = "of-work"\n')
+        async with front(tmp_path) as client:
+            chosen = {"profile": "work", "include-plan-tool": False}
+            await client.call("codex", prompt="Hi.", **chosen)
+            await client.call("codex", prompt="Hi.", **{"include-apply-patch-tool": False})
+            refused = await client.call("codex", prompt="Hi.", profile="nope")
+    both = {"update_plan", "apply_patch"}
+    assert [
+        (request["model"], both & {tool.get("name") for tool in request["tools"]})
+        for request in model.requests
+    ] == [("of-work", {"apply_patch"}), ("scripted", {"update_plan"})]
+    assert refused == result_of(
+        "failed to load configuration: there is no profile `nope`: "
+        f"{tmp_path}/nope.config.toml is not there",
+        None,
+        is_error=True,
+    )
+
+
 def result_of(text: str, thread_id: str | None, *, is_error: bool = False) -> dict[str, Any]:
     """Return what a call should come to."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}]}

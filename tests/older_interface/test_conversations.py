@@ -80,11 +80,11 @@ class OldClient:
 
 
 @asynccontextmanager
-async def old_client(served: Served) -> AsyncIterator[OldClient]:
+async def old_client(served: Served, **capabilities: Any) -> AsyncIterator[OldClient]:
     async with served.pipe() as pipe:
         client = OldClient(pipe)
         info = {"name": "old", "title": None, "version": "1"}
-        await client.call("initialize", {"clientInfo": info})
+        await client.call("initialize", {"clientInfo": info, "capabilities": capabilities or None})
         await client.send({"method": "initialized"})
         yield client
 
@@ -102,6 +102,39 @@ def events(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
             assert message["method"] == f"codex/event/{msg['type']}"
             found.append((msg.pop("type"), msg))
     return found
+
+
+@claim("older:tools")
+async def test_a_conversation_can_do_without_plans_and_patches(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        for members in ({}, {"includePlanTool": False}, {"includeApplyPatchTool": False}):
+            started = await client.listen(cwd=str(tmp_path), **members)
+            send = {"conversationId": started["conversationId"], "items": text("hi")}
+            await client.call("sendUserMessage", send)
+            await client.until("codex/event/task_complete")
+        both = {"update_plan", "apply_patch"}
+        offered = [
+            both & {tool.get("name") for tool in request["tools"]}
+            for request in served.model.requests
+        ]
+        assert offered == [both, {"apply_patch"}, {"update_plan"}]
+        answer = await client.ask("newConversation", {"includePlanTool": "no"})
+        assert answer["error"]["message"] == (
+            'failed to load configuration: invalid type: string "no", expected a boolean\n'
+            "in `tools.update_plan.enabled`\n"
+        )
+
+
+@claim("older:profile")
+async def test_a_conversation_can_have_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "work.config.toml").write_text('model = "of-work"\n')
+    async with serve(tmp_path) as served:
+        async with old_client(served, experimentalApi=True) as client:
+            started = await client.listen(cwd=str(tmp_path), profile="work")
+            assert started["model"] == "of-work"
+        async with old_client(served) as client:
+            answer = await client.ask("newConversation", {"profile": "work"})
+            assert answer["error"]["data"]["code"] == "experimentalApiRequired"
 
 
 @claim("older:conversation")

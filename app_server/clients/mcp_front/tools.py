@@ -35,12 +35,19 @@ class CodexArguments(BaseModel):
     base_instructions: str | None = None
     developer_instructions: str | None = None
     compact_prompt: str | None = None
+    profile: str | None = None
+    include_plan_tool: bool | None = None
+    include_apply_patch_tool: bool | None = None
 
     def thread_params(self) -> JsonObject:
         """Return the params of `thread/start`."""
         config = dict(self.config or {})
         if self.compact_prompt is not None:
             config["compact_prompt"] = self.compact_prompt
+        if self.include_plan_tool is not None:
+            config["tools.update_plan.enabled"] = self.include_plan_tool
+        if self.include_apply_patch_tool is not None:
+            config["tools.apply_patch.enabled"] = self.include_apply_patch_tool
         # The app-server has no word for it: nearest to it is to ask when asked to.
         policy = "on-request" if self.approval_policy == "on-failure" else self.approval_policy
         params: JsonObject = {
@@ -51,6 +58,7 @@ class CodexArguments(BaseModel):
             "config": config or None,
             "baseInstructions": self.base_instructions,
             "developerInstructions": self.developer_instructions,
+            "profile": self.profile,
         }
         return {name: value for name, value in params.items() if value is not None}
 
@@ -120,6 +128,10 @@ def _text(description: str, **more: Json) -> JsonObject:
     return {"type": "string", "description": description, **more}
 
 
+def _flag(description: str) -> JsonObject:
+    return {"type": "boolean", "description": description}
+
+
 _OUTPUT: JsonObject = {
     "type": "object",
     "properties": {"threadId": {"type": "string"}, "content": {"type": "string"}},
@@ -154,6 +166,11 @@ TOOLS: list[JsonObject] = [
                 "base-instructions": _text("Instructions in place of the built-in ones."),
                 "developer-instructions": _text("Instructions beside them."),
                 "compact-prompt": _text("What the model is told when it sums a thread up."),
+                "profile": _text("Settings of NAME.config.toml, over those of config.toml."),
+                "include-plan-tool": _flag("Whether the model may show a plan; default: true."),
+                "include-apply-patch-tool": _flag(
+                    "Whether the model has a tool for patches; default: true."
+                ),
             },
             "required": ["prompt"],
             "additionalProperties": False,

@@ -32,6 +32,8 @@ def check_settings(config: Config) -> None:
     configured_places(config, Places("/", "/"))
     read_model_settings(config)
     read_web_search(view)
+    for tool in ("update_plan", "apply_patch"):
+        view.at("tools").at(tool).boolean("enabled", default=True)
     for key in ("compact_prompt", "experimental_compact_prompt_file"):
         view.string(key)
     for key in ("tool_output_token_limit", "thread_unload_delay_secs"):

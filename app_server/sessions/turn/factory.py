@@ -107,6 +107,8 @@ class TurnFactory:
             hooks=self._ports.extensions.hooks,
             contribution=self._servers.context,
             web_search=self._settings.web_search,
+            offers_plans=self._settings.offers_plans,
+            offers_patches=self._settings.offers_patches,
             asks_in_every_mode=self._settings.asks_in_every_mode,
             places=self._terminals.place.places,
             grammar=self._ports.grammar,
