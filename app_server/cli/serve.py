@@ -28,6 +28,7 @@ LAZY_COMMANDS = {
     "bench": "app_server.cli.bench",
     "doctor": "app_server.cli.doctor",
     "exec-server": "app_server.cli.exec_server",
+    "inspect": "app_server.cli.inspect",
     "mcp": "app_server.cli.mcp",
     "signal": "app_server.cli.signal",
 }
@@ -56,6 +57,7 @@ examples:
   app-server mcp-server                             offer it as an MCP server on stdio
   app-server mcp --help                             list, add, remove and sign in to MCP servers
   app-server bench ws://127.0.0.1:4500              measure running servers side by side
+  app-server inspect                                look into a running server from a browser
   app-server doctor                                 check stored threads, locks and the index
   app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere

@@ -1,0 +1,104 @@
+"""`app-server inspect`: from a command line to a page in a browser."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import webbrowser
+from collections.abc import Sequence
+
+import anyio
+
+from app_server.cli.signal import DEFAULT_URL, URL_VARIABLE
+from app_server.clients.inspector.run import serve_inspector
+from app_server.clients.inspector.upstream import Upstream, parse_upstream
+
+DESCRIPTION = """\
+Look into a running app-server from a browser: its threads with every message as it comes, what it
+asks its clients, MCP servers and their tools, apps, signals, memory and latency. The page can start
+threads, run and interrupt turns, answer questions, and call tools by forms."""
+
+EPILOG = """\
+examples:
+  app-server --listen ws://127.0.0.1:4500 &     start a server; without a model of your own the
+                                                built-in offline model answers
+  app-server inspect                            inspect it: open the address that is printed
+  app-server inspect --open                     the same, and open the browser
+  app-server inspect unix://$HOME/run/app.sock  a server on a Unix socket
+  app-server inspect --port 6274                always at the same port
+
+first steps on the page:
+  Threads: "New thread", type a message, Ctrl+Enter. Select a message to see it whole.
+  Type `/exec uname` or `/tool SERVER.TOOL {"key": "value"}` to make the offline model call tools.
+  Press ? for the keys.
+
+who can open it: whoever has the address, which has a token that is made anew for each run. Pages of
+other sites and other hosts than this one are refused. The page loads nothing from elsewhere.
+It is a client like others: what it starts goes on without it, and it may be closed at any time.
+
+The server is URL, else APP_SERVER_URL, else ws://127.0.0.1:4500. It need not run yet: the page
+waits for it, also over restarts. Ctrl+C ends the inspector; the exit status is 0, 1 for a failure
+and 2 for a wrong call."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    try:
+        upstream = parse_upstream(options.url)
+    except ValueError as exc:
+        parser.error(str(exc))
+    try:
+        asyncio.run(_run(upstream, options.port, opens=options.open))
+    except OSError as exc:
+        print(f"app-server inspect: cannot listen on port {options.port}: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(
+        prog="app-server inspect",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "url",
+        nargs="?",
+        default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
+        metavar="URL",
+        help="the server, on this machine: ws://127.0.0.1:PORT or unix://PATH "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=0,
+        metavar="N",
+        help="where the page is served on 127.0.0.1 (default: any free port)",
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in the default browser")
+    return parser
+
+
+async def _run(upstream: Upstream, port: int, *, opens: bool) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with serve_inspector(upstream, port) as inspector:
+            print(f"inspecting {upstream.url}", file=sys.stderr)
+            # On stdout, so that scripts can read it; it has the token.
+            print(inspector.url, flush=True)
+            if opens:
+                await anyio.to_thread.run_sync(webbrowser.open, inspector.url)
+            async for _ in signals:
+                break
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError("must be a port, from 0 to 65535")
+    return number

@@ -1,0 +1,166 @@
+// The page's conversation with the server, over the inspector's WebSocket: calls, answers to the
+// server's questions, and connecting again whenever the connection has gone.
+
+import { backoffMs } from "/js/core/backoff.js";
+import { Emitter } from "/js/core/emitter.js";
+
+const PROTOCOL = "app-server-inspector";
+const CALL_MS = 60_000;
+const MAX_OPEN_CALLS = 256;
+
+// Close codes of the inspector, in app_server/clients/inspector/relay.py.
+const REASONS = {
+  4001: "No server answers there.",
+  4002: "The server closed the connection.",
+  4003: "The server refuses the inspector:",
+};
+
+/** The server's error, or that there was no answer. */
+export class CallError extends Error {
+  constructor(method, { code = null, message, data = null }) {
+    super(message);
+    this.method = method;
+    this.code = code;
+    this.data = data;
+  }
+}
+
+/**
+ * Events: "status" when `status` changed; "ready" after each handshake; "notification" and
+ * "request" with a message of the server.
+ */
+export class Connection extends Emitter {
+  /** `state` is connecting, connected, waiting or refused; `reason` is a sentence. */
+  status = { state: "connecting", reason: "", failures: 0 };
+  /** What the handshake was answered with. */
+  server = null;
+  #socket = null;
+  #calls = new Map();
+  #nextId = 1;
+  #timer = null;
+
+  constructor(token, log, timings) {
+    super();
+    this.token = token;
+    this.log = log;
+    this.timings = timings;
+  }
+
+  get isReady() {
+    return this.status.state === "connected";
+  }
+
+  /** Connect, and from then on again whenever the connection has gone. */
+  open() {
+    clearTimeout(this.#timer);
+    const address = `ws://${location.host}/wire`;
+    const socket = new WebSocket(address, [PROTOCOL, `token.${this.token}`]);
+    this.#socket = socket;
+    this.#setStatus("connecting", this.status.reason);
+    let opened = false;
+    socket.onopen = () => {
+      opened = true;
+      this.#shakeHands().catch(() => socket.close());
+    };
+    socket.onmessage = (event) => this.#take(event.data);
+    socket.onclose = (event) => this.#lost(event, opened);
+  }
+
+  /**
+   * Call a method; resolves to its result, rejects with CallError. `quiet` calls are the page's own
+   * polling, which lists leave out unless they are asked for.
+   */
+  async call(method, params = {}, { quiet = false, timeoutMs = CALL_MS } = {}) {
+    if (!this.isReady) throw new CallError(method, { message: "The server is not connected." });
+    return this.#request(method, params, { quiet, timeoutMs });
+  }
+
+  /** Answer a request of the server. */
+  reply(id, result) {
+    this.#send({ id, result });
+  }
+
+  /** Answer a request of the server with an error. */
+  refuse(id, error) {
+    this.#send({ id, error });
+  }
+
+  #request(method, params, { quiet, timeoutMs }) {
+    if (this.#calls.size >= MAX_OPEN_CALLS) {
+      const message = `${MAX_OPEN_CALLS} calls wait for answers already.`;
+      return Promise.reject(new CallError(method, { message }));
+    }
+    const id = this.#nextId++;
+    return new Promise((resolve, reject) => {
+      const message = `No answer in ${timeoutMs / 1000} s.`;
+      const timer = setTimeout(() => this.#settle(id, { error: { message } }), timeoutMs);
+      this.#calls.set(id, { method, resolve, reject, timer, began: performance.now() });
+      this.#send({ id, method, params }, quiet);
+    });
+  }
+
+  async #shakeHands() {
+    const clientInfo = { name: "app-server-inspector", title: "Inspector", version: "1" };
+    const params = { clientInfo, capabilities: { experimentalApi: true } };
+    this.server = await this.#request("initialize", params, { quiet: false, timeoutMs: CALL_MS });
+    this.#send({ method: "initialized" });
+    this.status.failures = 0;
+    this.#setStatus("connected", "");
+    this.emit("ready");
+  }
+
+  #take(text) {
+    const message = JSON.parse(text);
+    if (message.method === undefined) {
+      const quiet = this.log.add("in", message, text.length).quiet;
+      this.#settle(message.id, message, quiet);
+      return;
+    }
+    this.log.add("in", message, text.length);
+    this.emit(message.id === undefined ? "notification" : "request", message);
+  }
+
+  #settle(id, { result, error }) {
+    const call = this.#calls.get(id);
+    if (call === undefined) return;
+    this.#calls.delete(id);
+    clearTimeout(call.timer);
+    this.timings.add(call.method, performance.now() - call.began);
+    if (error === undefined) call.resolve(result);
+    else call.reject(new CallError(call.method, error));
+  }
+
+  #send(message, quiet = false) {
+    if (this.#socket?.readyState !== WebSocket.OPEN) return;
+    const text = JSON.stringify(message);
+    this.log.add("out", message, text.length, quiet);
+    this.#socket.send(text);
+  }
+
+  #lost(event, opened) {
+    this.server = null;
+    this.log.forgetRequests();
+    for (const id of [...this.#calls.keys()]) {
+      this.#settle(id, { error: { message: "The connection ended before the answer." } });
+    }
+    const known = REASONS[event.code];
+    this.status.failures += 1;
+    if (event.code === 4003) {
+      this.#setStatus("waiting", `${known} ${event.reason}`);
+    } else if (known !== undefined) {
+      this.#setStatus("waiting", known);
+    } else if (opened) {
+      this.#setStatus("waiting", "The inspector has stopped.");
+    } else {
+      // A browser does not say why: the inspector has gone, or this is not the page it made.
+      this.#setStatus("waiting", "The inspector does not answer. If it was started again, open its new address.");
+    }
+    this.#timer = setTimeout(() => this.open(), backoffMs(this.status.failures));
+  }
+
+  #setStatus(state, reason) {
+    this.status.state = state;
+    this.status.reason = reason;
+    this.emit("status");
+  }
+}

@@ -1,0 +1,74 @@
+// Joins the parts of the page: one connection, the stores that listen to it, and the view that the
+// address names.
+
+import { Connection } from "/js/core/connection.js";
+import { fill, h } from "/js/core/dom.js";
+import { Timings } from "/js/core/timings.js";
+import { takeToken } from "/js/core/token.js";
+import { WireLog } from "/js/core/wire_log.js";
+import { Diagnostics } from "/js/diagnostics/poller.js";
+import { McpServerStore } from "/js/mcp/server_store.js";
+import { QuestionStore } from "/js/requests/question_store.js";
+import { listenToKeys } from "/js/shell/keys.js";
+import { Navigation } from "/js/shell/navigation.js";
+import { applyTheme } from "/js/shell/theme.js";
+import { SignalStore } from "/js/signals/signal_store.js";
+import { ThreadStore } from "/js/threads/thread_store.js";
+import { appsView } from "/js/views/apps.js";
+import { mcpView } from "/js/views/mcp.js";
+import { requestsView } from "/js/views/requests.js";
+import { serverView } from "/js/views/server.js";
+import { signalsView } from "/js/views/signals.js";
+import { threadsView } from "/js/views/threads.js";
+import { wireView } from "/js/views/wire.js";
+import { Toasts } from "/js/widgets/toasts.js";
+
+const VIEWS = [
+  { name: "threads", title: "Threads", key: "1", show: threadsView },
+  { name: "requests", title: "Requests", key: "2", show: requestsView },
+  { name: "mcp", title: "MCP servers", key: "3", show: mcpView },
+  { name: "apps", title: "Apps", key: "4", show: appsView },
+  { name: "signals", title: "Signals", key: "5", show: signalsView },
+  { name: "server", title: "Server", key: "6", show: serverView },
+  { name: "wire", title: "Wire", key: "7", show: wireView },
+];
+
+function begin() {
+  applyTheme();
+  const log = new WireLog();
+  const timings = new Timings();
+  const connection = new Connection(takeToken(), log, timings);
+  const threads = new ThreadStore(connection);
+  const app = {
+    log,
+    timings,
+    connection,
+    threads,
+    questions: new QuestionStore(connection),
+    servers: new McpServerStore(connection, threads),
+    signals: new SignalStore(connection),
+    diagnostics: new Diagnostics(connection),
+    toasts: new Toasts(),
+    go: (address) => (location.hash = address),
+  };
+  const showKeys = listenToKeys(VIEWS, app.go);
+  const navigation = new Navigation(app, VIEWS, showKeys);
+  const main = h("main", { tabindex: -1 });
+  fill(document.body, h(".frame", null, navigation.element, main), app.toasts.element);
+
+  let shown = null;
+  const show = () => {
+    const [, name = "", ...rest] = location.hash.split("/");
+    const view = VIEWS.find((one) => one.name === name) ?? VIEWS[0];
+    shown?.close();
+    shown = view.show(app, rest.map(decodeURIComponent));
+    fill(main, shown.element);
+    document.title = `${shown.title} – app-server inspector`;
+    navigation.mark(view.name);
+  };
+  addEventListener("hashchange", show);
+  show();
+  connection.open();
+}
+
+begin();

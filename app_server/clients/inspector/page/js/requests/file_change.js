@@ -1,0 +1,21 @@
+// May files be changed?
+
+import { h } from "/js/core/dom.js";
+import { decisionButtons, WORDS } from "/js/requests/decisions.js";
+import { diffOf } from "/js/threads/diff.js";
+
+export function fileQuestion({ params }, { answer, threads }) {
+  // The question names the item; its changes came with `item/started`.
+  const changes = threads.item(params.threadId, params.itemId)?.changes ?? [];
+  return {
+    title: "Change these files?",
+    content: [
+      params.reason && h("p", null, params.reason),
+      params.grantRoot && h("p", null, "This would allow writes below ", h("code", null, params.grantRoot)),
+      changes.map(diffOf),
+      decisionButtons(
+        Object.entries(WORDS).map(([decision, look]) => ({ ...look, choose: () => answer({ decision }) })),
+      ),
+    ],
+  };
+}

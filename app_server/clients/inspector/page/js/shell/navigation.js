@@ -1,0 +1,74 @@
+// The list of views on the left, and the state of the connection below it.
+
+import { fill, h } from "/js/core/dom.js";
+import { waitingElsewhere } from "/js/views/requests.js";
+import { icon } from "/js/widgets/icons.js";
+import { statusSign } from "/js/widgets/status.js";
+import { themeButton } from "/js/shell/theme.js";
+
+const STATES = {
+  connected: ["connected", "good"],
+  connecting: ["connecting", "attention"],
+  waiting: ["not connected", "bad"],
+};
+
+export class Navigation {
+  /** `views`: [{name, title, key}]; `onhelp` shows the keys. */
+  constructor(app, views, onhelp) {
+    this.app = app;
+    this.links = new Map(views.map((view) => [view.name, this.#link(view)]));
+    this.state = h("div", { role: "status" });
+    this.element = h(
+      "nav.nav",
+      { "aria-label": "Views" },
+      h(".brand", null, icon("brand"), "app-server inspector"),
+      h("ul", null, [...this.links.values()].map(({ link }) => h("li", null, link))),
+      h(
+        ".foot",
+        null,
+        this.state,
+        h(".row", null, h("button.plain", { type: "button", onclick: onhelp }, "Keys ", h("kbd", null, "?")), themeButton()),
+      ),
+    );
+    app.connection.on("status", () => this.draw());
+    app.questions.on("changed", () => this.draw());
+    app.threads.on("changed", () => this.draw());
+  }
+
+  /** Mark the view that is shown. */
+  mark(name) {
+    for (const [other, { link }] of this.links) {
+      if (other === name) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    this.draw();
+  }
+
+  draw() {
+    const { connection, questions, threads } = this.app;
+    const { state, reason } = connection.status;
+    fill(
+      this.state,
+      statusSign(...STATES[state]),
+      state === "connected"
+        ? h("code.nowrap", { title: connection.server.userAgent }, connection.server.codexHome)
+        : h("p.muted", null, reason),
+    );
+    const open = questions.open.size + waitingElsewhere(this.app).length;
+    this.#count("requests", open, "attention");
+    this.#count("threads", threads.threads.size, "");
+  }
+
+  #count(name, number, look) {
+    const { count } = this.links.get(name);
+    count.hidden = number === 0;
+    count.className = `count ${look}`;
+    count.textContent = number;
+  }
+
+  #link({ name, title, key }) {
+    const count = h("span.count", { hidden: true });
+    const link = h("a", { href: `#/${name}`, title: `${title} (${key})` }, icon(name), h("span.grow", null, title), count);
+    return { link, count };
+  }
+}

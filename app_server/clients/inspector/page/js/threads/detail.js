@@ -1,0 +1,78 @@
+// A selected message in full: what it says, then its JSON.
+
+import { fill, h } from "/js/core/dom.js";
+import { bytes, clock, duration } from "/js/core/format.js";
+import { diffOf } from "/js/threads/diff.js";
+import { itemText } from "/js/threads/summary.js";
+import { copyButton } from "/js/widgets/copy_button.js";
+import { emptyState } from "/js/widgets/empty.js";
+import { jsonTree } from "/js/widgets/json_tree.js";
+
+const NOTHING = () =>
+  emptyState("No message selected", "Select a message to read it whole: click it, or use ↑ and ↓ in the list.");
+
+export class Detail {
+  element = h("section.pane", { "aria-label": "Selected message", tabindex: -1 });
+  #shown = null;
+
+  constructor() {
+    this.show(null);
+  }
+
+  /** Show a row, or nothing. */
+  show(row) {
+    this.#shown = row;
+    if (row === null) fill(this.element, NOTHING());
+    else fill(this.element, ...(row.kind === "item" ? itemParts(row) : messageParts(row)));
+  }
+
+  /** Show the row again if it grew. */
+  refresh(row) {
+    if (this.#shown === row) this.show(row);
+  }
+}
+
+function itemParts({ item, turn }) {
+  return [
+    h(".detail-head", null, h("code", null, item.type), h("span.muted", null, `before this page, turn ${turn.id}`)),
+    h(".scroll.pad.stack", null, readable(item), section("JSON", item)),
+  ];
+}
+
+function messageParts({ entry, count, text, size }) {
+  const facts = [
+    entry.direction === "out" ? "sent" : "received",
+    clock(entry.at),
+    bytes(size),
+    count > 1 ? `${count} messages` : null,
+    entry.durationMs === null ? null : `answered in ${duration(entry.durationMs)}`,
+  ];
+  const item = entry.message.params?.item;
+  return [
+    h(".detail-head", null, h("code", null, entry.method || "answer"), h("span.muted", null, facts.filter(Boolean).join(" · "))),
+    h(
+      ".scroll.pad.stack",
+      { tabindex: 0 },
+      entry.message.error && h("p.prose", null, entry.message.error.message),
+      text !== "" && h("p.prose", null, text),
+      item && readable(item),
+      section(count > 1 ? "JSON of the first one" : "JSON", entry.message),
+    ),
+  ];
+}
+
+function section(title, value) {
+  const copy = copyButton("Copy", () => JSON.stringify(value, null, 2));
+  return h(".stack.tight", null, h(".row", null, h("h3.grow", null, title), copy), jsonTree(value));
+}
+
+function readable(item) {
+  const text = itemText(item);
+  return h(
+    ".stack.tight",
+    null,
+    text !== "" && h(item.type === "commandExecution" ? "pre" : "p.prose", null, text),
+    item.aggregatedOutput ? h("pre", { tabindex: 0 }, item.aggregatedOutput) : null,
+    (item.changes ?? []).map(diffOf),
+  );
+}

@@ -1,0 +1,210 @@
+// The threads of the server as far as this page knows them, and those that it listens to.
+
+import { Emitter } from "/js/core/emitter.js";
+
+const PAGE = 50;
+const HISTORY_TURNS = 20;
+/** Threads that this page listens to; beyond it the one opened first is let go. */
+export const MAX_OPEN = 32;
+/** Items of one thread that are remembered, for questions about them. */
+export const MAX_ITEMS = 2000;
+
+/** Events: "changed" when a list may look different; "opened" with a thread's id. */
+export class ThreadStore extends Emitter {
+  /** Thread id to the thread as the server shows it, in the order of the list. */
+  threads = new Map();
+  /** Thread id to what is known of a thread that this page listens to. */
+  open = new Map();
+  #cursor = null;
+
+  constructor(connection) {
+    super();
+    this.connection = connection;
+    connection.on("ready", () => this.#again());
+    connection.on("notification", (message) => this.#hear(message));
+  }
+
+  get hasMore() {
+    return this.#cursor !== null;
+  }
+
+  /** Read the first page of the list. */
+  async refresh() {
+    const page = await this.connection.call("thread/list", { limit: PAGE });
+    const listed = new Map(page.data.map((thread) => [thread.id, thread]));
+    // Threads in memory are in no list: they stay while this page listens to them.
+    const unlisted = [...this.open.keys()]
+      .filter((id) => !listed.has(id) && this.threads.has(id))
+      .map((id) => [id, this.threads.get(id)]);
+    this.threads = new Map([...unlisted, ...listed]);
+    this.#cursor = page.nextCursor;
+    this.emit("changed");
+  }
+
+  /** Read the next page of the list. */
+  async more() {
+    const page = await this.connection.call("thread/list", { limit: PAGE, cursor: this.#cursor });
+    for (const thread of page.data) this.threads.set(thread.id, thread);
+    this.#cursor = page.nextCursor;
+    this.emit("changed");
+  }
+
+  /** Start a thread and listen to it; returns its id. */
+  async start(params) {
+    const answer = await this.connection.call("thread/start", params);
+    this.#opened(answer, []);
+    return answer.thread.id;
+  }
+
+  /** Load a thread, if it is not loaded, and listen to it. Twice is harmless. */
+  async listen(threadId) {
+    if (this.open.has(threadId)) return;
+    const answer = await this.connection.call("thread/resume", {
+      threadId,
+      excludeTurns: true,
+      initialTurnsPage: { limit: HISTORY_TURNS, itemsView: "full" },
+    });
+    this.#opened(answer, [...(answer.initialTurnsPage?.data ?? [])].reverse());
+    await this.#closeOldest();
+  }
+
+  /** Begin a turn, or add to the one that runs. */
+  send(threadId, text) {
+    return this.connection.call("turn/start", { threadId, input: [{ type: "text", text }] });
+  }
+
+  /** End the running turn. */
+  interrupt(threadId) {
+    const turnId = this.open.get(threadId)?.turnId;
+    return this.connection.call("turn/interrupt", { threadId, turnId });
+  }
+
+  /** An item that a thread's events have told of; undefined if they have not. */
+  item(threadId, itemId) {
+    return this.open.get(threadId)?.items.get(itemId);
+  }
+
+  /** Put a thread, as the server shows it now, at the beginning of the list. */
+  putFirst(thread) {
+    this.threads.delete(thread.id);
+    this.threads = new Map([[thread.id, thread], ...this.threads]);
+  }
+
+  #opened(answer, turns) {
+    const { thread } = answer;
+    this.putFirst(thread);
+    const running = turns.find((turn) => turn.status === "inProgress");
+    this.open.set(thread.id, {
+      settings: answer,
+      history: turns,
+      turnId: running?.id ?? null,
+      items: new Map(turns.flatMap((turn) => turn.items).map((item) => [item.id, item])),
+      tokens: null,
+      servers: new Map(),
+      streamId: answer.streamId,
+      seq: answer.seq,
+    });
+    this.emit("opened", thread.id);
+    this.emit("changed");
+  }
+
+  async #closeOldest() {
+    while (this.open.size > MAX_OPEN) {
+      const [oldest] = this.open.keys();
+      this.open.delete(oldest);
+      await this.connection.call("thread/unsubscribe", { threadId: oldest });
+    }
+  }
+
+  // After the connection was lost: the events that were missed, or the turns as they are now.
+  async #again() {
+    const before = [...this.open.entries()];
+    await this.refresh().catch(() => {});
+    for (const [threadId, known] of before) {
+      try {
+        const answer = await this.connection.call("thread/resume", {
+          threadId,
+          excludeTurns: true,
+          streamId: known.streamId,
+          afterSeq: known.seq,
+        });
+        if (answer.resyncRequired === false) {
+          known.settings = answer;
+          known.streamId = answer.streamId;
+        } else this.#opened(answer, answer.thread.turns.slice(-HISTORY_TURNS));
+      } catch {
+        // A thread of memory alone has gone with its server.
+        this.open.delete(threadId);
+      }
+    }
+    this.emit("changed");
+  }
+
+  #hear({ method, params, seq }) {
+    const threadId = params?.threadId ?? params?.thread?.id;
+    if (threadId === undefined || threadId === null) return;
+    const known = this.open.get(threadId);
+    if (known !== undefined && seq !== undefined) known.seq = seq;
+    const change = CHANGES[method];
+    if (change === undefined) return;
+    change(this, threadId, params, known);
+    this.emit("changed");
+    if (method === "thread/status/changed" && known === undefined) this.#readTitle(threadId);
+  }
+
+  // What was said first in a thread is told to its listeners alone.
+  async #readTitle(threadId) {
+    const thread = this.threads.get(threadId);
+    if (thread !== undefined && (thread.preview || thread.name)) return;
+    const answer = await this.connection.call("thread/read", { threadId }, { quiet: true }).catch(() => null);
+    if (answer === null) return;
+    this.putFirst(answer.thread);
+    this.emit("changed");
+  }
+}
+
+// What notifications change.
+const CHANGES = {
+  "thread/started": (store, id, { thread }) => {
+    if (!store.threads.has(id)) store.putFirst(thread);
+  },
+  "thread/status/changed": (store, id, { status }) => amend(store, id, { status }),
+  "thread/name/updated": (store, id, { threadName }) => amend(store, id, { name: threadName ?? null }),
+  "thread/archived": (store, id) => forget(store, id),
+  "thread/deleted": (store, id) => forget(store, id),
+  "thread/closed": (store, id) => store.open.delete(id),
+  "turn/started": (store, id, { turn }, known) => {
+    if (known !== undefined) known.turnId = turn.id;
+  },
+  "turn/completed": (store, id, params, known) => {
+    if (known !== undefined) known.turnId = null;
+  },
+  "item/started": (store, id, { item }, known) => {
+    remember(known, item);
+    const thread = store.threads.get(id);
+    if (item.type === "userMessage" && thread && !thread.preview) {
+      amend(store, id, { preview: item.content?.[0]?.text ?? "" });
+    }
+  },
+  "item/completed": (store, id, { item }, known) => remember(known, item),
+  "thread/tokenUsage/updated": (store, id, { tokenUsage }, known) => {
+    if (known !== undefined) known.tokens = tokenUsage.total.totalTokens;
+  },
+  "mcpServer/startupStatus/updated": (store, id, params, known) => known?.servers.set(params.name, params),
+};
+
+function remember(known, item) {
+  if (known === undefined) return;
+  known.items.set(item.id, item);
+  if (known.items.size > MAX_ITEMS) known.items.delete(known.items.keys().next().value);
+}
+
+function amend(store, id, members) {
+  const thread = store.threads.get(id);
+  if (thread !== undefined) store.threads.set(id, { ...thread, ...members });
+}
+
+function forget(store, id) {
+  store.threads.delete(id);
+  store.open.delete(id);
+}

@@ -1,0 +1,192 @@
+// The fields of a form, one maker for each kind of schema.
+//
+// A field is {element, control, read}: `read(problems)` returns the value, undefined if it is left
+// out, and adds to `problems` the elements that are wrong, after it showed why.
+
+import { h } from "/js/core/dom.js";
+import { jsonField } from "/js/widgets/json_field.js";
+import { fieldKind, lengthProblem, numberProblem, optionsOf, resolve, textProblem, typeName } from "/js/widgets/schema.js";
+
+const MAX_ENTRIES = 100;
+const LEFT_OUT = "(left out)";
+let fields = 0;
+
+/** The fields of an object's properties; `count` says how many. */
+export function objectFields(schema, root, depth) {
+  const required = new Set(schema.required ?? []);
+  const parts = Object.entries(schema.properties ?? {}).map(([name, definition]) => ({
+    name,
+    ...labelled(name, definition, root, { isRequired: required.has(name), depth }),
+  }));
+  return {
+    count: parts.length,
+    element: h(depth === 0 ? ".form" : "fieldset.group", null, parts.map(({ element }) => element)),
+    read(problems) {
+      const values = parts.map(({ name, read }) => [name, read(problems)]);
+      const given = values.filter(([, value]) => value !== undefined);
+      return given.length === 0 ? undefined : Object.fromEntries(given);
+    },
+  };
+}
+
+// A field with its name, its type and what its schema says of it.
+function labelled(name, definition, root, { isRequired, depth }) {
+  const { schema } = resolve(definition, root);
+  const id = `field-${++fields}`;
+  const problem = h(".problem", { id: `${id}-problem`, role: "alert" });
+  const say = (control, text) => {
+    problem.textContent = text;
+    control.setAttribute("aria-invalid", text !== "");
+    return text !== "";
+  };
+  const field = MAKERS[fieldKind(schema, depth)]({ schema, root, depth, isRequired, say });
+  field.control.id ||= id;
+  field.control.setAttribute("aria-describedby", problem.id);
+  const title = schema.title ?? name;
+  const heading = h(
+    "label",
+    { for: field.control.id },
+    title,
+    isRequired && h("span.required", { title: "required" }, " *"),
+    h("span.type", null, typeName(schema)),
+  );
+  const hint = schema.description && h(".hint", null, schema.description);
+  return { element: h(".field", null, heading, hint, field.element, problem), read: field.read };
+}
+
+const MAKERS = { text, number, boolean, choice, choices, list, object, json };
+
+function text({ schema, isRequired, say }) {
+  const isLong = (schema.maxLength ?? 0) > 200 || schema.format === "textarea";
+  const control = h(isLong ? "textarea" : "input", { type: INPUT_TYPES[schema.format] ?? "text", rows: 3 });
+  control.value = schema.default ?? "";
+  const read = (problems) => {
+    const value = control.value;
+    if (value === "" && !isRequired) return leave(say, control);
+    const wrong = value === "" && schema.minLength !== 0 ? "Fill this in." : textProblem(schema, value);
+    if (say(control, wrong)) problems.push(control);
+    return value;
+  };
+  return { element: control, control, read };
+}
+
+const INPUT_TYPES = { email: "email", uri: "url", date: "date" };
+
+function number({ schema, isRequired, say }) {
+  const control = h("input", { type: "text", inputmode: "decimal" });
+  control.value = schema.default ?? "";
+  const read = (problems) => {
+    const written = control.value.trim();
+    if (written === "" && !isRequired) return leave(say, control);
+    const value = written === "" ? Number.NaN : Number(written);
+    if (say(control, numberProblem(schema, value))) problems.push(control);
+    return value;
+  };
+  return { element: control, control, read };
+}
+
+function boolean(parts) {
+  const { schema, isRequired } = parts;
+  // A box cannot say "left out".
+  if (!isRequired && schema.default === undefined) return choice({ ...parts, schema: { ...schema, enum: [true, false] } });
+  const control = h("input", { type: "checkbox", checked: schema.default === true });
+  return { element: h(".check", null, control), control, read: () => control.checked };
+}
+
+function choice({ schema, isRequired, say }) {
+  const options = optionsOf(schema);
+  const hasDefault = schema.default !== undefined;
+  const empty = h("option", { value: "" }, isRequired ? "Choose …" : LEFT_OUT);
+  const control = h(
+    "select",
+    null,
+    isRequired && hasDefault ? null : empty,
+    options.map(({ label }, index) => h("option", { value: index }, label)),
+  );
+  if (hasDefault) control.value = options.findIndex(({ value }) => value === schema.default);
+  const read = (problems) => {
+    const isMissing = isRequired && control.value === "";
+    if (say(control, isMissing ? "Choose one." : "")) problems.push(control);
+    return control.value === "" ? undefined : options[control.value].value;
+  };
+  return { element: control, control, read };
+}
+
+function choices({ schema, root, isRequired, say }) {
+  const { schema: items } = resolve(schema.items, root);
+  const chosen = new Set(schema.default ?? []);
+  const boxes = optionsOf(items).map(({ value, label }) => {
+    const box = h("input", { type: "checkbox", checked: chosen.has(value) });
+    return { value, box, element: h("label.check", null, box, label) };
+  });
+  const element = h("fieldset.stack.tight", null, boxes.map(({ element }) => element));
+  const read = (problems) => {
+    const values = boxes.filter(({ box }) => box.checked).map(({ value }) => value);
+    if (values.length === 0 && !isRequired) return leave(say, element);
+    if (say(element, lengthProblem(schema, values.length))) problems.push(boxes[0].box);
+    return values;
+  };
+  return { element, control: element, read };
+}
+
+function list({ schema, root, depth, isRequired, say }) {
+  const rows = h(".stack.tight");
+  const add = h("button", { type: "button" }, "Add");
+  const entries = [];
+  const append = (value) => {
+    if (entries.length >= MAX_ENTRIES) return;
+    const definition = value === undefined ? schema.items : { ...schema.items, default: value };
+    const part = labelled(`${entries.length + 1}`, definition, root, { isRequired: true, depth: depth + 1 });
+    const remove = h("button.plain", { type: "button", "aria-label": "Remove" }, "×");
+    const entry = { ...part, row: h(".entry", null, h(".grow", null, part.element), remove) };
+    remove.addEventListener("click", () => {
+      entries.splice(entries.indexOf(entry), 1);
+      entry.row.remove();
+    });
+    entries.push(entry);
+    rows.append(entry.row);
+  };
+  for (const value of schema.default ?? []) append(value);
+  add.addEventListener("click", () => append());
+  const read = (problems) => {
+    const values = entries.map((entry) => entry.read(problems));
+    if (values.length === 0 && !isRequired) return leave(say, add);
+    if (say(add, lengthProblem(schema, values.length))) problems.push(add);
+    return values;
+  };
+  return { element: h(".stack.tight", null, rows, h(".row", null, add)), control: add, read };
+}
+
+function object({ schema, root, depth, isRequired }) {
+  const part = objectFields(schema, root, depth + 1);
+  const read = (problems) => {
+    const own = [];
+    const value = part.read(own);
+    // Nothing was filled in of what may be left out.
+    if (value === undefined && !isRequired) return undefined;
+    problems.push(...own);
+    return value ?? {};
+  };
+  return { element: part.element, control: part.element, read };
+}
+
+function json({ schema, isRequired, say }) {
+  const field = jsonField("", schema.default ?? null, { rows: 3 });
+  if (schema.default === undefined) field.area.value = "";
+  const read = (problems) => {
+    if (field.area.value.trim() === "") {
+      if (isRequired && say(field.area, "Fill this in, as JSON.")) problems.push(field.area);
+      return undefined;
+    }
+    say(field.area, "");
+    const value = field.read();
+    if (value === undefined) problems.push(field.area);
+    return value;
+  };
+  return { element: field.element, control: field.area, read };
+}
+
+function leave(say, control) {
+  say(control, "");
+  return undefined;
+}

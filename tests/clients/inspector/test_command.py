@@ -1,0 +1,83 @@
+"""`app-server inspect` as users run it."""
+
+import asyncio
+import signal
+import socket
+import sys
+
+import anyio
+import pytest
+
+from app_server.cli.inspect import main
+from app_server.clients.inspector.upstream import Upstream, parse_upstream
+from tests.support.harness import WAIT_S
+
+
+async def start(*words: str) -> asyncio.subprocess.Process:
+    """Run the command in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app_server.cli.serve", "inspect", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+async def test_the_address_is_printed_and_a_signal_ends_it(end: signal.Signals) -> None:
+    process = await start("ws://127.0.0.1:9")
+    assert process.stdout is not None
+    with anyio.fail_after(WAIT_S):
+        url = (await process.stdout.readline()).decode().strip()
+        process.send_signal(end)
+        out, err = await process.communicate()
+    start_of_url, _, token = url.partition("/#token=")
+    assert start_of_url.startswith("http://127.0.0.1:")
+    assert len(token) == 43
+    assert (process.returncode, out, err) == (0, b"", b"inspecting ws://127.0.0.1:9\n")
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = await start("--port", str(port))
+        with anyio.fail_after(WAIT_S):
+            out, err = await process.communicate()
+    assert (process.returncode, out) == (1, b"")
+    assert f"app-server inspect: cannot listen on port {port}: " in err.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["http://127.0.0.1:1"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["ws://example.com:1"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["ws://127.0.0.1"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["unix://"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["ws://127.0.0.1:1/path"], "nothing may stand beside host and port"),
+        (["ws://user@127.0.0.1:1"], "nothing may stand beside host and port"),
+        (["--port", "65536"], "argument --port: must be a port, from 0 to 65535"),
+    ],
+)
+def test_a_wrong_call_gets_a_line_with_what_is_wrong(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "url", ["ws://127.0.0.1:4500", "ws://localhost:4500/", "ws://[::1]:4500", "unix:///run/s"]
+)
+def test_servers_of_this_machine_can_be_inspected(url: str) -> None:
+    assert parse_upstream(url) == Upstream(url)
+
+
+def test_help_teaches_the_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    for part in ("examples:", "first steps on the page:", "who can open it:", "exit status"):
+        assert part in out

@@ -1,0 +1,231 @@
+"""The inspector's port, over real sockets: files for browsers, and the relay to a real server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_sockets
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.http11 import Request, Response
+from websockets.typing import Origin, Subprotocol
+
+from app_server.clients.inspector.run import MAX_PAGES, Inspector, serve_inspector
+from app_server.clients.inspector.upstream import Upstream
+from app_server.transport.address import UnixAddress
+from protocol.methods import METHODS
+from tests.support.harness import WAIT_S, serve
+
+NOWHERE = Upstream("ws://127.0.0.1:9")
+"""The discard service, which nobody runs."""
+
+
+async def get(inspector: Inspector, path: str, **header: str) -> tuple[HTTPResponse, bytes]:
+    """Ask for a file as a browser does."""
+
+    def ask() -> tuple[HTTPResponse, bytes]:
+        connection = HTTPConnection("127.0.0.1", inspector.port, timeout=WAIT_S)
+        connection.request("GET", path, headers=header)
+        response = connection.getresponse()
+        content = response.read()
+        connection.close()
+        return response, content
+
+    return await asyncio.to_thread(ask)
+
+
+@asynccontextmanager
+async def page_socket(inspector: Inspector, **options: Any) -> AsyncIterator[ClientConnection]:
+    """Open the socket that the page opens; `token` and `origin` may be others."""
+    token = options.pop("token", inspector.token)
+    origin = options.pop("origin", f"http://127.0.0.1:{inspector.port}")
+    async with connect(
+        f"ws://127.0.0.1:{inspector.port}{options.pop('path', '/wire')}",
+        origin=Origin(origin),
+        subprotocols=[Subprotocol("app-server-inspector"), Subprotocol(f"token.{token}")],
+        proxy=None,
+        max_size=None,
+        **options,
+    ) as socket:
+        yield socket
+
+
+async def closed(socket: ClientConnection) -> tuple[int, str]:
+    """Wait until the inspector closes a socket, and return its code and reason."""
+    with anyio.fail_after(WAIT_S), pytest.raises(ConnectionClosed) as caught:
+        while True:
+            await socket.recv()
+    assert caught.value.rcvd is not None
+    return caught.value.rcvd.code, caught.value.rcvd.reason
+
+
+async def test_the_page_is_served_and_confined() -> None:
+    async with serve_inspector(NOWHERE) as inspector:
+        response, content = await get(inspector, "/")
+        script, _ = await get(inspector, "/js/main.js")
+        style, _ = await get(inspector, "/style/tokens.css?reload")
+    assert response.status == 200
+    assert content.startswith(b"<!doctype html>")
+    port = inspector.port
+    assert dict(response.getheaders()) == {
+        "Cache-Control": "no-store",
+        "Connection": "close",
+        "Content-Length": str(len(content)),
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+        f"img-src 'self'; connect-src 'self' ws://127.0.0.1:{port} ws://localhost:{port}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'",
+        "Content-Type": "text/html; charset=utf-8",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+    assert script.getheader("Content-Type") == "text/javascript; charset=utf-8"
+    assert style.getheader("Content-Type") == "text/css; charset=utf-8"
+    assert inspector.url == f"http://127.0.0.1:{port}/#token={inspector.token}"
+
+
+async def test_the_page_can_complete_the_names_of_methods() -> None:
+    async with serve_inspector(NOWHERE) as inspector:
+        response, content = await get(inspector, "/methods.json")
+    assert response.getheader("Content-Type") == "application/json"
+    assert json.loads(content) == sorted(METHODS)
+
+
+@pytest.mark.parametrize("path", ["/none", "/js", "/../run.py", "/%2e%2e/run.py", "//etc/passwd"])
+async def test_nothing_else_is_served(path: str) -> None:
+    async with serve_inspector(NOWHERE) as inspector:
+        response, content = await get(inspector, path)
+    assert (response.status, content) == (404, b"Not Found\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/wire"])
+async def test_the_name_of_another_site_gets_nothing(path: str) -> None:
+    async with serve_inspector(NOWHERE) as inspector:
+        response, content = await get(inspector, path, Host=f"attacker.example:{inspector.port}")
+    assert (response.status, content) == (403, b"Forbidden\n")
+
+
+@pytest.mark.parametrize(
+    "options", [{"token": "guess"}, {"origin": "http://attacker.example"}, {"path": "/wire?x"}]
+)
+async def test_a_socket_without_token_or_origin_is_refused(options: dict[str, str]) -> None:
+    is_ours = "path" in options
+    async with serve_inspector(NOWHERE) as inspector:
+        if is_ours:
+            async with page_socket(inspector, **options) as socket:
+                assert (await closed(socket))[0] == 4001
+            return
+        with pytest.raises(InvalidStatus) as caught:
+            async with page_socket(inspector, **options):
+                pass
+    assert caught.value.response.status_code == 403
+
+
+async def test_messages_go_through_whole_and_in_order(tmp_path: Path) -> None:
+    async with (
+        serve(tmp_path) as served,
+        serve_inspector(Upstream(served.urls[0])) as inspector,
+        page_socket(inspector) as socket,
+    ):
+        assert socket.subprotocol == "app-server-inspector"
+        params = {"clientInfo": {"name": "page", "version": "1"}}
+        await socket.send(json.dumps({"id": 1, "method": "initialize", "params": params}))
+        assert json.loads(await socket.recv())["result"]["codexHome"] == str(tmp_path)
+        await socket.send(json.dumps({"method": "initialized"}))
+        for number in range(2, 50):
+            await socket.send(json.dumps({"id": number, "method": "thread/loaded/list"}))
+        answers = [json.loads(await socket.recv()) for _ in range(2, 50)]
+        assert [answer["id"] for answer in answers] == list(range(2, 50))
+
+
+async def test_a_server_on_a_unix_socket_is_reached(tmp_path: Path) -> None:
+    address = UnixAddress(tmp_path / "s")
+    async with (
+        serve(tmp_path / "home", listen=[address]) as served,
+        serve_inspector(Upstream(served.urls[0])) as inspector,
+        page_socket(inspector) as socket,
+    ):
+        await socket.send(json.dumps({"id": 1, "method": "thread/list"}))
+        assert json.loads(await socket.recv())["error"]["message"] == "Not initialized"
+
+
+async def test_a_message_of_ten_megabytes_passes() -> None:
+    async def echo(socket: ServerConnection) -> None:
+        await socket.send(await socket.recv())
+
+    async with serve_sockets(echo, "127.0.0.1", 0, max_size=None, compression=None) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
+            text = "ä" * 5_000_000
+            await socket.send(text)
+            assert await socket.recv() == text
+
+
+async def test_the_page_is_told_that_no_server_answers() -> None:
+    async with serve_inspector(NOWHERE) as inspector, page_socket(inspector) as socket:
+        assert await closed(socket) == (4001, "no server answers")
+
+
+async def test_the_page_is_told_that_the_server_has_gone() -> None:
+    async def leave(socket: ServerConnection) -> None:
+        await socket.close(1001, "the server stops")
+
+    async with serve_sockets(leave, "127.0.0.1", 0) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
+            assert await closed(socket) == (4002, "1001 the server stops")
+
+
+async def test_the_page_is_told_that_the_server_refuses() -> None:
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        return connection.respond(401, "no\n")
+
+    async def never(socket: ServerConnection) -> None:
+        raise AssertionError
+
+    async with serve_sockets(never, "127.0.0.1", 0, process_request=refuse) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
+            assert await closed(socket) == (4003, "the server answers with HTTP 401")
+
+
+async def test_a_page_that_leaves_takes_its_connection_along() -> None:
+    gone = asyncio.Event()
+
+    async def wait(socket: ServerConnection) -> None:
+        await socket.wait_closed()
+        gone.set()
+
+    async with serve_sockets(wait, "127.0.0.1", 0) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with serve_inspector(upstream) as inspector:
+            async with page_socket(inspector):
+                pass
+            with anyio.fail_after(WAIT_S):
+                await gone.wait()
+
+
+async def test_only_so_many_pages_are_served_at_a_time() -> None:
+    async def stay(socket: ServerConnection) -> None:
+        await socket.send("here")
+        await socket.wait_closed()
+
+    async with serve_sockets(stay, "127.0.0.1", 0) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with serve_inspector(upstream) as inspector, AsyncExitStack() as stack:
+            for _ in range(MAX_PAGES):
+                socket = await stack.enter_async_context(page_socket(inspector))
+                assert await socket.recv() == "here"
+            with pytest.raises(InvalidStatus) as caught:
+                async with page_socket(inspector):
+                    pass
+            assert caught.value.response.status_code == 503

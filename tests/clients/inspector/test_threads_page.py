@@ -1,0 +1,91 @@
+"""Threads in the inspector, clicked through in a browser against a real server."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.harness import Gate, ScriptedModel, calls, says
+from tests.support.inspector import inspect
+
+pytestmark = pytest.mark.browser
+
+
+async def test_a_turn_is_run_and_read(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.scripts = [says("Hel", "lo ", "there", ".")]
+    async with inspect(tmp_path, model=model) as inspected:
+        page = inspected.page
+        await inspected.sees("No threads yet")
+        await inspected.start_thread()
+        await inspected.say("Good morning")
+        completed = await inspected.messages("turn/completed")
+        assert await completed.count() == 1
+        deltas = await inspected.messages("item/agentMessage/delta")
+        # Four deltas of one text are one row, with what they say together.
+        assert await deltas.count() == 1
+        method, summary, count = await deltas.locator(".method, .summary, .note").all_inner_texts()
+        assert (method, summary, count) == (
+            "item/agentMessage/delta",
+            "Hello there.",
+            "\N{MULTIPLICATION SIGN}4",
+        )
+        await deltas.click()
+        selected = page.get_by_role("region", name="Selected message")
+        assert "4 messages" in await selected.inner_text()
+        assert "Hello there." in await selected.inner_text()
+        await inspected.button("Fold deltas").click()
+        await deltas.nth(3).wait_for()
+        link = page.get_by_role("navigation", name="Threads").get_by_role("link")
+        assert "Good morning" in await link.inner_text()
+        assert "idle" in await link.inner_text()
+    assert model.inputs() == [("user", "Good morning")]
+
+
+async def test_a_running_turn_is_interrupted(tmp_path: Path) -> None:
+    model, gate = ScriptedModel(), Gate()
+    model.scripts = [[*says("a")[:2], gate]]
+    async with inspect(tmp_path, model=model) as inspected:
+        await inspected.start_thread()
+        await inspected.say("Think")
+        await gate.wait_until_reached()
+        await inspected.button("Interrupt").click()
+        completed = await inspected.messages("turn/completed")
+        assert "interrupted" in await completed.inner_text()
+        await inspected.button("Interrupt").wait_for(state="hidden")
+        gate.opened.set()
+
+
+async def test_a_command_is_approved_beside_its_thread(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    arguments = {"cmd": "echo hi", "sandbox_permissions": "require_escalated"}
+    model.scripts = [calls({"name": "exec_command", "arguments": arguments}), says("Done.")]
+    async with inspect(tmp_path, model=model) as inspected:
+        await inspected.start_thread()
+        await inspected.say("Run it")
+        await inspected.sees("Run this command?")
+        await inspected.button("Approve").click()
+        completed = await inspected.messages("turn/completed")
+        assert "completed" in await completed.inner_text()
+        assert await inspected.page.get_by_text("Run this command?").count() == 0
+    assert "hi" in model.items()[-1]["output"]
+
+
+async def test_what_other_clients_do_is_seen_as_it_happens(tmp_path: Path) -> None:
+    async with inspect(tmp_path) as inspected, inspected.served.client() as client:
+        thread_id = await client.start_thread()
+        await inspected.page.get_by_role("link", name="Empty thread").click()
+        await inspected.messages("thread/resume")
+        await client.turn(thread_id, "from elsewhere")
+        await inspected.messages("turn/completed")
+        await inspected.page.get_by_role("heading", name="from elsewhere").wait_for()
+
+
+async def test_an_older_thread_is_shown_with_its_history(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.scripts = [says("An answer of before.")]
+    async with inspect(tmp_path, model=model) as inspected, inspected.served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "A question of before")
+        await inspected.page.get_by_role("link", name="A question of before").click()
+        (row,) = await (await inspected.messages("agentMessage")).all()
+        assert "An answer of before." in await row.inner_text()

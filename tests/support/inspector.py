@@ -1,0 +1,82 @@
+"""The inspector's page in a browser, beside a server under test."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app_server.clients.inspector.run import serve_inspector
+from app_server.clients.inspector.upstream import Upstream
+from app_server.transport.address import UnixAddress
+from tests.support.browser import open_browser, open_page
+from tests.support.harness import Served, serve
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page
+
+
+@dataclass
+class Inspected:
+    """A server, and the page that looks into it."""
+
+    served: Served
+    page: "Page"
+
+    async def start_thread(self) -> None:
+        """Start a thread by the dialog, and wait until the page shows it."""
+        await self.button("New thread").click()
+        await self.button("Start").click()
+        await self.page.get_by_role("textbox", name="Message").wait_for()
+
+    async def say(self, text: str) -> None:
+        """Send a message to the thread that is shown, by the keyboard."""
+        await self.page.get_by_role("textbox", name="Message").fill(text)
+        await self.page.keyboard.press("Control+Enter")
+
+    async def messages(self, text: str) -> "Locator":
+        """Wait for rows of the timeline with a text, and return them."""
+        rows = self.page.get_by_role("option").filter(has_text=text)
+        await rows.first.wait_for()
+        return rows
+
+    async def go(self, view: str) -> None:
+        """Show a view, by its link."""
+        await (
+            self.page.get_by_role("navigation", name="Views").get_by_role("link", name=view).click()
+        )
+
+    def button(self, name: str) -> "Locator":
+        """Find a button by its whole label."""
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    async def sees(self, text: str) -> None:
+        """Wait until a text is on the page."""
+        await self.page.get_by_text(text).first.wait_for()
+
+
+@asynccontextmanager
+async def inspect(home: Path, **options: Any) -> AsyncIterator[Inspected]:
+    """Run a server and show its inspector, connected, while the context lasts."""
+    async with (
+        serve(home, **options) as served,
+        inspector_page(Upstream(served.urls[0])) as page,
+    ):
+        await page.get_by_text("connected", exact=True).wait_for()
+        yield Inspected(served, page)
+
+
+@asynccontextmanager
+async def inspector_page(upstream: Upstream, **options: Any) -> AsyncIterator["Page"]:
+    """Show the inspector of a server that may be there or not."""
+    async with (
+        serve_inspector(upstream) as inspector,
+        open_browser() as browser,
+        open_page(browser, inspector.url, **options) as page,
+    ):
+        yield page
+
+
+def socket_in(home: Path) -> UnixAddress:
+    """Return an address that a server of this home can have again after a restart."""
+    return UnixAddress(home / "inspected.sock")
