@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         pids = options.pid or [listener_of(url) for url in options.urls]
         targets = [Target(url, pid) for url, pid in zip(options.urls, pids, strict=True)]
-        measured = asyncio.run(bench(targets, rows, options.steps, _tell))
+        measured = asyncio.run(bench(targets, rows, options.steps, _report))
     except (OSError, ValueError, RpcError) as exc:
         print(f"app-server bench: {exc}", file=sys.stderr)
         return 1
@@ -157,5 +157,5 @@ def _positive(text: str) -> int:
     return number
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

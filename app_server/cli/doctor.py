@@ -45,12 +45,12 @@ def main(arguments: Sequence[str]) -> int:
     checks: list[Check] = []
     if options.rebuild and home.is_dir():
         try:
-            checks.append(rebuild_index(home, _tell))
+            checks.append(rebuild_index(home, _report))
         except OSError as exc:
             failed = Check("rebuild", "error", f"{exc.filename or home}: {exc.strerror}")
             failed.todo = check_home(home).todo or "see the other checks"
             checks.append(failed)
-    checks.extend(examine(home, _tell))
+    checks.extend(examine(home, _report))
     checks.append(check_sandbox(SandboxLauncher()))
     is_well = all(check.status == "ok" for check in checks)
     if options.json:
@@ -115,5 +115,5 @@ def render(checks: Sequence[Check]) -> list[str]:
     return lines
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

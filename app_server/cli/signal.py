@@ -139,14 +139,14 @@ async def _follow(client: Client, receipt: JsonObject) -> JsonObject:
     key = receipt["source"], receipt["signalId"]
 
     def is_ours(params: JsonObject) -> bool:
-        told = params["receipt"]
-        return (told["source"], told["signalId"]) == key
+        event = params["receipt"]
+        return (event["source"], event["signalId"]) == key
 
     while receipt["stage"] not in ENDS:
-        told = await client.wait_for("signal/updated", is_ours, timeout_s=float("inf"))
+        event = await client.wait_for("signal/updated", is_ours, timeout_s=float("inf"))
         # What had happened before the answer is told after it too.
-        if STAGES.index(told["receipt"]["stage"]) > STAGES.index(receipt["stage"]):
-            receipt = told["receipt"]
+        if STAGES.index(event["receipt"]["stage"]) > STAGES.index(receipt["stage"]):
+            receipt = event["receipt"]
             _print(receipt)
     return receipt
 

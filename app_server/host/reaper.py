@@ -53,18 +53,18 @@ class Reaper:
                 logger.warning("children may outlive a crash: no watchdog: %s", exc)
                 return
             for group in self.groups:
-                self._tell("+", group)
+                self._send("+", group)
 
     def add(self, group: int) -> None:
         """Take a new group into care; never waits."""
         self.groups.add(group)
-        self._tell("+", group)
+        self._send("+", group)
 
     def discard(self, group: int) -> None:
         """Forget a group that has ended, before its id is given to another."""
         if group in self.groups:
             self.groups.remove(group)
-            self._tell("-", group)
+            self._send("-", group)
 
     async def aclose(self) -> None:
         """Let the watchdog go; groups that it still knows are ended by it."""
@@ -83,7 +83,7 @@ class Reaper:
             return False
         return watchdog.returncode is None and not watchdog.stdin.is_closing()
 
-    def _tell(self, sign: str, group: int) -> None:
+    def _send(self, sign: str, group: int) -> None:
         if self._is_connected:
             assert self._watchdog is not None
             assert self._watchdog.stdin is not None

@@ -227,7 +227,7 @@ class Dispatcher:
             token, progress = params.get("progressToken"), params.get("progress")
             waiter = self._waiting.get(_our_id(token)) if isinstance(token, str | int) else None
             if waiter is not None and waiter.on_progress is not None and _is_number(progress):
-                tasks.start_soon(_tell_progress, waiter.on_progress, params)
+                tasks.start_soon(_report_progress, waiter.on_progress, params)
         on_notification(message.method)
 
     async def _answer(
@@ -255,7 +255,7 @@ class Dispatcher:
             await self._send_if_open(reply)
 
 
-async def _tell_progress(on_progress: ProgressCallback, params: JsonObject) -> None:
+async def _report_progress(on_progress: ProgressCallback, params: JsonObject) -> None:
     total, message = params.get("total"), params.get("message")
     try:
         await on_progress(

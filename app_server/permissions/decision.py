@@ -87,17 +87,19 @@ def decide(
             return Refuse(CANNOT_ASK)
         why = strict.justification or f"a rule for `{strict.shown()}`"
         return Ask(not escalated, f"requires approval: {why}")
-    if script.is_understood and all(_is_allowed(part, facts, rules) for part in script.commands):
+    if script.is_understood and all(
+        _is_allowed_by_rule(part, facts, rules) for part in script.commands
+    ):
         return Run(sandboxed=False)
     if escalated:
         if not may_leave_sandbox(policy):
             return Refuse(CANNOT_ESCALATE)
-        return Ask(False, facts.justification, outside_amendment(facts, rules))
+        return Ask(False, facts.justification, unsandboxed_amendment(facts, rules))
     danger = danger_of(script)
     if danger is not None:
         return _decide_about_danger(danger, policy, confinement)
     others = not_reading(script, is_elsewhere=facts.is_elsewhere)
-    asking = [command for command in others if not _is_allowed(command, facts, rules)]
+    asking = [command for command in others if not _is_allowed_by_rule(command, facts, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
         return Run()
     return Ask(True, facts.justification, proposed(asking, facts.prefix_rule))
@@ -110,9 +112,9 @@ def may_leave_sandbox(policy: AskForApproval) -> bool:
     return policy != "never"
 
 
-def outside_amendment(facts: CommandFacts, rules: Rules) -> tuple[str, ...] | None:
+def unsandboxed_amendment(facts: CommandFacts, rules: Rules) -> tuple[str, ...] | None:
     """Return the rule that would let a command run without the sandbox; see `proposed`."""
-    asking = [part for part in facts.script.commands if not _is_allowed(part, facts, rules)]
+    asking = [part for part in facts.script.commands if not _is_allowed_by_rule(part, facts, rules)]
     return None if danger_of(facts.script) else proposed(asking, facts.prefix_rule)
 
 
@@ -143,7 +145,7 @@ def _mentioned(script: Script) -> Iterator[tuple[str, ...]]:
                 yield from layers(command.texts)
 
 
-def _is_allowed(command: Command, facts: CommandFacts, rules: Rules) -> bool:
+def _is_allowed_by_rule(command: Command, facts: CommandFacts, rules: Rules) -> bool:
     """Whether a rule lets a command run; a dangerous one only if the rule names what is so.
 
     A model may make a repository in a folder of its own, whose settings name programs to run: there

@@ -164,7 +164,7 @@ class Hub:
         self._subscriptions[connection_id].add(thread_id)
 
     def hold(self, connection_id: ConnectionId, thread_id: ThreadId, position: Position) -> None:
-        """Subscribe a connection, but tell it nothing before `release`.
+        """Subscribe a connection, but send it nothing before `release`.
 
         It knows the thread's stream up to `position`, and hears of the rest then.
         """
@@ -246,12 +246,12 @@ class Hub:
 
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
         """Tell the listeners of a thread; `method` is for types that serve several."""
-        self._tell(self._listeners.get(thread_id, ()), thread_id, event, method)
+        self._notify(self._listeners.get(thread_id, ()), thread_id, event, method)
 
     def emit_run(self, thread_id: ThreadId, first: WireModel, more: Sequence[str]) -> None:
         """Tell the listeners of a thread a delta, and the pieces of its text that came with it.
 
-        Each is an event of its own, as `emit` would tell it, in half the time.
+        Each is an event of its own, as `emit` would send it, in half the time.
         """
         stream = self.streams.find(thread_id)
         seq = None if stream is None else stream.next_seq()
@@ -279,13 +279,13 @@ class Hub:
         What is about a loaded thread is part of its stream, for those who listen to it.
         """
         thread_id: ThreadId | None = getattr(event, "thread_id", None)
-        self._tell(self._peers, thread_id, event)
+        self._notify(self._peers, thread_id, event)
 
-    def tell(self, connection_id: ConnectionId, event: WireModel) -> None:
+    def notify(self, connection_id: ConnectionId, event: WireModel) -> None:
         """Tell one client, if it is still there; this is part of no stream."""
-        self._tell((connection_id,), None, event)
+        self._notify((connection_id,), None, event)
 
-    def _tell(
+    def _notify(
         self,
         connection_ids: Iterable[ConnectionId],
         thread_id: ThreadId | None,
@@ -344,13 +344,13 @@ class Hub:
             try:
                 await question.answered.wait()
             finally:
-                self._tell_settled(question, thread_id)
+                self._notify_settled(question, thread_id)
         return question.result, question.answered_by
 
-    def _tell_settled(self, question: Question, thread_id: ThreadId) -> None:
+    def _notify_settled(self, question: Question, thread_id: ThreadId) -> None:
         event = ServerRequestResolvedNotification(thread_id=thread_id, request_id=question.id)
         if question.asked:
-            self._tell(question.asked, thread_id, event)
+            self._notify(question.asked, thread_id, event)
 
     async def ask_client(
         self, method: str, params: WireModel, preferred: ConnectionId

@@ -37,7 +37,7 @@ class NotReached(Exception):
     """A path is not gone to; the text is the reason."""
 
 
-class NotAllowed(NotReached):
+class PathDenied(NotReached):
     """It leads to where nothing may be done; nobody learns what is there."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def reached(
     """Go to an absolute path; its end is a link only if it was not to be followed.
 
     Raises:
-        NotAllowed: what may be done there does not include this.
+        PathDenied: what may be done there does not include this.
         NotReached: it is not there (unless it may be missing), or cannot be gone to.
     """
     walk = _Walk(path, follows=follows, may_be_missing=may_be_missing)
@@ -77,7 +77,7 @@ def reached(
         except (OSError, ValueError) as exc:
             raise _failure(walk.here, exc, allows) from None
         if not allows(there.path):
-            raise NotAllowed
+            raise PathDenied
         yield there
     finally:
         walk.close()
@@ -135,7 +135,7 @@ def folders_made(there: Reached, mode: int = 0o777) -> Iterator[tuple[int, str]]
 def _failure(here: str, error: OSError | ValueError, allows: Allows) -> NotReached:
     # Nobody learns whether something is there that may not be touched.
     if not allows(here):
-        return NotAllowed()
+        return PathDenied()
     number = error.errno if isinstance(error, OSError) else None
     return NotReached("it cannot be read" if number is None else os.strerror(number))
 

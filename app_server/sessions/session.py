@@ -21,7 +21,7 @@ from app_server.sessions.input.client import ClientInput
 from app_server.sessions.input.inbox import Inbox
 from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
-from app_server.sessions.outside_questions import OutsideQuestions
+from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
 from app_server.sessions.review_start import ReviewStart
@@ -96,7 +96,7 @@ class ThreadSession:
         self.mcp = ThreadServers(
             thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
         )
-        self.outside_questions = OutsideQuestions(self.mcp)
+        self.out_of_band = OutOfBandElicitations(self.mcp)
         self.goals = goals = Goals(thread, clients, clock)
         self.surroundings = surroundings = ThreadSurroundings(
             thread,
@@ -190,7 +190,7 @@ class ThreadSession:
             model=model,
             settings=settings,
             ports=ports,
-            clocks=self.outside_questions.clocks,
+            clocks=self.out_of_band.clocks,
         )
         starter = TurnStarter(
             thread, slot, factory, runner, goals, surroundings, hooks, clock, tasks
@@ -244,7 +244,7 @@ class ThreadSession:
             OSError: the disk refused.
         """
         await self.mcp.before_request()
-        await self.surroundings.tell_changes()
+        await self.surroundings.add_changes()
 
     # Going on.
 

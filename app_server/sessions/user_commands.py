@@ -84,10 +84,10 @@ class UserCommands:
             await running.leave_running()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
-                told = await self._finished(command, running)
+                output = await self._finished(command, running)
                 tasks.cancel_scope.cancel()
-            if told is not None:
-                await self._given.inject([told])
+            if output is not None:
+                await self._given.inject([output])
         except (OSError, SessionClosed, SessionPutAway) as exc:
             logger.warning("a command of the user in thread %s failed: %s", self._thread.id, exc)
 

@@ -148,9 +148,9 @@ class Ledger:
             LedgerFailed
         """
         entries = list(entries)
-        is_told_by_log = all(entry.stage in LOGGED_STAGES for entry in entries)
+        is_in_log = all(entry.stage in LOGGED_STAGES for entry in entries)
         with self._open() as database:
-            database.execute(f"PRAGMA synchronous = {'NORMAL' if is_told_by_log else 'FULL'}")
+            database.execute(f"PRAGMA synchronous = {'NORMAL' if is_in_log else 'FULL'}")
             database.executemany(_PUT, (astuple(entry)[: len(_COLUMNS)] for entry in entries))
 
     def find(self, source: str, signal_id: str) -> Entry | None:

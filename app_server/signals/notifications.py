@@ -32,7 +32,7 @@ class SignalNotifier:
         key = receipt.source, receipt.signal_id
         origin = self._origins.get(key)
         if origin is not None and not self._hub.listens(origin, receipt.thread_id):
-            self._hub.tell(origin, event)
+            self._hub.notify(origin, event)
         if receipt.stage not in OPEN_STAGES:
             self._origins.pop(key, None)
 

@@ -28,7 +28,7 @@ from app_server.permissions.decision import Ask, Refuse
 from app_server.permissions.resolving import resolved
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.patches.declaration import FREEFORM, FUNCTION, NAME, PatchArguments
-from app_server.tools.patches.told import Written, reason_to_ask, root_of_diff
+from app_server.tools.patches.texts import Written, reason_to_ask, root_of_diff
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.files import FileGate, FileRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
@@ -70,7 +70,7 @@ class ApplyPatch:
         self._grammar = grammar
         self._confinement = confinement
         self._diff: TurnDiff | None = None
-        self._told = ""
+        self._sent_diff = ""
         """The diff that clients have."""
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -197,13 +197,13 @@ class ApplyPatch:
         wall_s = time.perf_counter() - started
         item.status = "completed" if failure is None else "failed"
         await recorder.completed(item)
-        await self._tell_diff(made)
+        await self._notify_diff(made)
         return Written(made, failure, wall_s)
 
-    async def _tell_diff(self, made: Sequence[PlannedChange]) -> None:
+    async def _notify_diff(self, made: Sequence[PlannedChange]) -> None:
         shown = await anyio.to_thread.run_sync(self._diff_after, made)
-        if shown != self._told:
-            self._told = shown
+        if shown != self._sent_diff:
+            self._sent_diff = shown
             turn = self._turn
             turn.recorder.emit(
                 TurnDiffUpdatedNotification(

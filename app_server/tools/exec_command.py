@@ -248,7 +248,7 @@ class ExecCommand:
         except OSError as exc:
             return await self._not_started(run, exc)
         has_ended = await self._wait(run, planned.arguments.yield_s)
-        if has_ended and await self._may_run_outside(run, planned, confinement):
+        if has_ended and await self._may_run_unsandboxed(run, planned, confinement):
             run.again()
             return await self._run(run, planned, UNCONFINED, made_room)
         if has_ended:
@@ -273,7 +273,7 @@ class ExecCommand:
             await run.process.finished.wait()
         return run.exit_code is not None or not await self._terminals.leave(run)
 
-    async def _may_run_outside(
+    async def _may_run_unsandboxed(
         self, run: CommandRun, planned: _Planned, confinement: Confinement
     ) -> bool:
         """Ask whether what the sandbox seems to have denied may run again without it."""
@@ -283,13 +283,13 @@ class ExecCommand:
         if not looks_denied(run.exit_code, run.unread):
             return False
         exit_code = run.exit_code
-        run.tell_pending()
+        run.send_pending()
 
         async def on_denied() -> None:
             await run.complete(exit_code)
 
         try:
-            return await self._gate.may_run_outside(planned.request, on_denied)
+            return await self._gate.may_run_unsandboxed(planned.request, on_denied)
         except ApprovalCancelled:
             self._turn.interrupt()
             await anyio.lowlevel.checkpoint()

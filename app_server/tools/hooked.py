@@ -60,7 +60,7 @@ class HookedCalls:
                 tool_input=facts.input,
                 tool_use_id=call.call_id,
             )
-            await self._tell(*before.context)
+            await self._add_context(*before.context)
             if before.blocked is not None:
                 return _refusal(facts, before.blocked)
             if before.changed_input is not None:
@@ -78,12 +78,12 @@ class HookedCalls:
                 tool_response=_response(facts, output),
                 tool_use_id=call.call_id,
             )
-            await self._tell(*after.context)
+            await self._add_context(*after.context)
             if after.blocked is not None:
                 return after.blocked
         return output
 
-    async def _tell(self, *texts: str) -> None:
+    async def _add_context(self, *texts: str) -> None:
         await self._turn.recorder.remember(*(message("developer", text) for text in texts))
 
 

@@ -56,7 +56,7 @@ class WriteStdin:
         began_s = time.perf_counter()
         if arguments.chars and (failure := await self._write(run, arguments.chars)) is not None:
             return _failed(failure)
-        self._tell(run, arguments.chars)
+        self._notify(run, arguments.chars)
         with self._turn.clocks.move_on_after(arguments.yield_s):
             await run.completed.wait()
         if run.completed.is_set():
@@ -87,7 +87,7 @@ class WriteStdin:
             return f"the command did not read its input within {WRITE_S:.0f} s"
         return None
 
-    def _tell(self, run: CommandRun, chars: str) -> None:
+    def _notify(self, run: CommandRun, chars: str) -> None:
         self._turn.recorder.emit(
             TerminalInteractionNotification(
                 thread_id=self._turn.thread_id,

@@ -120,7 +120,7 @@ class Compactor:
             ItemCompleted(at_ms=at_ms, turn_id=recorder.turn_id, item=item),
             sync=False,
         )
-        calls.tell_usage(account)
+        calls.emit_usage(account)
         recorder.announce_completed(item)
 
     async def _sum_up(self, seen: Sequence[JsonObject]) -> str:
@@ -138,7 +138,7 @@ class Compactor:
                 continue
             break
         await self._calls.account(summary.usage)
-        self._calls.tell_limits(summary.limits)
+        self._calls.emit_limits(summary.limits)
         return summary.text
 
     async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":

@@ -118,7 +118,7 @@ class TurnRecorder:
         # Who joins now finds it in the log.
         self.thread.open_items.end(item.id)
 
-    async def completed_late(self, item: CommandExecutionThreadItem) -> None:
+    async def completed_after_turn(self, item: CommandExecutionThreadItem) -> None:
         """Write and announce the end of an item that was left running, in whichever turn that is.
 
         Raises:

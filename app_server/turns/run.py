@@ -183,7 +183,7 @@ class TurnRun:
             self.is_asking = False
         self.last_message = answer.last_message or self.last_message
         await self._calls.account(answer.usage)
-        self._calls.tell_limits(answer.limits)
+        self._calls.emit_limits(answer.limits)
         return answer
 
     async def make_calls(self, answer: ResponseReader) -> None:
@@ -243,10 +243,10 @@ class TurnRun:
                     # Of all that comes most is text, and none of it has to be waited for.
                     left = batch
                     while left:
-                        told = reader.tell(left)
-                        if not told:
+                        passed = reader.pass_on(left)
+                        if not passed:
                             await reader.take(left[0])
-                        left = left[told or 1 :]
+                        left = left[passed or 1 :]
                         if self._recorder.is_crowded:
                             await self._recorder.yield_to_loop()
         finally:

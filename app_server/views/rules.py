@@ -1,4 +1,4 @@
-"""Files of rules as clients are told of them."""
+"""Files of rules as clients see them."""
 
 from app_server.permissions.rules.files import BrokenRules
 from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange

@@ -149,7 +149,7 @@ async def test_queues_say_their_bound_and_how_full_they_are(tmp_path: Path) -> N
         "thread.eventBytes": (1024 * 1024, 1),
         "thread.queue": (100, 1),
         "thread.queueBytes": (16 * 1024 * 1024, 1),
-        "thread.outsideQuestions": (1000, 1),
+        "thread.outOfBandElicitations": (1000, 1),
         "thread.signals": (64, 1),
         "process.imports": (1024, 1),
         "process.workerThreads": (40, 1),

@@ -10,7 +10,13 @@ import pytest
 
 import app_server.handlers
 from app_server.handlers.threads.chosen_settings import NOT_BUILT
-from app_server.turns.model.prompt.surroundings import DEFAULT_MODE, FACTS, MODE, kind_of, last_told
+from app_server.turns.model.prompt.surroundings import (
+    DEFAULT_MODE,
+    FACTS,
+    MODE,
+    kind_of,
+    newest_of_each,
+)
 from protocol.model import WireModel
 from protocol.threads import (
     ThreadForkParams,
@@ -342,7 +348,7 @@ async def test_folders_and_environments_are_those_that_the_client_chose(tmp_path
         await client.turn(thread_id, "four", environments=[])
         elsewhere = [{"environmentId": "local", "cwd": "/var"}]
         await client.turn(thread_id, "five", environments=elsewhere)
-        facts = [dict(last_told(request["input"]))[FACTS] for request in served.model.requests]
+        facts = [dict(newest_of_each(request["input"]))[FACTS] for request in served.model.requests]
         told = [
             re.findall("<(cwd|workspace_roots)>(.*)<", each["content"][0]["text"]) for each in facts
         ]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import app_server.host.search.tree as tree_module
 from app_server.host.files.work import Stop, Stopped
 from app_server.host.search.ignore_file import with_pathspec
-from app_server.host.search.late import Late
 from app_server.host.search.tree import Tree
+from app_server.host.search.worker_import import WorkerImport
 from tests.support.harness import claim
 
-PATTERNS = Late(with_pathspec)
+PATTERNS = WorkerImport(with_pathspec)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from app_server.permissions.decision import (
     Run,
     decide,
     may_leave_sandbox,
-    outside_amendment,
+    unsandboxed_amendment,
 )
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.grammar import ShellGrammar
@@ -349,7 +349,7 @@ async def test_a_rule_is_offered_for_one_narrow_command(
     assert isinstance(decided, Ask)
     assert decided.amendment == offered
     facts = CommandFacts(script=await read_command(READER, command), prefix_rule=wanted)
-    outside = outside_amendment(facts, RULES)
+    outside = unsandboxed_amendment(facts, RULES)
     assert outside == (offered if not command.startswith("ls") else None)
 
 

@@ -71,8 +71,8 @@ def test_events_reach_listeners_in_their_form_and_nobody_else() -> None:
         assert opted_out.heard == stranger.heard == early.heard == []
         hub.broadcast(WARNING)
         assert stranger.heard == [WIRE_WARNING]
-        hub.tell(a, WARNING)
-        hub.tell(99, WARNING)
+        hub.notify(a, WARNING)
+        hub.notify(99, WARNING)
         assert len(plain.heard) == 3
         assert hub.unsubscribe(a, "t")
         assert not hub.unsubscribe(a, "t")

@@ -196,7 +196,7 @@ def test_numbers_are_for_listeners_with_the_opt_in() -> None:
         hub.subscribe(b, "t")
         hub.emit("t", warned("1"))
         hub.broadcast(warned("2"))
-        hub.tell(a, warned("to one"))
+        hub.notify(a, warned("to one"))
     assert [message.get("seq") for message in listener.heard] == [1, 2, None]
     assert [message.get("seq") for message in plain.heard] == [None, None]
     assert [message.get("seq") for message in stranger.heard] == [None]

@@ -8,8 +8,8 @@ import pytest
 
 from app_server.runtime.reaching import (
     MAX_FOLDERS,
-    NotAllowed,
     NotReached,
+    PathDenied,
     folders_made,
     open_file,
     reached,
@@ -45,9 +45,9 @@ def test_the_real_path_is_what_counts(root: Path) -> None:
     assert where(root, f"{root}/sub/.././/a.txt") == (f"{root}/a.txt", "a.txt", True, ())
     assert where(root, root / "out", follows=False) == (f"{root}/out", "out", True, ())
     for path in ("out", "../secret.txt", "sub/../../secret.txt", "gone", "../nothing"):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(PathDenied):
             where(root, f"{root}/{path}")
-        with pytest.raises(NotAllowed):
+        with pytest.raises(PathDenied):
             where(root, f"{root}/{path}", may_be_missing=True)
     with pytest.raises(NotReached, match=r"^No such file or directory$"):
         where(root, root / "nothing")

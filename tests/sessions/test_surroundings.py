@@ -17,7 +17,7 @@ from app_server.turns.model.prompt.surroundings import (
     NO_LONGER,
     PERMISSIONS,
     REPLACES,
-    ToldSoFar,
+    KnownSurroundings,
     kind_of,
 )
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
@@ -91,7 +91,7 @@ def test_a_history_is_looked_at_once() -> None:
     def told(text: str) -> dict[str, Any]:
         return message("developer", f"<permissions>{text}</permissions>")
 
-    looked = ToldSoFar()
+    looked = KnownSurroundings()
     history = [told("one"), message("user", "hi")]
     assert looked.look(history) == {PERMISSIONS: told("one")}
     history.append(told("two"))
@@ -139,8 +139,8 @@ async def test_a_change_in_a_running_turn_is_told_before_its_next_request(tmp_pa
         state = session.thread.state
         before = len(kinds(served))
         state.turn_settings = state.settings.model_copy(update={"approval_policy": "never"})
-        await session.surroundings.tell_changes()
-        await session.surroundings.tell_changes()
+        await session.surroundings.add_changes()
+        await session.surroundings.add_changes()
         assert [kind_of(item) for item in state.history].count(PERMISSIONS) == 2
         state.turn_settings = None
         await client.turn(thread_id, "2")

@@ -321,7 +321,7 @@ async def test_a_disk_that_refuses_the_end_of_a_command_does_not_keep_its_thread
         async def refuse(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("app_server.turns.recorder.TurnRecorder.completed_late", refuse)
+        monkeypatch.setattr("app_server.turns.recorder.TurnRecorder.completed_after_turn", refuse)
         await at.served.services.sessions.unload(at.thread_id)
         assert at.served.services.sessions.find(at.thread_id) is None
         assert "No space left on device" in caplog.text

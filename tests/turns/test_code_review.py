@@ -13,10 +13,10 @@ from app_server.turns.code_review.texts import (
     STOPPED,
     hint,
     request,
+    review_for_model,
     shown_review,
-    told_review,
 )
-from app_server.turns.model.prompt.surroundings import PERMISSIONS, last_told
+from app_server.turns.model.prompt.surroundings import PERMISSIONS, newest_of_each
 from protocol.turns import BaseBranchReviewTarget
 from tests.support.harness import (
     Gate,
@@ -141,7 +141,7 @@ async def test_a_review_is_framed_by_two_items_and_its_result_is_kept(tmp_path: 
         assert asked["instructions"] == INSTRUCTIONS
         assert [role for role, _ in served.model.inputs()] == ["user"]
         assert "git status" in served.model.inputs()[0][1]
-        told = dict(last_told(asked["input"]))[PERMISSIONS]["content"][0]["text"]
+        told = dict(newest_of_each(asked["input"]))[PERMISSIONS]["content"][0]["text"]
         assert "`read-only`" in told
         assert "`never`" in told
         assert {tool["name"] for tool in asked["tools"]} == {"exec_command", "write_stdin"}
@@ -150,12 +150,12 @@ async def test_a_review_is_framed_by_two_items_and_its_result_is_kept(tmp_path: 
         assert served.model.inputs() == [
             ("user", "hello"),
             ("assistant", "ok"),
-            ("user", told_review(SHOWN)),
+            ("user", review_for_model(SHOWN)),
             ("assistant", SHOWN),
             ("user", "thanks"),
         ]
         assert served.model.requests[-1]["instructions"] != INSTRUCTIONS
-        told = dict(last_told(served.model.requests[-1]["input"]))[PERMISSIONS]
+        told = dict(newest_of_each(served.model.requests[-1]["input"]))[PERMISSIONS]
         assert "`workspace-write`" in told["content"][0]["text"]
         read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
         kinds = [item["type"] for item in read["thread"]["turns"][1]["items"]]
@@ -259,7 +259,7 @@ async def test_an_interrupted_review_leaves_the_review_mode(tmp_path: Path) -> N
         assert items(messages)[-2:] == [("exitedReviewMode", STOPPED), ("agentMessage", STOPPED)]
         gate.opened.set()
         assert (await client.turn(thread_id, "next"))["status"] == "completed"
-        assert ("user", told_review(STOPPED)) in served.model.inputs()
+        assert ("user", review_for_model(STOPPED)) in served.model.inputs()
 
 
 @claim("review:failure")
@@ -288,7 +288,7 @@ async def test_what_comes_during_a_review_is_for_the_threads_own_model(tmp_path:
         gate.opened.set()
         await client.wait_for("turn/completed")
         assert served.model.inputs() == [
-            ("user", told_review("fine")),
+            ("user", review_for_model("fine")),
             ("assistant", "fine"),
             ("user", "and then?"),
         ]

@@ -42,7 +42,7 @@ def open_file(path: str, allows: Allows) -> BinaryIO:
 def _in_words() -> Iterator[None]:
     try:
         yield
-    except reaching.NotAllowed:
+    except reaching.PathDenied:
         raise FileRefused(CONFINED) from None
     except reaching.NotReached as exc:
         raise FileRefused(str(exc)) from None

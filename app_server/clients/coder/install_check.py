@@ -22,7 +22,7 @@ def check(agent: str) -> Iterator[tuple[bool, str]]:
 
 def _problem_of_server() -> str | None:
     try:
-        told = subprocess.run(
+        shown = subprocess.run(
             [*SERVER, "--help"],
             capture_output=True,
             text=True,
@@ -32,6 +32,6 @@ def _problem_of_server() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         return f"cannot be asked ({type(exc).__name__})"
-    if told.returncode != 0:
-        return f"--help ended with exit status {told.returncode}"
-    return None if "--listen" in told.stdout else "--help does not name --listen"
+    if shown.returncode != 0:
+        return f"--help ended with exit status {shown.returncode}"
+    return None if "--listen" in shown.stdout else "--help does not name --listen"

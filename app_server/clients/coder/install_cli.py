@@ -42,14 +42,14 @@ def main(words: Sequence[str]) -> int:
     )
     is_good = True
     for is_there, sentence in check(options.agent):
-        is_good = _tell("ok" if is_there else "FAIL", sentence) and is_good
+        is_good = _report("ok" if is_there else "FAIL", sentence) and is_good
     if not is_good and not options.check:
         print("coder: nothing was written", file=sys.stderr)
         return 1
 
     async def go_through() -> bool:
         verdicts = install(wanted, write=not options.check)
-        return all([_tell(*verdict) async for verdict in verdicts])
+        return all([_report(*verdict) async for verdict in verdicts])
 
     return 0 if asyncio.run(go_through()) and is_good else 1
 
@@ -103,6 +103,6 @@ def _receiver_options(options: argparse.Namespace) -> dict[str, str]:
     return given
 
 
-def _tell(verdict: str, sentence: str) -> bool:
+def _report(verdict: str, sentence: str) -> bool:
     print(f"{verdict:<4} {sentence}")
     return verdict != "FAIL"

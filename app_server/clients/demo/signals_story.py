@@ -111,14 +111,14 @@ async def _answer_of(
     )
     text: str = said["item"]["text"]
     transcript.say("model", text)
-    told = await client.wait_for(
+    event = await client.wait_for(
         UPDATED,
         lambda params: (
             params["receipt"]["signalId"] == receipt["signalId"]
             and params["receipt"]["stage"] == "answered"
         ),
     )
-    same = told["receipt"]["turnId"] == receipt["turnId"]
+    same = event["receipt"]["turnId"] == receipt["turnId"]
     transcript.check("the receipt says so: answered, by the turn it began", same)
     return text
 
@@ -137,10 +137,10 @@ async def _settled(client: Client, signal_id: str) -> JsonObject:
         await client.call("thread/resume", {"threadId": receipt["threadId"]})
         receipt = (await client.call("signal/read", key))["receipt"]
     while receipt["stage"] != "answered":
-        told = await client.wait_for(
+        event = await client.wait_for(
             UPDATED, lambda params: params["receipt"]["signalId"] == signal_id
         )
-        receipt = told["receipt"]
+        receipt = event["receipt"]
     return receipt
 
 

@@ -74,7 +74,7 @@ async def run(transcript: Transcript, folder: Path, /) -> None:
             story = _Story(transcript, client, started["thread"]["id"], work)
             await story.read()
             await story.fail_to_write()
-            await story.be_allowed()
+            await story.run_unsandboxed()
             await story.patch()
             await story.run_tests()
             await story.try_to_escape(home, server.url)
@@ -106,7 +106,7 @@ class _Story:
             self._check("it failed", item["status"] == "failed")
             self._check("there is no file", not (self._work / "made.txt").exists())
 
-    async def be_allowed(self) -> None:
+    async def run_unsandboxed(self) -> None:
         """Ask the user to run a command outside of the sandbox."""
         with self._transcript.step("A command that the user allows"):
             item = await self._command("/outside touch made.txt", answer="accept")
@@ -127,11 +127,11 @@ class _Story:
             await self._begin(f"/patch {PATCH}")
             item = await self._item("fileChange")
             self._check("the file was changed", item["status"] == "completed")
-            told = await self._client.wait_for("turn/diff/updated", lambda params: True)
+            event = await self._client.wait_for("turn/diff/updated", lambda params: True)
             await self._end()
-            for line in told["diff"].splitlines():
+            for line in event["diff"].splitlines():
                 self._transcript.say("diff", line)
-            self._check("the diff shows it", "+    return a + b" in told["diff"])
+            self._check("the diff shows it", "+    return a + b" in event["diff"])
 
     async def run_tests(self) -> None:
         """Run the tests of the repository in the sandbox."""

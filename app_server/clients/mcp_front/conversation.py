@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -248,10 +249,8 @@ class Conversation:
             arguments = parse_call(params.get("name"), params.get("arguments"))
         except BadToolCall as exc:
             return ToolResult(str(exc), is_error=True)
-        return await ToolRun(call_id, self._app, self._runs, self._tell).carry_out(arguments)
-
-    async def _tell(self, params: JsonObject) -> None:
-        await self._notify(EVENT, params)
+        run = ToolRun(call_id, self._app, self._runs, partial(self._notify, EVENT))
+        return await run.carry_out(arguments)
 
     async def _answer_question(self, question: Request) -> None:
         # The app-server may go while it is asked, or while it is answered.

@@ -80,7 +80,7 @@ class AccountHandlers:
         self._configuration = services.configuration
         self._accounts = services.accounts
         self._clients = services.hub
-        self._attempts = LoginAttempts(services.tasks, self._keep, self._tell_end)
+        self._attempts = LoginAttempts(services.tasks, self._keep, self._notify_end)
         self._asked_for = 0
         self._announced = _news(self._accounts.current())
         self._accounts.subscribe(self._changed)
@@ -132,7 +132,7 @@ class AccountHandlers:
         """Forget the account, and give its tokens back."""
         await self._attempts.give_up()
         try:
-            with config_failures(), self._announced_after(context, self._tell_account):
+            with config_failures(), self._announced_after(context, self._notify_account):
                 await self._accounts.sign_out()
         except AccountError as exc:
             raise internal_error(f"logout failed: {exc}", "accountFailed") from exc
@@ -175,7 +175,7 @@ class AccountHandlers:
             )
         await self._attempts.give_up()
         try:
-            with config_failures(), self._announced_after(context, self._tell_sign_in):
+            with config_failures(), self._announced_after(context, self._notify_sign_in):
                 await self._accounts.sign_in_with_key(params.api_key)
         except AccountError as exc:
             raise internal_error(f"failed to save api key: {exc}", "accountFailed") from exc
@@ -206,7 +206,7 @@ class AccountHandlers:
         except InvalidToken as exc:
             raise internal_error(f"failed to set external auth: {exc}", "invalidToken") from exc
         supplier = partial(self._ask_for_token, context.connection_id, settings)
-        with self._announced_after(context, self._tell_sign_in):
+        with self._announced_after(context, self._notify_sign_in):
             await self._accounts.use_supplied(credentials, supplier)
         return ChatgptAuthTokensLoginAccountResponse()
 
@@ -261,18 +261,18 @@ class AccountHandlers:
         with self._quietly():
             await self._accounts.sign_in_with_tokens(tokens, issuer)
 
-    def _tell_end(self, login_id: str, error: str | None) -> None:
+    def _notify_end(self, login_id: str, error: str | None) -> None:
         self._clients.broadcast(
             AccountLoginCompletedNotification(login_id=login_id, success=error is None, error=error)
         )
         if error is None:
-            self._tell_account()
+            self._notify_account()
 
-    def _tell_sign_in(self) -> None:
+    def _notify_sign_in(self) -> None:
         self._clients.broadcast(AccountLoginCompletedNotification(success=True))
-        self._tell_account()
+        self._notify_account()
 
-    def _tell_account(self) -> None:
+    def _notify_account(self) -> None:
         state = self._accounts.current()
         self._announced = _news(state)
         credentials = state.credentials
@@ -288,7 +288,7 @@ class AccountHandlers:
             return
         # What is found when the store is opened is no news.
         if self._accounts.is_loaded and _news(state) != self._announced:
-            self._tell_account()
+            self._notify_account()
         self._announced = _news(state)
 
     @contextmanager

@@ -53,7 +53,7 @@ class AppListHandlers:
             if terms.backend is None:
                 return AppsListResponse(data=[])
             listing = AppListing(
-                apps, terms, terms.backend, self._tell, refetch=params.force_refetch
+                apps, terms, terms.backend, self._notify, refetch=params.force_refetch
             )
             answer = await self._answer(listing, params)
             if not listing.is_outdated:
@@ -86,7 +86,7 @@ class AppListHandlers:
             text = f"timed out waiting for app lists after {LOAD_S:g} seconds"
             raise _unavailable(text) from exc
 
-    def _tell(self, apps: list[AppInfo]) -> None:
+    def _notify(self, apps: list[AppInfo]) -> None:
         self._services.hub.broadcast(AppListUpdatedNotification(data=apps))
 
     def _begin_follow_up(self, listing: AppListing) -> None:

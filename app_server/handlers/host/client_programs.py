@@ -46,7 +46,7 @@ class ClientPrograms:
         def send(made: OutputEvent, stream: Stream, piece: bytes, cap_reached: bool) -> None:
             encoded = base64.b64encode(piece).decode("ascii")
             event = made(stream=stream, delta_base64=encoded, cap_reached=cap_reached)
-            self._hub.tell(client, event)
+            self._hub.notify(client, event)
 
         on_piece = None if event is None else partial(send, event)
         return Outlet(cap, on_piece, partial(self._hub.waiting_chars, client))

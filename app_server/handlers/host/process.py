@@ -131,7 +131,7 @@ class ProcessHandlers:
             # One program must not end the server.
             logger.exception("the end of process %r is not known", handle)
             return
-        self._hub.tell(client, _exited(handle, ended, program.outlet))
+        self._hub.notify(client, _exited(handle, ended, program.outlet))
 
 
 def _exited(handle: str, ended: Ended, outlet: Outlet) -> ProcessExitedNotification:

@@ -71,11 +71,11 @@ class SearchFilesHandlers:
             event = FuzzyFileSearchSessionUpdatedNotification(
                 session_id=session_id, query=query, files=_results(matches)
             )
-            self._hub.tell(client, event)
+            self._hub.notify(client, event)
 
         def on_complete() -> None:
             event = FuzzyFileSearchSessionCompletedNotification(session_id=session_id)
-            self._hub.tell(client, event)
+            self._hub.notify(client, event)
 
         with file_failures():
             self._search.start(client, session_id, params.roots, on_matches, on_complete)

@@ -36,7 +36,7 @@ class WatchHandlers:
 
         def changed(paths: Sequence[str]) -> None:
             event = FsChangedNotification(watch_id=watch_id, changed_paths=list(paths))
-            self._hub.tell(client, event)
+            self._hub.notify(client, event)
 
         with file_failures():
             await self._watches.add(client, watch_id, path, changed)

@@ -154,9 +154,9 @@ class OAuthHandlers:
             attempt.ended.set()
         if not shown:
             raise OAuthFailed(error)
-        await self._tell(attempt, None if attempt.login.succeeded else error)
+        await self._notify(attempt, None if attempt.login.succeeded else error)
 
-    async def _tell(self, attempt: _Attempt, error: str | None) -> None:
+    async def _notify(self, attempt: _Attempt, error: str | None) -> None:
         await attempt.answered.wait()
         self._services.hub.broadcast(
             McpServerOauthLoginCompletedNotification(

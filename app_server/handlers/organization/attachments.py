@@ -89,7 +89,7 @@ class AttachmentHandlers:
 
         state, added = await self._change(thread_id, decide)
         if added:
-            self._tell(context, thread_id, attachment, "created")
+            self._notify(context, thread_id, attachment, "created")
             return ThreadAttachmentAddResponse(outcome="created", attachment=attachment)
         found = state.metadata.attachment(*names)
         assert found is not None
@@ -113,7 +113,7 @@ class AttachmentHandlers:
 
         await self._change(thread_id, decide)
         for attachment in removed:
-            self._tell(context, thread_id, attachment, "deleted")
+            self._notify(context, thread_id, attachment, "deleted")
         return ThreadAttachmentRemoveResponse()
 
     async def _change(
@@ -130,7 +130,7 @@ class AttachmentHandlers:
             except ThreadNotFound as exc:
                 raise _no_thread(thread_id) from exc
 
-    def _tell(
+    def _notify(
         self,
         context: RequestContext,
         thread_id: str,

@@ -86,7 +86,7 @@ class ProjectHandlers:
         project = self._new(params)
         made = await self._put(project, params.idempotency_key)
         if made.id == project.id:
-            self._tell(context, made.id, "created")
+            self._notify(context, made.id, "created")
         return ProjectCreateResponse(project=await self._show(made.id))
 
     async def import_threads(
@@ -108,7 +108,7 @@ class ProjectHandlers:
                 await self._assign_all(thread_ids, project.id)
             made = await self._put(project, params.idempotency_key)
         if made.id == project.id:
-            self._tell(context, made.id, "created")
+            self._notify(context, made.id, "created")
             for thread_id in thread_ids:
                 event = ThreadProjectUpdatedNotification(thread_id=thread_id, project_id=made.id)
                 context.after_answer(partial(self._services.hub.broadcast, event))
@@ -186,7 +186,7 @@ class ProjectHandlers:
 
         with filing_failures():
             await self._organization.change(decide)
-        self._tell(context, project_id, "updated")
+        self._notify(context, project_id, "updated")
         return ProjectMoveResponse()
 
     async def update(
@@ -214,7 +214,7 @@ class ProjectHandlers:
         with filing_failures():
             added = await self._organization.change(decide)
         if added:
-            self._tell(context, params.project_id, "updated")
+            self._notify(context, params.project_id, "updated")
         return ProjectUpdateResponse(project=await self._show(params.project_id))
 
     async def delete(
@@ -230,7 +230,7 @@ class ProjectHandlers:
 
         with filing_failures():
             await self._organization.change(decide)
-        self._tell(context, params.project_id, "deleted")
+        self._notify(context, params.project_id, "deleted")
         return ProjectDeleteResponse()
 
     def _new(self, params: ProjectCreateParams | ProjectImportParams) -> FiledProject:
@@ -275,7 +275,7 @@ class ProjectHandlers:
                 return project
         raise _no_project(project_id)
 
-    def _tell(self, context: RequestContext, project_id: str, change: ProjectChangeType) -> None:
+    def _notify(self, context: RequestContext, project_id: str, change: ProjectChangeType) -> None:
         event = ProjectChangedNotification(project_id=project_id, change_type=change)
         context.after_answer(partial(self._services.hub.broadcast, event))
 

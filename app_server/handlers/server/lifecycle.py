@@ -78,8 +78,8 @@ class LifecycleHandlers:
 
     async def _warn_of_rules(self, connection_id: ConnectionId) -> None:
         """Tell a client that has come of files of rules that are broken."""
-        for broken in await self._rules.told_before():
-            self._hub.tell(connection_id, rules_warning(broken))
+        for broken in await self._rules.broken_before():
+            self._hub.notify(connection_id, rules_warning(broken))
 
     async def _warn_of_configuration(self, connection_id: ConnectionId) -> None:
         """Tell a client that has come of settings that are wrong."""
@@ -89,7 +89,7 @@ class LifecycleHandlers:
             # It was logged; requests that need the settings still say what is wrong with them.
             return
         for problem in await problems.find():
-            self._hub.tell(connection_id, problem)
+            self._hub.notify(connection_id, problem)
 
     async def _make_problems(self) -> "ConfigProblems":
         return (await load(_problems))(self._configuration)

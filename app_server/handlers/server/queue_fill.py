@@ -8,7 +8,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.limits import ConnectionLimits
 from app_server.runtime.loader import IMPORTER, MAX_WAITING
 from app_server.runtime.open_files import limit
-from app_server.sessions.outside_questions import MAX_OPEN
+from app_server.sessions.out_of_band import MAX_OPEN
 from app_server.threads.log.state.queue import MAX_ENTRIES, MAX_QUEUE_BYTES
 from protocol.diagnostics import ServerDiagnosticsQueue
 from protocol.signals import MAX_WAITING_SIGNALS
@@ -49,10 +49,10 @@ def queue_fill(services: Services, files: int | None) -> Iterator[ServerDiagnost
         "thread.queueBytes", "bytes", MAX_QUEUE_BYTES, [sum(q.sizes.values()) for q in queues]
     )
     yield _queue(
-        "thread.outsideQuestions",
+        "thread.outOfBandElicitations",
         "questions",
         MAX_OPEN,
-        [session.outside_questions.count for session in sessions],
+        [session.out_of_band.count for session in sessions],
     )
     yield _queue("thread.signals", "signals", MAX_WAITING_SIGNALS, services.signals.unseen())
     yield _queue("process.imports", "requests", MAX_WAITING, [IMPORTER.waiting])

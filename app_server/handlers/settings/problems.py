@@ -1,4 +1,4 @@
-"""What is wrong with the files of settings, as clients are told of it: misspelt keys, wrong values.
+"""What is wrong with the files of settings, as clients see it: misspelt keys, wrong values.
 
 Source: docs/config.md, "Unknown keys".
 """

@@ -146,7 +146,7 @@ class BranchHandlers:
         state = session.thread.state
         self._hub.subscribe(context.connection_id, state.id)
         if state.usage is not None and state.turns:
-            self._hub.tell(
+            self._hub.notify(
                 context.connection_id,
                 ThreadTokenUsageUpdatedNotification(
                     thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
@@ -159,7 +159,7 @@ class BranchHandlers:
         self, context: RequestContext, session: ThreadSession, warnings: tuple[str, ...]
     ) -> None:
         for warning in warnings:
-            self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
+            self._hub.notify(context.connection_id, ConfigWarningNotification(summary=warning))
             session.publisher.warning(warning)
 
     def _thread(self, session: ThreadSession) -> Thread:

@@ -136,7 +136,7 @@ class ThreadHandlers:
         context.after_answer(announce)
         warnings = (*of_project, *requirements.warnings, *replaced, *problems)
         context.after_answer(partial(self._warn, context, session, warnings))
-        context.after_answer(partial(self._tell_of_loading, context, session))
+        context.after_answer(partial(self._notify_of_loading, context, session))
         return ThreadStartResponse(**_members(session, thread, joining))
 
     async def _check_start(self, params: ThreadStartParams) -> None:
@@ -169,9 +169,9 @@ class ThreadHandlers:
             self._hub.broadcast(started)
             session.publisher.begin()
         elif session.publisher.began:
-            self._hub.tell(context.connection_id, started)
+            self._hub.notify(context.connection_id, started)
         elif outcome is Start.LOADED:
-            self._hub.tell(context.connection_id, started)
+            self._hub.notify(context.connection_id, started)
             session.publisher.status(session.status)
             session.publisher.begin()
 
@@ -179,7 +179,7 @@ class ThreadHandlers:
         self, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
     ) -> None:
         for warning in warnings:
-            self._hub.tell(context.connection_id, ConfigWarningNotification(summary=warning))
+            self._hub.notify(context.connection_id, ConfigWarningNotification(summary=warning))
             session.publisher.warning(warning)
 
     async def resume(
@@ -238,7 +238,7 @@ class ThreadHandlers:
         thread = self._thread(session, joining.turns)
         context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
-        context.after_answer(partial(self._tell_of_loading, context, session))
+        context.after_answer(partial(self._notify_of_loading, context, session))
         return ThreadResumeResponse(**_members(session, thread, joining), **history)
 
     def _warn_of_ignored(
@@ -251,7 +251,7 @@ class ThreadHandlers:
         ignored = members_without_effect(params, overrides, session.thread.state)
         if ignored:
             warning = WarningNotification(thread_id=session.thread.id, message=_ignored(ignored))
-            context.after_answer(partial(self._hub.tell, context.connection_id, warning))
+            context.after_answer(partial(self._hub.notify, context.connection_id, warning))
 
     def _check_path(self, params: ThreadResumeParams) -> None:
         """Refuse the path of a file that is not the thread's own."""
@@ -280,9 +280,9 @@ class ThreadHandlers:
                 threadId=thread_id,
             )
 
-    def _tell_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
+    def _notify_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
         for text in (*session.thread.take_warnings(), *session.surroundings.take_warnings()):
-            self._hub.tell(
+            self._hub.notify(
                 context.connection_id,
                 WarningNotification(thread_id=session.thread.id, message=text),
             )
@@ -310,7 +310,7 @@ class ThreadHandlers:
             )
             session.publisher.begin()
         if state.usage is not None and state.turns and not joining.is_replay:
-            self._hub.tell(
+            self._hub.notify(
                 context.connection_id,
                 ThreadTokenUsageUpdatedNotification(
                     thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.outside_questions import NoneOpen, TooManyOpen
+from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
 from protocol.errors import invalid_request
 from protocol.threads import (
@@ -43,10 +43,10 @@ class ElicitationHandlers:
     ) -> ThreadIncrementElicitationResponse:
         """Stop the clocks of a thread; a client that goes lets its own go on."""
         session = self._session(params.thread_id)
-        questions = session.outside_questions
+        questions = session.out_of_band
         try:
             questions.open()
-        except TooManyOpen as exc:
+        except TooManyElicitations as exc:
             text = f"there are {questions.count} out-of-band elicitations already"
             raise invalid_request(text, "tooManyElicitations") from exc
         connection_id = context.connection_id
@@ -59,10 +59,10 @@ class ElicitationHandlers:
     ) -> ThreadDecrementElicitationResponse:
         """Let the clocks of a thread go on once everything is settled."""
         session = self._session(params.thread_id)
-        questions = session.outside_questions
+        questions = session.out_of_band
         try:
             questions.settle()
-        except NoneOpen as exc:
+        except NoOpenElicitation as exc:
             text = "out-of-band elicitation count is already zero"
             raise invalid_request(text, "noElicitation") from exc
         own = self._open.get(context.connection_id, Counter())
@@ -83,5 +83,5 @@ class ElicitationHandlers:
 
     def _gone(self, connection_id: int) -> None:
         for session in self._open.pop(connection_id, Counter[ThreadSession]()).elements():
-            with contextlib.suppress(NoneOpen):
-                session.outside_questions.settle()
+            with contextlib.suppress(NoOpenElicitation):
+                session.out_of_band.settle()

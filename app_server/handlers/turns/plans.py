@@ -52,8 +52,8 @@ class PlanHandlers:
                     "planTooLarge",
                     limitBytes=MAX_PLAN_BYTES,
                 )
-            told = message("developer", f"<approved_plan>\n{plan}\n</approved_plan>")
-            await session.input.inject([told])
+            approved = message("developer", f"<approved_plan>\n{plan}\n</approved_plan>")
+            await session.input.inject([approved])
         return ThreadPrepareApprovedPlanResponse(prompt=PROMPT)
 
 

@@ -149,11 +149,11 @@ def supervise(fds: list[int]) -> None:
         pid = start(order, fds[2:])
     except OSError as exc:
         what = exc.filename or order["argv"][0]
-        tell(control, f"failed {exc.errno or 0} {what}")
+        report(control, f"failed {exc.errno or 0} {what}")
         return
     for fd in fds[2:]:
         os.close(fd)
-    tell(control, f"started {pid}")
+    report(control, f"started {pid}")
     command = Command(pid, control)
     command.wait()
     # A sandbox that dies at once would not leave the command the time to end by itself.
@@ -207,7 +207,7 @@ def start(order: Order, received: list[int]) -> int:
             os.close(fd)
 
 
-def tell(control: socket.socket, line: str) -> None:
+def report(control: socket.socket, line: str) -> None:
     """Write a line to the server, if there still is one."""
     with contextlib.suppress(OSError):
         control.sendall(line.encode(errors="surrogateescape") + b"\n")
@@ -276,7 +276,7 @@ class Command:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == self._pid:
                     self._has_ended = True
-                    tell(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
+                    report(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
                 if pid == 0:
                     return
         except ChildProcessError:

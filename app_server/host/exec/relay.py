@@ -117,7 +117,7 @@ class Relay:
             await self.killed.wait()
             tasks.cancel_scope.cancel()
 
-    async def tell_end(self, returncode: int) -> None:
+    async def send_end(self, returncode: int) -> None:
         """Say how the process ended: the last that is said of it."""
         was_signal = returncode < 0
         params = ProcessExitedParams(

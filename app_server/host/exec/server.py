@@ -297,7 +297,7 @@ class ExecSession:
                 await self._answer(message, ProcessStartResponse(pid=child.pid))
                 await relay.run(child)
             assert child.returncode is not None
-            await relay.tell_end(child.returncode)
+            await relay.send_end(child.returncode)
         except OSError as exc:
             text = exc.strerror or str(exc)
             await self._refuse(message, START_FAILED, text, {"errno": exc.errno})

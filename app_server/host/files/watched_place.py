@@ -28,10 +28,10 @@ class WatchedPlace:
 
     def changed(self, changes: Set[str], by_folder: dict[str, list[str]]) -> Sequence[str]:
         """Return what is to be told of changes: the path, and names in its folder."""
-        told = [str(self.path)] if changes & self.names else []
+        changed = [str(self.path)] if changes & self.names else []
         if self.inside is not None:
-            told += [f"{self.path}/{name}" for name in by_folder.get(self.inside, ())]
-        return told
+            changed += [f"{self.path}/{name}" for name in by_folder.get(self.inside, ())]
+        return changed
 
     def may_have_moved(self, changes: Set[str]) -> bool:
         """Whether other folders may have to be watched after these changes."""

@@ -158,8 +158,8 @@ class FileWatches:
                     logger.warning("changes of files may have been missed: %s", exc)
                     await self._begin_again()
                     continue
-                told = self._tell(changes)
-                await self._look_again(changes, told)
+                changed = self._notify(changes)
+                await self._look_again(changes, changed)
         finally:
             self._is_reading = False
             self._native, self._folders = [], frozenset()
@@ -184,15 +184,15 @@ class FileWatches:
                 return changes
         return _read_native(native[0], step_ms=STEP_MS, wait_ms=MERGE_MS)
 
-    def _tell(self, changes: frozenset[str]) -> Set[_Watch]:
+    def _notify(self, changes: frozenset[str]) -> Set[_Watch]:
         by_folder: dict[str, list[str]] = {}
         heard = set[_Watch]()
         for path in changes:
             folder, _, name = path.rpartition("/")
             by_folder.setdefault(folder or "/", []).append(name)
         for watch in self._all():
-            if told := watch.place.changed(changes, by_folder):
-                watch.on_change(_bounded(str(watch.place.path), told))
+            if changed := watch.place.changed(changes, by_folder):
+                watch.on_change(_bounded(str(watch.place.path), changed))
                 heard.add(watch)
         return heard
 
@@ -244,7 +244,7 @@ def _read_native(watcher: "RustNotify", *, step_ms: int, wait_ms: int) -> frozen
     return frozenset(path for _, path in found) if isinstance(found, set) else frozenset()
 
 
-def _bounded(path: str, told: Sequence[str]) -> Sequence[str]:
-    if len(told) > MAX_PATHS or sum(map(len, told)) > MAX_CHARS:
+def _bounded(path: str, changed: Sequence[str]) -> Sequence[str]:
+    if len(changed) > MAX_PATHS or sum(map(len, changed)) > MAX_CHARS:
         return [path]
-    return sorted(set(told))
+    return sorted(set(changed))

@@ -1,6 +1,6 @@
-"""Where the output of one program goes: kept for its end, or told as it comes, up to a bound.
+"""Where the output of one program goes: kept for its end, or sent as it comes, up to a bound.
 
-What comes within a moment is told together. While who hears it cannot keep up, the program is not
+What comes within a moment is sent together. While who hears it cannot keep up, the program is not
 read, and so has to wait.
 Source: docs/tools.md, "Host methods".
 """
@@ -14,10 +14,10 @@ from typing import TypeAlias
 from app_server.host.commands.command import RunningCommand, Stream
 
 MERGE_S = 0.01
-"""Output within this time is told together; the first piece after a pause at once."""
+"""Output within this time is sent together; the first piece after a pause at once."""
 
 PIECE_BYTES = 256 * 1024
-"""Told at once, at most; in base64 it fits into a message."""
+"""Sent at once, at most; in base64 it fits into a message."""
 
 BUSY_CHARS = 6 * 1024 * 1024
 """That wait for who hears it: above, the program is not read."""
@@ -40,7 +40,7 @@ class _Flow:
     """Bytes until the bound; None without one."""
     cap_reached: bool = False
     is_ended: bool = False
-    """The last piece has been told."""
+    """The last piece has been sent."""
 
 
 class Outlet:
@@ -57,7 +57,7 @@ class Outlet:
         self._on_piece = on_piece
         self._waiting_chars = waiting_chars
         self._is_open = False
-        self._told_at = 0.0
+        self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._held: RunningCommand | None = None
         self._command: RunningCommand | None = None
@@ -72,41 +72,41 @@ class Outlet:
         flow.pending += data
         if self._on_piece is None or not self._is_open:
             return
-        due = self._told_at + MERGE_S - time.monotonic()
+        due = self._sent_at + MERGE_S - time.monotonic()
         if due <= 0 or len(flow.pending) >= PIECE_BYTES:
-            self._tell()
+            self._send()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(due, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(due, self._send)
 
     def open(self, command: RunningCommand) -> None:
-        """Begin to tell what comes, and what came before."""
+        """Begin to send what comes, and what came before."""
         self._command = command
         self._is_open = True
         if self._on_piece is not None:
-            self._tell()
+            self._send()
 
     def end(self) -> None:
-        """Tell what is left."""
+        """Send what is left."""
         self._is_open = True
         if self._on_piece is not None:
-            self._tell()
+            self._send()
         if self._timer is not None:
             self._timer.cancel()
         self._command = None
 
     def kept(self, stream: Stream) -> str:
-        """Return what was kept of a stream as text; empty if it was told."""
+        """Return what was kept of a stream as text; empty if it was sent."""
         return self._flows[stream].pending.decode(errors="replace")
 
     def cap_reached(self, stream: Stream) -> bool:
         """Whether there was more than the bound."""
         return self._flows[stream].cap_reached
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._told_at = time.monotonic()
+        self._sent_at = time.monotonic()
         assert self._on_piece is not None
         for stream, flow in self._flows.items():
             while flow.pending or (flow.cap_reached and not flow.is_ended):

@@ -64,8 +64,8 @@ class SandboxExec:
 
         There is no session of its own around it, so a terminal is as good as without.
         """
-        told = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
-        line = (self.program, "-p", profile(confinement), *told, *command)
+        prefix = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
+        line = (self.program, "-p", profile(confinement), *prefix, *command)
         return Wrapped(line, is_confined=True)
 
 

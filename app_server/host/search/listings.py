@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from app_server.host.files.work import Stop
 from app_server.host.search.ignore_file import Compile
-from app_server.host.search.late import Late
 from app_server.host.search.listing import Listing
 from app_server.host.search.tree import Tree
+from app_server.host.search.worker_import import WorkerImport
 
 MAX_KEPT = 4
 """Roots whose lists are kept; the one that was searched least recently is dropped first."""
@@ -50,7 +50,7 @@ class _Partials:
 class RootListing:
     """The list of one root."""
 
-    def __init__(self, root: str, compile_line: Late[Compile]) -> None:
+    def __init__(self, root: str, compile_line: WorkerImport[Compile]) -> None:
         """Read nothing yet; `root` is how it is called in results."""
         self.root = root
         self.listing: Listing | None = None
@@ -83,7 +83,7 @@ class RootListing:
 class Listings:
     """The lists of one server. Used from its event loop."""
 
-    def __init__(self, compile_line: Late[Compile]) -> None:
+    def __init__(self, compile_line: WorkerImport[Compile]) -> None:
         """`compile_line` says what a line of an ignore file means."""
         self._compile = compile_line
         self._kept: dict[str, RootListing] = {}

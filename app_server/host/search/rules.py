@@ -20,7 +20,7 @@ from app_server.host.search.ignore_file import (
     compile_ignore_file,
     decide,
 )
-from app_server.host.search.late import Late
+from app_server.host.search.worker_import import WorkerImport
 from app_server.runtime.repository import is_repository, repository_of
 
 GIT = ".git"
@@ -77,7 +77,7 @@ class Rules:
 class RuleReader:
     """Reads ignore files for one search root."""
 
-    def __init__(self, root: Path, compile_line: Late[Compile]) -> None:
+    def __init__(self, root: Path, compile_line: WorkerImport[Compile]) -> None:
         """Read nothing yet."""
         self._root = root
         self._compile = compile_line

@@ -16,10 +16,10 @@ from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import FileWork, Stop, Stopped
 from app_server.host.search.comparing import WITHOUT_RAPIDFUZZ, Comparing, with_rapidfuzz
 from app_server.host.search.ignore_file import with_pathspec
-from app_server.host.search.late import Late
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
+from app_server.host.search.worker_import import WorkerImport
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class SearchSession:
     def __init__(
         self,
         roots: Sequence[RootListing],
-        comparing: "Late[Comparing]",
+        comparing: "WorkerImport[Comparing]",
         on_matches: OnMatches,
         on_complete: Callable[[], None],
     ) -> None:
@@ -65,7 +65,7 @@ class SearchSession:
         self._changed.set()
 
     def end(self) -> None:
-        """Search no more; nothing is told any more."""
+        """Search no more; nothing is shown any more."""
         self._scope.cancel()
 
     async def run(self, work: FileWork) -> None:
@@ -91,10 +91,10 @@ class SearchSession:
     def _work(self, query: str, superseded: Stop, ended: Stop) -> None:
         stop = _Either(superseded, ended)
         listings = [root.listing for root in self._roots]
-        told: Matches | None = None
+        shown: Matches | None = None
         if None not in listings:
-            told = self._rank(query, listings, stop)
-            self._tell(query, told)
+            shown = self._rank(query, listings, stop)
+            self._notify(query, shown)
             if not query:
                 return
         # A first list is made to its end, also for the queries to come.
@@ -102,24 +102,24 @@ class SearchSession:
             root.refresh(ended if listing is None else stop, partial(self._show, ended))
             for root, listing in zip(self._roots, listings, strict=True)
         ]
-        if fresh != listings or told is None:
+        if fresh != listings or shown is None:
             found = self._rank(query, fresh, stop)
-            if found != told:
-                self._tell(query, found)
+            if found != shown:
+                self._notify(query, found)
 
     def _show(self, stop: Stop, listing: Listing) -> None:
         query, comparing = self._query, self._comparing.made or WITHOUT_RAPIDFUZZ
         if query and (found := rank(query, [listing], comparing, stop)):
-            self._tell(query, found)
+            self._notify(query, found)
 
     def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:
         present = [listing for listing in listings if listing is not None]
         return rank(query, present, self._comparing.get(), stop) if query else ()
 
-    def _tell(self, query: str, matches: Matches) -> None:
-        anyio.from_thread.run_sync(self._told, query, matches)
+    def _notify(self, query: str, matches: Matches) -> None:
+        anyio.from_thread.run_sync(self._on_loop, query, matches)
 
-    def _told(self, query: str, matches: Matches) -> None:
+    def _on_loop(self, query: str, matches: Matches) -> None:
         if query == self._query and not self._scope.cancel_called:
             self._on_matches(query, matches)
 
@@ -144,8 +144,8 @@ class FileSearch:
         """`tasks` owns the sessions."""
         self._tasks = tasks
         self._work = FileWork()
-        self._comparing = Late(with_rapidfuzz)
-        self._listings = Listings(Late(with_pathspec))
+        self._comparing = WorkerImport(with_rapidfuzz)
+        self._listings = Listings(WorkerImport(with_pathspec))
         self._sessions: dict[Owner, dict[str, SearchSession]] = {}
         self._singles: dict[tuple[Owner, str], Stop] = {}
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from app_server.host.files.work import Stop
 from app_server.host.search.ignore_file import Compile
-from app_server.host.search.late import Late
 from app_server.host.search.rules import GIT, RuleReader, Rules, Stamp, stamp_of
+from app_server.host.search.worker_import import WorkerImport
 
 MAX_ENTRIES = 500_000
 """Files and folders of one tree; what is found after them is left out."""
@@ -52,7 +52,7 @@ class _Folder:
 class Tree:
     """What is below one folder. Not for several threads at once."""
 
-    def __init__(self, root: Path, compile_line: Late[Compile]) -> None:
+    def __init__(self, root: Path, compile_line: WorkerImport[Compile]) -> None:
         """Read nothing yet."""
         self._place = str(root)
         self._rules = RuleReader(root, compile_line)

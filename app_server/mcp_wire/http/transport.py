@@ -88,7 +88,7 @@ class HttpTransport:
             self._asking[message.id] = self._tasks.create_task(self._ask(message, body))
         elif isinstance(message, JSONRPCNotification):
             if message.method == "notifications/initialized":
-                await self._tell(body)
+                await self._notify(body)
                 self._listen()
             else:
                 self._begin_to_tell(body, _cancelled_by(message))
@@ -117,11 +117,11 @@ class HttpTransport:
         if len(self._telling) >= MAX_ONE_WAY_WAITING:
             self._give_up(gives_up)
             raise anyio.BrokenResourceError
-        task = self._tasks.create_task(self._tell(body, gives_up))
+        task = self._tasks.create_task(self._notify(body, gives_up))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _tell(self, body: bytes, gives_up: RequestId | None = None) -> None:
+    async def _notify(self, body: bytes, gives_up: RequestId | None = None) -> None:
         try:
             async with asyncio.timeout(ONE_WAY_S), self._one_way_slots:
                 await leave(await follow(self._sender, self._session.post(body)))

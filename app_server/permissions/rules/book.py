@@ -47,7 +47,7 @@ class RuleBook:
     def __init__(
         self, home: Path | None = None, on_broken: Callable[[BrokenRules], None] = _ignore
     ) -> None:
-        """`on_broken` is told of each broken file, once for each of its states.
+        """`on_broken` is called with each broken file, once for each of its states.
 
         Without a home there are no rules, and none are learned.
         """
@@ -71,10 +71,10 @@ class RuleBook:
                     self._on_broken(file)
             return self._rules
 
-    async def told_before(self) -> list[BrokenRules]:
-        """Return the files that are broken, and that `on_broken` was told of before this call.
+    async def broken_before(self) -> list[BrokenRules]:
+        """Return the files that are broken, and that `on_broken` was called with before this call.
 
-        So whoever comes now can be told what it has missed; of all else it hears with the others.
+        So whoever comes now can be sent what it has missed; of all else it hears with the others.
         """
         before = self._broken
         await self.current()

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from app_server.config.values import Config
 from app_server.permissions.trust import project_trust
-from app_server.runtime.reaching import NotAllowed, NotReached, open_file
+from app_server.runtime.reaching import NotReached, PathDenied, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
 """In a folder the first of these that is a file counts, also when it is empty."""
@@ -157,7 +157,7 @@ def _read_inside(path: Path, root: str, limit_bytes: int, found: Instructions) -
     try:
         with open_file(str(path), lambda real: real.startswith(inside)) as file:
             return _beginning(file, path, limit_bytes, found)
-    except NotAllowed:
+    except PathDenied:
         found.warnings.append(f"{path} was left out: it is a link to outside of the project")
     except NotReached as exc:
         found.warnings.append(f"{path} cannot be read: {exc}")

@@ -22,7 +22,7 @@ from app_server.sessions.surroundings.machine import date_of, shell_name, timezo
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.skills.dependencies import NeededServer
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.prompt.surroundings import Surroundings, ToldSoFar, news
+from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
 from app_server.turns.model.prompt.user_input import TurnInput
 from protocol.model import JsonObject
 from protocol.rollout import HistoryAppended, Settings
@@ -41,7 +41,7 @@ class ThreadSurroundings:
         clock: Clock,
         warn: Callable[[str], None],
     ) -> None:
-        """`home` None has no instructions of the user; `warn` tells all clients of the thread.
+        """`home` None has no instructions of the user; `warn` notifies all clients of the thread.
 
         Raises:
             ConfigError: a setting does not fit.
@@ -58,8 +58,8 @@ class ThreadSurroundings:
         self._read_for: tuple[object, ...] = ()
         self._shell = shell_name()
         self._timezone: str | None = None
-        self._told_so_far = ToldSoFar()
-        self._told: Settings | None = None
+        self._in_history = KnownSurroundings()
+        self._sent_settings: Settings | None = None
         """The settings that the model was told last, since the thread was loaded."""
 
     @property
@@ -95,11 +95,11 @@ class ThreadSurroundings:
             for warning in self.take_warnings():
                 self._warn(warning)
         await self._skills.read(settings)
-        self._told = settings
+        self._sent_settings = settings
         state = self._thread.state
         waiting = [item for entry in state.queued for item in entry.items]
-        told = self._told_so_far.look(state.history, waiting)
-        return news(self._surroundings(settings), told)
+        known = self._in_history.look(state.history, waiting)
+        return news(self._surroundings(settings), known)
 
     async def with_skills(self, user_input: TurnInput) -> TurnInput:
         """Add to the input of a turn what skills say that it names."""
@@ -113,14 +113,14 @@ class ThreadSurroundings:
         """Make the messages for a model that knows nothing of the thread."""
         return news(self._surroundings(settings), {})
 
-    async def tell_changes(self) -> None:
+    async def add_changes(self) -> None:
         """Tell the model what changed in the running turn.
 
         Raises:
             OSError: the disk refused.
         """
         settings = self._thread.state.in_force
-        if self._told is not None and _place(self._told) == _place(settings):
+        if self._sent_settings is not None and _place(self._sent_settings) == _place(settings):
             return
         items: Sequence[JsonObject] = await self.news(settings)
         if items:

@@ -73,7 +73,7 @@ class TurnFactory:
         return self._run(recorder, table, options, compacts=compacts)
 
     def make_review(
-        self, turn_id: str, target: ReviewTarget, told: Sequence[JsonObject]
+        self, turn_id: str, target: ReviewTarget, surroundings: Sequence[JsonObject]
     ) -> TurnRun:
         """Make a turn that is in the log, and begins with a review; `told` is told the reviewer."""
         run, options, ports = self.make(turn_id, TurnOptions()), TurnOptions(), self._ports
@@ -81,7 +81,7 @@ class TurnFactory:
         aside = ReviewRecorder(self._thread, turn_id, ports.clients, ports.clock)
         table = review_table(self._context(aside, options), self._thread_tools())
         reviewer = self._run(aside, table, options)
-        run.review = CodeReview(target, recorder, aside, reviewer, told).run
+        run.review = CodeReview(target, recorder, aside, reviewer, surroundings).run
         return run
 
     def _context(self, recorder: TurnRecorder, options: TurnOptions) -> TurnContext:

@@ -61,7 +61,7 @@ class TurnHooks:
             texts = (part.text for part in user_message.content if isinstance(part, TextUserInput))
             prompt = "\n".join(texts)
             outcomes.append(await self._hooks.fire("UserPromptSubmit", run.id, prompt=prompt))
-        await self._tell(outcomes)
+        await self._add_context(outcomes)
         if all(outcome.blocked is None for outcome in outcomes):
             return True
         await self._take_out(run)
@@ -99,7 +99,7 @@ class TurnHooks:
         await recorder.completed(item, [message("user", text)])
         return True
 
-    async def _tell(self, outcomes: Sequence[Outcome]) -> None:
+    async def _add_context(self, outcomes: Sequence[Outcome]) -> None:
         texts = [text for outcome in outcomes for text in outcome.context]
         if texts:
             items = [message("developer", text) for text in texts]

@@ -52,7 +52,7 @@ def start_of_turn(
     user_input: TurnInput,
     user_message: UserMessageThreadItem | None,
     submission: SubmissionQueued | None,
-    told: Sequence[JsonObject] = (),
+    surroundings: Sequence[JsonObject] = (),
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
@@ -69,8 +69,8 @@ def start_of_turn(
     if state.queue.paused and user_message is None and submission is None:
         # Nobody said anything: a pause of the queue outlives such a turn.
         records.append(QueuePaused(at_ms=at_ms))
-    if told:
-        records.append(HistoryAppended(at_ms=at_ms, items=list(told)))
+    if surroundings:
+        records.append(HistoryAppended(at_ms=at_ms, items=list(surroundings)))
     if submission is not None:
         submission_id = submission.submission_id
         records.append(

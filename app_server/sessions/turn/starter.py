@@ -62,7 +62,7 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was accepted.
         """
-        told = await self._surroundings.news(of_turn(settings))
+        surroundings = await self._surroundings.news(of_turn(settings))
         user_input = await self._surroundings.with_skills(user_input)
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
         user_message = user_message_item(user_input, self._clock, at_ms)
@@ -74,7 +74,7 @@ class TurnStarter:
                 user_input,
                 user_message,
                 submission,
-                told,
+                surroundings,
             )
         )
         run = self._factory.make(turn_id, options)
@@ -108,9 +108,9 @@ class TurnStarter:
         turn_id = self._clock.new_id()
         started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
         reviewed = of_review(settings, self._factory.review_model)
-        told = self._surroundings.all_of(reviewed)
+        surroundings = self._surroundings.all_of(reviewed)
         await self._thread.append(*start_of_compaction(self._thread.state, started))
-        begin = self._occupy(self._factory.make_review(turn_id, target, told), None)
+        begin = self._occupy(self._factory.make_review(turn_id, target, surroundings), None)
         self._thread.state.turn_settings = reviewed
         return turn_id, begin
 

@@ -27,9 +27,9 @@ from app_server.threads.index.failures import index_failures
 from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.file.locks import short_lock
 from app_server.threads.log.outline import (
+    EndAfterTurn,
     ItemKind,
     ItemPlace,
-    LateEnd,
     Outliner,
     TurnOutline,
 )
@@ -261,7 +261,7 @@ def _scan(
                     texts.add(message_text(_content(file.fileno(), place, line)))
             outliner.added.clear()
             for late in outliner.ended:
-                _end_late(database, progress, late, file.fileno())
+                _end_after_turn(database, progress, late, file.fileno())
             outliner.ended.clear()
             progress.seen, progress.at_ms = line.end, max(progress.at_ms, line.at_ms)
     texts.flush()
@@ -270,7 +270,9 @@ def _scan(
     return True
 
 
-def _end_late(database: sqlite3.Connection, progress: _Progress, late: LateEnd, file: int) -> None:
+def _end_after_turn(
+    database: sqlite3.Connection, progress: _Progress, late: EndAfterTurn, file: int
+) -> None:
     """Let the item of a turn be in the line that completed it; a turn that was dropped has none."""
     turn = progress.outliner.find(late.turn_id) or _find(database, progress.key, late.turn_id)
     if turn is None:

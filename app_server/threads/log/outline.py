@@ -82,7 +82,7 @@ class TurnOutline:
         return map(self.place, range(len(self)))
 
 
-class LateEnd(NamedTuple):
+class EndAfterTurn(NamedTuple):
     """An item of a turn that need not be the last one is complete, in another line."""
 
     turn_id: str
@@ -103,7 +103,7 @@ class Outliner:
     """Turns that are new or different since the caller last took them away."""
     added: list[ItemPlace] = field(default_factory=list)
     """Items since the caller last took them away."""
-    ended: list[LateEnd] = field(default_factory=list)
+    ended: list[EndAfterTurn] = field(default_factory=list)
     """For the caller to find the items, as they may be in turns that are not at hand here."""
 
     def feed(self, line: LogLine) -> None:
@@ -135,7 +135,7 @@ class Outliner:
                 self._close(record)
             case ItemEnded() as record:
                 place = ItemPlace(line.offset, len(line.content), ItemKind.OTHER)
-                self.ended.append(LateEnd(record.turn_id, record.item.id, place))
+                self.ended.append(EndAfterTurn(record.turn_id, record.item.id, place))
             case InputQueued() as record if record.message is not None:
                 place = ItemPlace(line.offset, len(line.content), ItemKind.QUEUED_USER)
                 self.waiting.append(place)

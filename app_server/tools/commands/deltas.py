@@ -1,4 +1,4 @@
-"""What clients are told of a command's output while it runs: merged, within a rate.
+"""What clients are notified of a command's output while it runs: merged, within a rate.
 
 Source: docs/tools.md, "Commands".
 """
@@ -34,19 +34,19 @@ class OutputDeltas:
             return
         wait_s = self._next_s - self._loop.time()
         if wait_s <= 0:
-            self._tell()
+            self._send()
         else:
-            self._timer = self._loop.call_later(wait_s, self._tell)
+            self._timer = self._loop.call_later(wait_s, self._send)
 
     def flush(self) -> None:
-        """Tell at once what waits, but for a character that is not whole yet."""
-        self._tell()
+        """Send at once what waits, but for a character that is not whole yet."""
+        self._send()
 
     def finish(self) -> None:
-        """Tell what is left, as its process has ended."""
-        self._tell(is_last=True)
+        """Send what is left, as its process has ended."""
+        self._send(is_last=True)
 
-    def _tell(self, *, is_last: bool = False) -> None:
+    def _send(self, *, is_last: bool = False) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -61,12 +61,12 @@ class CommandRun:
         unread, self.unread = self.unread, KeptOutput()
         return unread
 
-    def tell_pending(self) -> None:
+    def send_pending(self) -> None:
         """Tell clients what it printed and they were not told yet, as its process has ended."""
         self._deltas.finish()
 
     def again(self) -> None:
-        """Forget what was printed, as it is started once more; clients have been told of it."""
+        """Forget what was printed, as it is started once more; clients have it."""
         self.process = None
         self._deltas.finish()
         self._output, self.unread = KeptOutput(), KeptOutput()
@@ -146,7 +146,7 @@ class CommandRun:
         self.item = item
         try:
             if self.is_background:
-                await self._recorder.completed_late(item)
+                await self._recorder.completed_after_turn(item)
             else:
                 await self._recorder.completed(item)
         finally:

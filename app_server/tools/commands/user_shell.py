@@ -96,7 +96,7 @@ class UserShell:
         finally:
             await run.stop(code)
             self._terminals.forget(run)
-        return _told(command, run, time.perf_counter() - began_s)
+        return _message(command, run, time.perf_counter() - began_s)
 
 
 async def _ended(run: CommandRun) -> None:
@@ -106,7 +106,7 @@ async def _ended(run: CommandRun) -> None:
         await run.process.finished.wait()
 
 
-def _told(command: UserCommand, run: CommandRun, wall_s: float) -> JsonObject:
+def _message(command: UserCommand, run: CommandRun, wall_s: float) -> JsonObject:
     output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
     text = (
         f"<user_shell_command>\n<command>\n{command.line}\n</command>\n<result>\n"

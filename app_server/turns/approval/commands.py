@@ -16,7 +16,7 @@ from app_server.permissions.decision import (
     Run,
     decide,
     may_leave_sandbox,
-    outside_amendment,
+    unsandboxed_amendment,
 )
 from app_server.permissions.rules.amendment import is_writable
 from app_server.permissions.rules.book import NotLearned, RuleBook
@@ -95,7 +95,7 @@ class CommandGate:
 
         That is as `ask` says, or if the user accepted a rule, as the rule says.
 
-        `announce` tells clients of the item, and is called before the question is put; `on_denied`
+        `announce` shows clients the item, and is called before the question is put; `on_denied`
         completes the item as declined, and is called before a refusal is raised. Waits as long as
         the settings say, without limit by default; cancelling withdraws the question.
 
@@ -112,7 +112,7 @@ class CommandGate:
         decision = await self.decide(request)
         return decision if isinstance(decision, Run) else Run(ask.sandboxed)
 
-    async def may_run_outside(
+    async def may_run_unsandboxed(
         self, request: CommandRequest, on_denied: OnDenied, reason: str = RETRY
     ) -> bool:
         """Ask, after the sandbox denied what a command did, whether it may run again without.
@@ -127,7 +127,7 @@ class CommandGate:
             return False
         if self._is_remembered(request, sandboxed=False):
             return True
-        amendment = outside_amendment(request.facts, await self._rules())
+        amendment = unsandboxed_amendment(request.facts, await self._rules())
         ask = Ask(sandboxed=False, reason=reason, amendment=amendment)
 
         async def nothing() -> None:

@@ -58,7 +58,7 @@ def planned_by_server(
     if registered is not None:
         meta = {**meta, **dict.fromkeys(_SOURCE), **_members_of(registered)}
     name = cut_middle(name, MAX_DETAIL_BYTES)
-    told = {
+    facts = {
         key: cut_middle(text, limit_bytes)
         for key, limit_bytes in _LIMITS.items()
         if isinstance(text := meta.get(key), str)
@@ -67,12 +67,12 @@ def planned_by_server(
         "kind": "request_of_mcp_server",
         "server": form.server_name,
         "tool": name,
-        **told,
+        **facts,
         "message": bounded(form.message, MAX_DESCRIPTION_BYTES),
         "arguments": bounded(arguments, MAX_ARGUMENTS_BYTES),
     }
-    source = told.get(SOURCE_ID), told.get(SOURCE_NAME)
-    action = reviewed_call(form.server_name, name, told.get("tool_title"), source)
+    source = facts.get(SOURCE_ID), facts.get(SOURCE_NAME)
+    action = reviewed_call(form.server_name, name, facts.get("tool_title"), source)
     return PlannedAction(turn_id, None, action, evidence)
 
 

@@ -1,7 +1,7 @@
 """The review that a turn does: its requests and calls, and the two items that frame it.
 
-However it ends, clients are told that it is over; only cancelling, a model that failed for good and
-a disk that refuses come through.
+However it ends, clients are notified; only cancelling, a model that failed for good and a disk that
+refuses come through.
 Source: docs/tools.md, "Reviews".
 """
 
@@ -15,8 +15,8 @@ from app_server.turns.code_review.texts import (
     STOPPED,
     hint,
     request,
+    review_for_model,
     shown_review,
-    told_review,
 )
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.prompt.request import message
@@ -95,8 +95,8 @@ class CodeReview:
         await self._reviewer.recount(last)
         exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
         recorder.started(exited)
-        told = message("user", told_review(text))
-        await recorder.completed(exited, [told])
+        outcome = message("user", review_for_model(text))
+        await recorder.completed(exited, [outcome])
         said = AgentMessageThreadItem(id=f"msg_{recorder.new_id()}", text=text)
         recorder.started(said)
         answer: JsonObject = {

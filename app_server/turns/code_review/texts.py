@@ -121,7 +121,7 @@ def shown_review(answer: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def told_review(shown: str) -> str:
+def review_for_model(shown: str) -> str:
     """Tell the thread's own model what a review has found."""
     return (
         "<code_review>\nThe user had a review done, by a model that did not see this conversation. "

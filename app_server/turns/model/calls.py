@@ -63,7 +63,7 @@ class ModelCalls:
             try:
                 return await once(provider)
             except ModelFailure as failure:
-                self.tell_limits(failure.limits)
+                self.emit_limits(failure.limits)
                 if handled is not None and handled(failure):
                     raise
                 if failure.retry_after_s is None or attempt >= limit:
@@ -96,7 +96,7 @@ class ModelCalls:
         )
         record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
         await self._recorder.thread.append(record, sync=False)
-        self.tell_usage(account)
+        self.emit_usage(account)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
         """Write what the thread's context took last, after calls with a history of their own."""
@@ -106,7 +106,7 @@ class ModelCalls:
         account = used.model_copy(update={"last": last or _tokens(0)})
         record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
         await self._recorder.thread.append(record, sync=False)
-        self.tell_usage(account)
+        self.emit_usage(account)
 
     def measured(self, tokens: int) -> ThreadTokenUsage:
         """Return the account of a context that was not counted by the model, but estimated."""
@@ -117,7 +117,7 @@ class ModelCalls:
             model_context_window=self.model.context_window,
         )
 
-    def tell_usage(self, account: ThreadTokenUsage) -> None:
+    def emit_usage(self, account: ThreadTokenUsage) -> None:
         """Tell the account, which is in the log."""
         self._recorder.emit(
             ThreadTokenUsageUpdatedNotification(
@@ -127,7 +127,7 @@ class ModelCalls:
             )
         )
 
-    def tell_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
+    def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
         """Tell where the account stands with its usage limits, one by one."""
         for limit in limits:
             self._recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))

@@ -104,13 +104,13 @@ def _summary(items: list[Item]) -> str:
 
 def _messages_since_last_answer(items: list[Item]) -> list[str]:
     """Return what came with the role `developer` since the model spoke last."""
-    told: list[str] = []
+    texts: list[str] = []
     for item in items:
         if item.get("role") == "assistant":
-            told.clear()
+            texts.clear()
         elif item.get("role") == "developer" and kind_of(item) is None:
-            told.append(_text_of(item.get("content")))
-    return told
+            texts.append(_text_of(item.get("content")))
+    return texts
 
 
 def _call(identity: str, command: str, tools: list[Item]) -> Item:
@@ -132,7 +132,7 @@ def _execute(identity: str, line: str, tools: list[Item]) -> Item:
     return _function(identity, "exec_command", to_json({"cmd": line}).decode())
 
 
-def _execute_outside(identity: str, line: str, tools: list[Item]) -> Item:
+def _execute_unsandboxed(identity: str, line: str, tools: list[Item]) -> Item:
     arguments = {
         "cmd": line,
         "sandbox_permissions": "require_escalated",
@@ -159,7 +159,7 @@ def _function(identity: str, name: str, arguments: str, **members: str) -> Item:
 _WORDS: Mapping[str, Callable[[str, str, list[Item]], Item]] = {
     "/tool": _call,
     "/exec": _execute,
-    "/outside": _execute_outside,
+    "/outside": _execute_unsandboxed,
     "/patch": _patch,
 }
 """With what a message begins that makes the model call a tool."""

@@ -100,7 +100,7 @@ class Reviewer:
     async def review(self, planned: PlannedAction) -> None:
         """Have an action reviewed; returns when it may be done, this once.
 
-        Takes at most `REVIEW_S`. Cancelling aborts the review, and clients are told.
+        Takes at most `REVIEW_S`. Cancelling aborts the review, and clients are notified.
 
         Raises:
             ApprovalRefused: it was denied, or there was no verdict. When a turn was denied too
@@ -108,24 +108,24 @@ class Reviewer:
         """
         if self._turn.turn_id != planned.turn_id:
             self._turn = TurnReviews(planned.turn_id)
-        telling = _Telling(self._thread.id, planned, self._clients, self._clock)
-        telling.started()
+        events = _ReviewEvents(self._thread.id, planned, self._clients, self._clock)
+        events.started()
         try:
             with anyio.fail_after(REVIEW_S):
                 assessment = await self._assess(planned)
         except TimeoutError as exc:
             self._turn.end(denied=False)
-            telling.ended("timedOut", TIMED_OUT)
+            events.ended("timedOut", TIMED_OUT)
             raise ApprovalRefused(f"{TIMED_OUT}\n{ADVICE_UNDECIDED}") from exc
         except NoVerdict as exc:
             self._turn.end(denied=False)
             failure = f"Automatic approval review failed: {exc}"
-            telling.ended("denied", failure)
+            events.ended("denied", failure)
             raise ApprovalRefused(f"{failure}\n{ADVICE_UNDECIDED}") from exc
         except BaseException:
-            telling.ended("aborted")
+            events.ended("aborted")
             raise
-        telling.decided(assessment)
+        events.decided(assessment)
         denied = assessment.outcome == "deny"
         if self._turn.end(denied=denied):
             self._stop_denied_turn()
@@ -142,8 +142,8 @@ class Reviewer:
             answer = await self._ask(planned)
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
-            told = planned.private is None
-            raise NoVerdict(exc.message if told else "the model call failed") from exc
+            may_be_shown = planned.private is None
+            raise NoVerdict(exc.message if may_be_shown else "the model call failed") from exc
         return for_the_public(parse_assessment(answer), planned.private)
 
     async def _ask(self, planned: PlannedAction) -> str:
@@ -174,7 +174,7 @@ class Reviewer:
         self._stop_turn(turn.turn_id)
 
 
-class _Telling:
+class _ReviewEvents:
     """What a thread's clients hear of one review."""
 
     def __init__(

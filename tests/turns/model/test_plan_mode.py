@@ -15,7 +15,7 @@ from app_server.turns.model.prompt.surroundings import (
     MODE,
     PERMISSIONS,
     PLAN_MODE,
-    last_told,
+    newest_of_each,
 )
 from app_server.turns.model.response.proposed_plan import Piece, PlanSplitter, split_plan
 from tests.support.harness import (
@@ -44,7 +44,7 @@ def mode(name: str, instructions: str | None = None) -> dict[str, Any]:
 
 
 def told(served: Served, kind: str) -> str:
-    item = dict(last_told(served.model.requests[-1]["input"]))[kind]
+    item = dict(newest_of_each(served.model.requests[-1]["input"]))[kind]
     text: str = item["content"][0]["text"]
     return text
 

@@ -75,7 +75,7 @@ class ThreadModel:
     async def prepare(self) -> None:
         """Before a turn's first request: ask the provider about a model that is not known.
 
-        Clients are told once of a model of which nothing is known, neither here nor there, and of
+        Clients are warned once of a model of which nothing is known, neither here nor there, and of
         whose context the settings say nothing.
         """
         provider = self.provider

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import message
-from app_server.turns.model.prompt.surroundings import kind_of, last_told
+from app_server.turns.model.prompt.surroundings import kind_of, newest_of_each
 from protocol.model import Json, JsonObject
 
 BYTES_PER_TOKEN = 4
@@ -93,9 +93,9 @@ def compacted(
         left -= len(text.encode())
         kept.append(message("user", text))
     said = cut_text(summary, MAX_SUMMARY_BYTES)
-    told_again = dict(last_told(unseen))
-    told = [item for kind, item in last_told(seen) if kind not in told_again]
-    return [*reversed(told), *reversed(kept), message("user", SUMMARY_PREFIX + said), *unseen]
+    newer = dict(newest_of_each(unseen))
+    before = [item for kind, item in newest_of_each(seen) if kind not in newer]
+    return [*reversed(before), *reversed(kept), message("user", SUMMARY_PREFIX + said), *unseen]
 
 
 def is_summary(item: JsonObject) -> bool:

@@ -52,50 +52,50 @@ class Surroundings:
     """As the database of time zones names it, if that is known."""
 
 
-class ToldSoFar:
-    """What a history that only grows has told last; one that was replaced is looked at anew."""
+class KnownSurroundings:
+    """The newest message of each kind in a history; only what was added is read."""
 
     def __init__(self) -> None:
         self._history: Sequence[JsonObject] = ()
         self._count = 0
-        self._told: dict[str, JsonObject] = {}
+        self._newest: dict[str, JsonObject] = {}
 
     def look(
         self, history: Sequence[JsonObject], waiting: Iterable[JsonObject] = ()
     ) -> dict[str, JsonObject]:
         """Return the newest message of each kind; `waiting` comes behind the history."""
         if history is not self._history or len(history) < self._count:
-            self._history, self._count, self._told = history, 0, {}
+            self._history, self._count, self._newest = history, 0, {}
         for item in islice(history, self._count, None):
             if (kind := kind_of(item)) is not None:
-                self._told[kind] = item
+                self._newest[kind] = item
         self._count = len(history)
         of_waiting = {kind: item for item in waiting if (kind := kind_of(item)) is not None}
-        return {**self._told, **of_waiting}
+        return {**self._newest, **of_waiting}
 
 
-def news(surroundings: Surroundings, told: Mapping[str, JsonObject]) -> list[JsonObject]:
+def news(surroundings: Surroundings, known: Mapping[str, JsonObject]) -> list[JsonObject]:
     """Make the messages that tell a model what it does not know yet of its surroundings.
 
-    `told` is the newest message of each kind that the model has seen.
+    `known` is the newest message of each kind that the model has seen.
     """
     messages: list[JsonObject] = []
-    before = told.get(INSTRUCTIONS)
+    before = known.get(INSTRUCTIONS)
     after = _instructions(surroundings, before)
     if after is not None and (before is None or _body(after) != _body(_text(before))):
         messages.append(message("user", after))
-    skills = surroundings.skills or (NO_SKILLS if SKILLS in told else None)
+    skills = surroundings.skills or (NO_SKILLS if SKILLS in known else None)
     if skills is not None:
-        _add_if_new(messages, message("developer", _framed(SKILLS, skills)), told)
+        _add_if_new(messages, message("developer", _framed(SKILLS, skills)), known)
     if not surroundings.settings.without_environment:
-        _add_if_new(messages, message("developer", _permissions(surroundings.settings)), told)
-    if (mode := _mode(surroundings.settings, told.get(MODE))) is not None:
-        _add_if_new(messages, message("developer", mode), told)
-    _add_if_new(messages, message("user", _facts(surroundings)), told)
+        _add_if_new(messages, message("developer", _permissions(surroundings.settings)), known)
+    if (mode := _mode(surroundings.settings, known.get(MODE))) is not None:
+        _add_if_new(messages, message("developer", mode), known)
+    _add_if_new(messages, message("user", _facts(surroundings)), known)
     return messages
 
 
-def last_told(history: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
+def newest_of_each(history: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
     """Give the newest message of each kind that a history has."""
     missing = set(KINDS)
     for item in reversed(history):
@@ -118,10 +118,10 @@ def kind_of(item: JsonObject) -> str | None:
 
 
 def _add_if_new(
-    messages: list[JsonObject], item: JsonObject, told: Mapping[str, JsonObject]
+    messages: list[JsonObject], item: JsonObject, known: Mapping[str, JsonObject]
 ) -> None:
     kind = kind_of(item)
-    if kind is None or told.get(kind) != item:
+    if kind is None or known.get(kind) != item:
         messages.append(item)
 
 

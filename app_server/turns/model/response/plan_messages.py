@@ -50,7 +50,7 @@ class PlanMessage:
     def take(self, delta: str) -> None:
         """Take more text."""
         for piece in self._splitter.feed(delta):
-            self._tell(piece)
+            self._emit(piece)
 
     async def finish(self, text: str, raw: JsonObject) -> AgentMessageThreadItem | None:
         """Complete the items with the whole text; returns the message unless all of it is a plan.
@@ -59,7 +59,7 @@ class PlanMessage:
             OSError: the disk refused.
         """
         for piece in self._splitter.finish():
-            self._tell(piece)
+            self._emit(piece)
         said, planned = split_plan(text)
         history = [raw]
         if planned is not None:
@@ -82,7 +82,7 @@ class PlanMessage:
             if item is not None and item.started_at_ms is not None:
                 self._recorder.abandoned(item.id)
 
-    def _tell(self, piece: Piece) -> None:
+    def _emit(self, piece: Piece) -> None:
         ids = {"thread_id": self._recorder.thread.id, "turn_id": self._recorder.turn_id}
         if piece.part == "plan":
             plan = self._began_plan()

@@ -62,7 +62,7 @@ class ResponseReader:
         self._unnamed: str | None = None
         """The id of an open item that the model gave none."""
 
-    def tell(self, events: Sequence[ModelEvent]) -> int:
+    def pass_on(self, events: Sequence[ModelEvent]) -> int:
         """Pass on the pieces of a message's text that a batch begins with; returns how many."""
         pieces: list[str] = []
         item_id: str | None = None
@@ -76,7 +76,7 @@ class ResponseReader:
         return len(pieces)
 
     async def take(self, event: ModelEvent) -> None:
-        """Take one event that `tell` did not pass on.
+        """Take one event that `pass_on` did not take.
 
         Raises:
             OSError: the disk refused.

@@ -9,15 +9,15 @@ from app_server.sessions.mcp_servers import ThreadServers
 MAX_OPEN = 1_000
 
 
-class NoneOpen(Exception):
+class NoOpenElicitation(Exception):
     """There is no such question."""
 
 
-class TooManyOpen(Exception):
+class TooManyElicitations(Exception):
     """There are MAX_OPEN questions."""
 
 
-class OutsideQuestions:
+class OutOfBandElicitations:
     """How many are open for one loaded thread."""
 
     def __init__(self, servers: ThreadServers) -> None:
@@ -30,10 +30,10 @@ class OutsideQuestions:
         """Count one more; the first stops the clocks of commands and of calls of MCP servers.
 
         Raises:
-            TooManyOpen
+            TooManyElicitations
         """
         if self.count == MAX_OPEN:
-            raise TooManyOpen
+            raise TooManyElicitations
         self.count += 1
         if self.count == 1:
             self.clocks.hold()
@@ -43,10 +43,10 @@ class OutsideQuestions:
         """Count one less; the last lets the clocks go on.
 
         Raises:
-            NoneOpen
+            NoOpenElicitation
         """
         if not self.count:
-            raise NoneOpen
+            raise NoOpenElicitation
         self.count -= 1
         if not self.count:
             self.clocks.release()

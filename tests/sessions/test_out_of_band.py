@@ -35,7 +35,7 @@ async def test_questions_are_counted(tmp_path: Path) -> None:
 async def test_a_client_that_goes_lets_its_clocks_go_on(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread = {"threadId": await client.start_thread()}
-        questions = served.services.sessions.get(thread["threadId"]).outside_questions
+        questions = served.services.sessions.get(thread["threadId"]).out_of_band
         async with served.client() as other:
             await other.call("thread/increment_elicitation", thread)
             await other.call("thread/increment_elicitation", thread)
@@ -64,7 +64,7 @@ async def test_a_command_is_waited_for_while_a_question_is_open(tmp_path: Path) 
         await client.wait_for(
             "item/started", lambda told: told["item"]["type"] == "commandExecution"
         )
-        clocks = served.services.sessions.get(thread_id).outside_questions.clocks
+        clocks = served.services.sessions.get(thread_id).out_of_band.clocks
         with anyio.fail_after(WAIT_S):
             while not clocks.stopped:
                 await anyio.lowlevel.checkpoint()

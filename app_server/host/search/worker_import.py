@@ -11,7 +11,7 @@ from app_server.runtime.loader import IMPORTER, load_from_worker
 T = TypeVar("T")
 
 
-class Late(Generic[T]):
+class WorkerImport(Generic[T]):
     """A value that is made of imports, once."""
 
     def __init__(self, make: Callable[[], T]) -> None:
