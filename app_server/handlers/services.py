@@ -14,6 +14,7 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
+from app_server.host.git_fetch import GitFetch
 from app_server.memory.budget import MemoryBudget
 from app_server.permissions.places import Places
 from app_server.permissions.rules.book import RuleBook
@@ -51,6 +52,7 @@ class Services:
     environments: Environments
     commands: MachineCommands
     """On this machine, within what confines each."""
+    git: GitFetch
     places: Places
     """What a confinement knows of this machine."""
     file_work: FileWork

@@ -5,7 +5,7 @@ Source: docs/plugins.md, "Suggestions of the model".
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from app_server.plugins.marketplace import (
     Entry,
     Marketplace,
     configured_roots,
-    find_marketplaces,
+    marketplace_files,
     read_marketplace,
 )
 from app_server.plugins.store import PluginId, PluginStore
@@ -34,7 +34,8 @@ def read_candidates(
     """
     installed = {str(id_) for id_ in store.installed()}
     found: dict[str, SuggestedPlugin] = {}
-    for marketplace in _marketplaces(config, user_home):
+    roots = [user_home, *configured_roots(config, store.clones.root).values()]
+    for marketplace in _marketplaces(roots):
         for entry in marketplace.entries:
             id_ = str(PluginId(marketplace.name, entry.name))
             if id_ not in wanted or id_ in installed or id_ in found:
@@ -48,8 +49,8 @@ def read_candidates(
     return sorted(found.values(), key=lambda plugin: (plugin.name, plugin.id))
 
 
-def _marketplaces(config: Mapping[str, Any], user_home: Path) -> Iterator[Marketplace]:
-    for file in find_marketplaces((), user_home, list(configured_roots(config).values())):
+def _marketplaces(roots: Sequence[Path]) -> Iterator[Marketplace]:
+    for file in marketplace_files(roots):
         try:
             yield read_marketplace(file)
         except BrokenFiles as exc:

@@ -3,7 +3,7 @@
 Source: docs/plugins.md, "Marketplaces".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -96,7 +96,12 @@ def find_marketplaces(
     for folder in folders[:MAX_FOLDERS]:
         repository = _repository(folder)
         roots += [folder] if repository is None else [repository, folder]
-    files = (_file_below(root) for root in dict.fromkeys([*roots, *configured]))
+    return marketplace_files([*roots, *configured])
+
+
+def marketplace_files(roots: Iterable[Path]) -> Sequence[Path]:
+    """Return the files of the marketplaces that are in folders, each once."""
+    files = (_file_below(root) for root in dict.fromkeys(roots))
     return list(dict.fromkeys(file for file in files if file is not None))
 
 
@@ -112,18 +117,24 @@ def marketplace_file(root: Path) -> Path:
     return file
 
 
-def configured_roots(config: Mapping[str, Any]) -> Mapping[str, Path]:
-    """Return the local marketplaces of `[marketplaces.NAME]`, by name."""
-    return dict(_configured(config.get("marketplaces")))
+def configured_roots(config: Mapping[str, Any], cloned: Path) -> Mapping[str, Path]:
+    """Return the folders of `[marketplaces.NAME]`, by name.
+
+    Those of repositories are in the folder `cloned`, and may not be there.
+    """
+    return dict(_configured(config.get("marketplaces"), cloned))
 
 
-def _configured(tables: object) -> Iterator[tuple[str, Path]]:
+def _configured(tables: object, cloned: Path) -> Iterator[tuple[str, Path]]:
     for name, table in tables.items() if isinstance(tables, dict) else ():
         source = table.get("source") if isinstance(table, dict) else None
-        if isinstance(source, str) and table.get("source_type", "local") == "local":
-            path = Path(source).expanduser()
-            if path.is_absolute():
-                yield name, path
+        if not isinstance(source, str) or not NAME.fullmatch(name):
+            continue
+        kind = table.get("source_type", "local")
+        if kind == "git":
+            yield name, cloned / name
+        elif kind == "local" and (path := Path(source).expanduser()).is_absolute():
+            yield name, path
 
 
 def _file_below(root: Path) -> Path | None:

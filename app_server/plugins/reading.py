@@ -9,8 +9,10 @@ from pathlib import Path
 
 from app_server.extension.metadata import MAX_PLUGIN_ID_CHARS
 from app_server.plugins.manifest import Plugin, read_plugin
-from app_server.plugins.store import PluginId
+from app_server.plugins.marketplace import marketplace_file, read_marketplace
+from app_server.plugins.store import PluginId, PluginStore
 from app_server.runtime.contained_files import BrokenFiles
+from protocol.plugins import LocalPluginSource
 
 logger = logging.getLogger(__name__)
 
@@ -58,3 +60,20 @@ def read_roots(
         found.append((index, plugin))
         problems += [(index, problem) for problem in plugin.problems]
     return found, problems
+
+
+def install_again(store: PluginStore, root: Path) -> None:
+    """Copy the installed plugins of a marketplace that has changed; what cannot be is logged.
+
+    A plugin that it does not have any more, or that is in another repository, stays as it is.
+    """
+    marketplace = read_marketplace(marketplace_file(root))
+    for id_ in store.installed():
+        entry = marketplace.find(id_.name) if id_.marketplace == marketplace.name else None
+        if entry is None or not isinstance(entry.source, LocalPluginSource):
+            continue
+        try:
+            plugin = read_plugin(Path(entry.source.path))
+            store.install(plugin.root, id_, plugin.version)
+        except (BrokenFiles, OSError) as exc:
+            logger.warning("plugin %s cannot be installed again: %s", id_, exc)

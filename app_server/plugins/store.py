@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app_server.plugins.clones import ClonedMarketplaces
 from app_server.plugins.files import NAME
 from app_server.runtime.contained_files import BrokenFiles
 
@@ -59,6 +60,8 @@ class PluginStore:
     def __init__(self, home: Path) -> None:
         self._cache = home / "plugins" / "cache"
         self._staging = home / "plugins" / ".staging"
+        self.clones = ClonedMarketplaces(home)
+        """Marketplaces of repositories."""
 
     def installed(self) -> Mapping[PluginId, Path]:
         """Return the folder of each plugin, that of its newest version, by marketplace and name."""

@@ -21,6 +21,7 @@ from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
+from app_server.host.git_fetch import GitFetch
 from app_server.memory.budget import MemoryBudget
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.places import places_of_machine
@@ -181,6 +182,7 @@ async def build_services(
         extensions=extensions,
         environments=environments,
         commands=commands,
+        git=GitFetch(commands),
         places=places,
         file_work=FileWork(),
         accounts=accounts,

@@ -185,7 +185,7 @@ async def test_what_is_not_there_or_hosted_is_refused(tmp_path: Path) -> None:
         ({"name": "other", "source": "./alpha"},
          "plugin.json name `alpha` does not match marketplace plugin name `other`"),
         ({"name": "npm", "source": {"source": "npm", "package": "@a/b"}},
-         "only plugins in folders of this machine can be installed"),
+         "plugins of npm packages cannot be installed"),
     ],
 )  # fmt: skip
 async def test_a_plugin_that_may_not_be_installed_is_refused(
@@ -328,10 +328,12 @@ async def test_what_is_no_marketplace_is_refused(tmp_path: Path) -> None:
     write_marketplace(tmp_path / "other", "shop")
     write(tmp_path / "file", "")
     (tmp_path / "empty").mkdir()
-    git = (
-        "marketplaces in Git repositories are not supported by this server; clone the "
-        "repository and add its folder"
+    no_source = (
+        "invalid marketplace source format; expected owner/repo, a git URL, or a local "
+        "marketplace path"
     )
+    secret = "a marketplace source must not have credentials; use a credential helper"
+    folders = "sparsePaths: expected folders of the repository"
     missing = "failed to resolve local marketplace source path: No such file or directory"
     empty = "marketplace root does not contain a supported manifest"
     different = (
@@ -341,9 +343,28 @@ async def test_what_is_no_marketplace_is_refused(tmp_path: Path) -> None:
     unknown = "marketplace `none` is not configured"
     bad_name = "invalid marketplace name: only ASCII letters, digits, `_`, and `-` are allowed"
     refused: list[tuple[str, Any, str]] = [
-        ("add", {"source": "https://a.example/x.git"}, git),
-        ("add", {"source": "git@a.example:x.git"}, git),
-        ("add", {"source": "owner/name"}, git),
+        ("add", {"source": "shop"}, no_source),
+        ("add", {"source": "file:///x.git"}, no_source),
+        ("add", {"source": "ext::sh -c true"}, no_source),
+        ("add", {"source": "--upload-pack=x"}, no_source),
+        ("add", {"source": "owner/name/more"}, no_source),
+        ("add", {"source": "https://a.example/a b"}, no_source),
+        ("add", {"source": "https://u:s3cr3t@a.example/x"}, secret),
+        ("add", {"source": "https://s3cr3t@a.example/x"}, secret),
+        ("add", {"source": "ssh://u:s3cr3t@a.example/x"}, secret),
+        ("add", {"source": "https:///x"}, "invalid marketplace source: the URL has no host"),
+        ("add", {"source": "ssh://-oProxyCommand=x/y"},
+         "invalid marketplace source: the URL has no host"),
+        ("add", {"source": f"https://a.example/{'x' * 2048}"},
+         "marketplace source exceeds 2048 characters"),
+        ("add", {"source": "owner/name", "refName": "-x"},
+         "invalid revision: at most 256 characters of a Git revision"),
+        ("add", {"source": "owner/name#a..b"},
+         "invalid revision: at most 256 characters of a Git revision"),
+        ("add", {"source": "owner/name", "sparsePaths": ["../x"]}, folders),
+        ("add", {"source": "owner/name", "sparsePaths": ["--stdin"]}, folders),
+        ("add", {"source": "owner/name", "sparsePaths": ["x"] * 65},
+         "sparsePaths accepts at most 64 entries"),
         ("add", {"source": str(tmp_path / "none")}, missing),
         ("add", {"source": str(tmp_path / "file")},
          "local marketplace source must be a directory, not a file"),

@@ -1,20 +1,30 @@
-"""marketplace/*: which marketplaces are configured, each a folder of this machine."""
+"""marketplace/*: which marketplaces are configured: folders of this machine, and repositories."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 
+from app_server.config.values import Config
+from app_server.handlers.plugins.repositories import (
+    FAILURES,
+    Repositories,
+    name_of,
+    reason_of,
+)
 from app_server.handlers.plugins.sources import PluginSources, plugin_failures
 from app_server.handlers.services import Services
 from app_server.plugins.files import NAME
-from app_server.plugins.marketplace import (
-    Marketplace,
-    configured_roots,
-    marketplace_file,
-    read_marketplace,
+from app_server.plugins.git_source import (
+    BadSource,
+    GitSource,
+    git_source_of,
+    is_local,
+    parse_git_source,
 )
+from app_server.plugins.marketplace import Marketplace, marketplace_file, read_marketplace
+from app_server.plugins.reading import install_again
 from app_server.rpc.context import Handler, RequestContext
 from app_server.runtime.contained_files import BrokenFiles
 from protocol.errors import invalid_request
@@ -23,12 +33,13 @@ from protocol.marketplaces import (
     MarketplaceAddResponse,
     MarketplaceRemoveParams,
     MarketplaceRemoveResponse,
+    MarketplaceUpgradeErrorInfo,
     MarketplaceUpgradeParams,
     MarketplaceUpgradeResponse,
 )
 
-_REPOSITORY = re.compile(r"[a-z+]+://|[^/@]+@[^/:]+:|[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(@|#|$)")
-"""What is no folder: an address, `user@host:path`, or `owner/name`."""
+MAX_UPGRADES = 64
+"""Repositories that one request fetches again; those behind them are left as they are."""
 
 
 class MarketplaceHandlers:
@@ -37,6 +48,7 @@ class MarketplaceHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._sources = PluginSources(services)
+        self._repositories = Repositories(services)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -50,31 +62,33 @@ class MarketplaceHandlers:
     async def add(
         self, context: RequestContext, params: MarketplaceAddParams
     ) -> MarketplaceAddResponse:
-        """Configure a folder as a marketplace, under the name that its file says."""
-        if not params.source.strip():
+        """Configure a folder or a repository as a marketplace, under the name that it gives."""
+        text, paths = params.source.strip(), params.sparse_paths or []
+        if not text:
             raise _invalid("marketplace source must not be empty")
-        if not params.source.startswith(".") and _REPOSITORY.match(params.source):
-            raise _invalid(
-                "marketplaces in Git repositories are not supported by this server; clone the "
-                "repository and add its folder"
-            )
-        if params.ref_name is not None:
-            raise _invalid("--ref is only supported for git marketplace sources")
-        if params.sparse_paths:
-            raise _invalid("--sparse is only supported for git marketplace sources")
-        if "\0" in params.source:
+        if "\0" in text:
             raise _invalid("a path must not hold a NUL character")
-        source = Path(self._services.configuration.resolve(None)), params.source
+        if is_local(text):
+            if params.ref_name is not None:
+                raise _invalid("--ref is only supported for git marketplace sources")
+            if paths:
+                raise _invalid("--sparse is only supported for git marketplace sources")
+            return await self._add_folder(text)
+        try:
+            source = parse_git_source(text, params.ref_name, paths)
+        except BadSource as exc:
+            raise _invalid(str(exc)) from exc
+        return await self._add_repository(source)
+
+    async def _add_folder(self, text: str) -> MarketplaceAddResponse:
+        source = Path(self._services.configuration.resolve(None)), text
         with plugin_failures():
             root, marketplace = await anyio.to_thread.run_sync(_read, *source)
         async with self._services.plugins.changing:
             config = await self._sources.read_config()
-            known = configured_roots(config.document).get(marketplace.name)
+            known = self._sources.configured(config).get(marketplace.name)
             if known is not None and known != root:
-                raise _invalid(
-                    f"marketplace `{marketplace.name}` is already added from a different source; "
-                    "remove it before adding this source"
-                )
+                raise _taken(marketplace.name)
             if known is None:
                 table = ("marketplaces", marketplace.name)
                 with plugin_failures():
@@ -87,33 +101,107 @@ class MarketplaceHandlers:
             already_added=known is not None,
         )
 
+    async def _add_repository(self, source: GitSource) -> MarketplaceAddResponse:
+        config = await self._sources.read_config()
+        for name, configured in _repositories(config).items():
+            folder = self._repositories.clones.folder(name)
+            if configured == source and await anyio.to_thread.run_sync(folder.is_dir):
+                return MarketplaceAddResponse(
+                    marketplace_name=name, installed_root=str(folder), already_added=True
+                )
+        with plugin_failures():
+            async with self._repositories.fetched(source) as (staging, commit):
+                name = await anyio.to_thread.run_sync(name_of, staging / "new")
+
+                def is_free(found: Config) -> None:
+                    if name in _tables(found) and _repositories(found).get(name) != source:
+                        raise _taken(name)
+
+                async with self._services.plugins.changing:
+                    # The file's own say: what the command line or a request adds is not written.
+                    folder = await self._repositories.put(staging, name, source, commit, is_free)
+        return MarketplaceAddResponse(
+            marketplace_name=name, installed_root=str(folder), already_added=False
+        )
+
     async def remove(
         self, context: RequestContext, params: MarketplaceRemoveParams
     ) -> MarketplaceRemoveResponse:
-        """Take a marketplace out of the configuration; its plugins stay installed."""
+        """Take a marketplace out of the configuration; its plugins stay installed.
+
+        What was fetched of a repository is deleted; a folder of the user stays.
+        """
         name = params.marketplace_name
         if not NAME.fullmatch(name):
             raise _invalid(
                 "invalid marketplace name: only ASCII letters, digits, `_`, and `-` are allowed"
             )
+        removed: Path | None = None
         async with self._services.plugins.changing:
             config = await self._sources.read_config()
-            tables = config.document.get("marketplaces")
-            if not isinstance(tables, dict) or name not in tables:
+            if name not in _tables(config):
                 raise _invalid(f"marketplace `{name}` is not configured or installed")
             with plugin_failures():
                 await self._services.config_file.remove(("marketplaces", name))
-        return MarketplaceRemoveResponse(marketplace_name=name)
+                if _tables(config)[name].get("source_type") == "git":
+                    clones = self._repositories.clones
+                    removed = await anyio.to_thread.run_sync(clones.remove, name)
+        return MarketplaceRemoveResponse(
+            marketplace_name=name, installed_root=None if removed is None else str(removed)
+        )
 
     async def upgrade(
         self, context: RequestContext, params: MarketplaceUpgradeParams
     ) -> MarketplaceUpgradeResponse:
-        """Upgrade nothing: folders are read anew each time, and there are no repositories."""
-        if params.marketplace_name is not None:
-            raise _invalid(
-                f"marketplace `{params.marketplace_name}` is not configured as a Git marketplace"
-            )
-        return MarketplaceUpgradeResponse(selected_marketplaces=[], upgraded_roots=[], errors=[])
+        """Fetch repositories whose revision has moved, and install their plugins anew.
+
+        Folders of the user are read anew each time, so there is nothing to do for them.
+        """
+        config = await self._sources.read_config()
+        sources, wanted = _repositories(config), params.marketplace_name
+        if wanted is not None:
+            if wanted not in sources:
+                raise _invalid(f"marketplace `{wanted}` is not configured as a Git marketplace")
+            sources = {wanted: sources[wanted]}
+        response = MarketplaceUpgradeResponse(
+            selected_marketplaces=sorted(sources), upgraded_roots=[], errors=[]
+        )
+        for name in response.selected_marketplaces[:MAX_UPGRADES]:
+            revision = _tables(config)[name].get("last_revision")
+            try:
+                folder = await self._upgrade(name, sources[name], revision)
+            except FAILURES as exc:
+                response.errors.append(
+                    MarketplaceUpgradeErrorInfo(marketplace_name=name, message=reason_of(exc))
+                )
+                continue
+            if folder is not None:
+                response.upgraded_roots.append(str(folder))
+        if response.upgraded_roots:
+            context.after_answer(await self._sources.take_effect())
+        return response
+
+    async def _upgrade(self, name: str, source: GitSource, revision: object) -> Path | None:
+        clones = self._repositories.clones
+        if await anyio.to_thread.run_sync(clones.folder(name).is_dir):
+            async with self._repositories.staging() as staging:
+                now = await self._services.git.revision_of(source.url, source.ref, staging)
+            if now == revision:
+                return None
+        async with self._repositories.fetched(source) as (staging, commit):
+            found_name = await anyio.to_thread.run_sync(name_of, staging / "new")
+            if found_name != name:
+                raise BrokenFiles(f"it is called `{found_name}` now")
+
+            def is_same(found: Config) -> None:
+                if _repositories(found).get(name) != source:
+                    raise BrokenFiles("it was configured otherwise meanwhile")
+
+            async with self._services.plugins.changing:
+                folder = await self._repositories.put(staging, name, source, commit, is_same)
+                store = self._services.plugins.store
+                await anyio.to_thread.run_sync(install_again, store, folder)
+                return folder
 
 
 def _read(cwd: Path, source: str) -> tuple[Path, Marketplace]:
@@ -125,6 +213,29 @@ def _read(cwd: Path, source: str) -> tuple[Path, Marketplace]:
     if root.is_file():
         raise BrokenFiles("local marketplace source must be a directory, not a file")
     return root, read_marketplace(marketplace_file(root))
+
+
+def _tables(config: Config) -> Mapping[str, Mapping[str, Any]]:
+    tables = config.document.get("marketplaces")
+    found = tables if isinstance(tables, dict) else {}
+    return {name: table for name, table in found.items() if isinstance(table, dict)}
+
+
+def _repositories(config: Config) -> dict[str, GitSource]:
+    """Return the repositories that are configured as marketplaces, by name."""
+    found = {name: git_source_of(table) for name, table in _tables(config).items()}
+    return {
+        name: source
+        for name, source in found.items()
+        if source is not None and NAME.fullmatch(name)
+    }
+
+
+def _taken(name: str) -> Exception:
+    return _invalid(
+        f"marketplace `{name}` is already added from a different source; "
+        "remove it before adding this source"
+    )
 
 
 def _invalid(text: str) -> Exception:

@@ -1,22 +1,26 @@
 """plugin/*: what marketplaces offer, what is installed, installing and removing it."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import anyio.to_thread
 
 from app_server.handlers.plugins.apps import apps_needing_auth, declared_apps
+from app_server.handlers.plugins.repositories import Repositories
 from app_server.handlers.plugins.sources import PluginSources, hosted, plugin_failures
 from app_server.handlers.plugins.views import PluginViews
 from app_server.handlers.services import Services
+from app_server.plugins.git_source import BadSource, GitSource, parse_git_source, pinned
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.rpc.context import Handler, RequestContext
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.contained_files import BrokenFiles, inside
 from protocol.errors import invalid_request
 from protocol.plugins import (
+    GitPluginSource,
     LocalPluginSource,
     PluginInstalledParams,
     PluginInstalledResponse,
@@ -37,6 +41,7 @@ class PluginHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._sources = PluginSources(services)
+        self._repositories = Repositories(services)
         self._store: PluginStore = services.plugins.store
 
     @property
@@ -95,7 +100,12 @@ class PluginHandlers:
                 f"`{marketplace.name}`",
                 "pluginInvalid",
             )
-        plugin = await self._plugin(entry)
+        async with self._fetched(entry) as plugin:
+            return await self._install(context, marketplace, entry, plugin)
+
+    async def _install(
+        self, context: RequestContext, marketplace: Marketplace, entry: Entry, plugin: Plugin
+    ) -> PluginInstallResponse:
         if plugin.name != entry.name:
             raise invalid_request(
                 f"plugin.json name `{plugin.name}` does not match marketplace plugin name "
@@ -152,8 +162,32 @@ class PluginHandlers:
             )
         return marketplace, entry
 
+    @asynccontextmanager
+    async def _fetched(self, entry: Entry) -> AsyncIterator[Plugin]:
+        """Read a plugin; one in a repository is fetched, and is gone after the context."""
+        with plugin_failures():
+            if not isinstance(entry.source, GitPluginSource):
+                yield await self._plugin(entry)
+                return
+            source, folder = _repository(entry.source)
+            async with self._repositories.fetched(source) as (staging, _):
+                root = await anyio.to_thread.run_sync(inside, staging / "new", folder)
+                yield await anyio.to_thread.run_sync(read_plugin, root)
+
     async def _plugin(self, entry: Entry) -> Plugin:
         with plugin_failures():
             if not isinstance(entry.source, LocalPluginSource):
-                raise BrokenFiles("only plugins in folders of this machine can be installed")
+                raise BrokenFiles("plugins of npm packages cannot be installed")
             return await anyio.to_thread.run_sync(read_plugin, Path(entry.source.path))
+
+
+def _repository(source: GitPluginSource) -> tuple[GitSource, PurePosixPath]:
+    """Return where a plugin is fetched from, and its folder there."""
+    try:
+        repository = pinned(parse_git_source(source.url, source.ref_name), source.sha)
+    except BadSource as exc:
+        raise BrokenFiles(str(exc)) from exc
+    folder = PurePosixPath(source.path or ".")
+    if folder.is_absolute() or ".." in folder.parts:
+        raise BrokenFiles("`path` leads out of the repository")
+    return repository, folder

@@ -13,6 +13,7 @@ from app_server.config.errors import NotRecorded
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
+from app_server.host.git_fetch import GitFetchFailed
 from app_server.plugins.marketplace import (
     Marketplace,
     configured_roots,
@@ -40,8 +41,12 @@ class PluginSources:
             _read_all,
             [Path(folder) for folder in folders or ()],
             Path.home(),
-            list(configured_roots(config.document).values()),
+            list(self.configured(config).values()),
         )
+
+    def configured(self, config: Config) -> Mapping[str, Path]:
+        """Return the folders of the configured marketplaces, by name."""
+        return configured_roots(config.document, self._services.plugins.store.clones.root)
 
     async def marketplace(self, file: str) -> Marketplace:
         """Read one marketplace."""
@@ -88,7 +93,10 @@ def plugin_failures() -> Iterator[None]:
         yield
     except BrokenFiles as exc:
         raise invalid_request(str(exc), "pluginInvalid") from exc
-    except NotRecorded as exc:
+    except GitFetchFailed as exc:
+        text = f"failed to fetch the repository: {exc}"
+        raise internal_error(text, "fetchFailed") from exc
+    except (ConfigError, NotRecorded) as exc:
         raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
     except OSError as exc:
         raise internal_error(

@@ -1,0 +1,75 @@
+"""Marketplaces that were fetched from repositories: a folder for each below the home folder.
+
+Everything here blocks: call it in a worker thread. Paths are those of Codex.
+Source: docs/plugins.md, "Repositories".
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+
+class ClonedMarketplaces:
+    """The fetched marketplaces of one home folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.root = home / ".tmp" / "marketplaces"
+
+    def folder(self, name: str) -> Path:
+        """Return where a marketplace is, or would be."""
+        return self.root / name
+
+    def make_staging(self) -> Path:
+        """Make a folder with the folder `new` in it, on the same disk; the caller removes it.
+
+        Raises:
+            OSError
+        """
+        parent = self.root / ".staging"
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=parent))
+        (staging / "new").mkdir()
+        return staging
+
+    def put(self, staging: Path, name: str) -> None:
+        """Put `new` in the place of a marketplace, whole; what was there goes to `old`.
+
+        Raises:
+            OSError: nothing has changed.
+        """
+        folder = self.folder(name)
+        if folder.exists():
+            folder.rename(staging / "old")
+        try:
+            (staging / "new").rename(folder)
+        except OSError:
+            if (staging / "old").exists():
+                (staging / "old").rename(folder)
+            raise
+
+    def put_back(self, staging: Path, name: str) -> None:
+        """Undo `put`.
+
+        Raises:
+            OSError
+        """
+        folder = self.folder(name)
+        folder.rename(staging / "new")
+        if (staging / "old").exists():
+            (staging / "old").rename(folder)
+
+    def remove(self, name: str) -> Path | None:
+        """Delete a marketplace; returns where it was, None if it was not there.
+
+        Raises:
+            OSError
+        """
+        folder = self.folder(name)
+        if not folder.is_dir():
+            return None
+        staging = self.make_staging()
+        try:
+            folder.rename(staging / "old")
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return folder

@@ -1,0 +1,205 @@
+"""Files of a repository elsewhere: which revision, how much, and nothing that asks or runs."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from app_server.host import git_fetch
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.git_fetch import GitFetch, GitFetchFailed
+from tests.support.git_peer import GitPeer, Repository, serve_git
+
+
+@pytest.fixture(autouse=True)
+def plain_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "user"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("NO_PROXY", "*")
+    return home
+
+
+@asynccontextmanager
+async def peer_of(tmp_path: Path) -> AsyncIterator[tuple[GitFetch, GitPeer, Repository, Path]]:
+    repository = Repository(tmp_path / "served/shop")
+    (repository.folder / "a.txt").write_text("one")
+    (repository.folder / "deep/er").mkdir(parents=True)
+    (repository.folder / "deep/er/b.txt").write_text("b")
+    (repository.folder / "other").mkdir()
+    (repository.folder / "other/c.txt").write_text("c")
+    repository.commit("v1")
+    folder = tmp_path / "into"
+    folder.mkdir()
+    commands = MachineCommands()
+    try:
+        async with serve_git(tmp_path / "served") as peer:
+            yield GitFetch(commands), peer, repository, folder
+    finally:
+        await commands.aclose()
+
+
+def files(folder: Path) -> dict[str, str]:
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_text() for path in found}
+
+
+ALL = {"a.txt": "one", "deep/er/b.txt": "b", "other/c.txt": "c"}
+
+
+@pytest.mark.parametrize("ref", [None, "main", "v1", "refs/tags/v1", "COMMIT"])
+async def test_the_files_of_a_revision_are_fetched_without_git_s_own(
+    tmp_path: Path, ref: str | None
+) -> None:
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        first = repository.git("rev-parse", "HEAD")
+        name = first if ref == "COMMIT" else ref
+        assert await git.revision_of(peer.url("shop"), name, tmp_path) == first
+        assert await git.fetch(peer.url("shop"), name, (), folder) == first
+        assert files(folder) == ALL
+
+
+async def test_a_revision_that_has_moved_is_told_and_an_old_commit_can_still_be_had(
+    tmp_path: Path,
+) -> None:
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        first = repository.git("rev-parse", "HEAD")
+        (repository.folder / "a.txt").write_text("two")
+        second = repository.commit()
+        assert await git.revision_of(peer.url("shop"), "main", tmp_path) == second
+        assert await git.revision_of(peer.url("shop"), "v1", tmp_path) == first
+        assert await git.fetch(peer.url("shop"), first, (), folder) == first
+        assert files(folder)["a.txt"] == "one"
+
+
+async def test_a_branch_whose_name_ends_alike_is_another_one(tmp_path: Path) -> None:
+    async with peer_of(tmp_path) as (git, peer, repository, _):
+        first = repository.git("rev-parse", "HEAD")
+        repository.git("checkout", "-q", "-b", "a/main")
+        repository.commit()
+        assert await git.revision_of(peer.url("shop"), "main", tmp_path) == first
+
+
+async def test_only_the_folders_that_are_wanted_come(tmp_path: Path) -> None:
+    async with peer_of(tmp_path) as (git, peer, _, folder):
+        await git.fetch(peer.url("shop"), None, ["deep/er"], folder)
+        assert files(folder) == {"a.txt": "one", "deep/er/b.txt": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ref", "reason"),
+    [
+        ("gone", None, "git fetch failed: fatal: repository "),
+        ("shop", "nope", "git fetch failed: fatal: couldn't find remote ref nope"),
+        ("shop", "0" * 40, "git fetch failed: "),
+    ],
+)
+async def test_what_is_not_there_says_so(
+    tmp_path: Path, name: str, ref: str | None, reason: str
+) -> None:
+    async with peer_of(tmp_path) as (git, peer, _, folder):
+        with pytest.raises(GitFetchFailed) as caught:
+            await git.fetch(peer.url(name), ref, (), folder)
+        assert str(caught.value).startswith(reason)
+        if ref == "nope":
+            with pytest.raises(GitFetchFailed, match="the repository has no `nope`"):
+                await git.revision_of(peer.url(name), ref, tmp_path)
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 4)])
+async def test_what_is_too_much_is_not_checked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    async with peer_of(tmp_path) as (git, peer, _, folder):
+        check = git_fetch._check_size
+
+        def checked(listed: str) -> None:
+            monkeypatch.setattr(git_fetch, bound, value)
+            check(listed)
+
+        monkeypatch.setattr(git_fetch, "_check_size", checked)
+        with pytest.raises(GitFetchFailed, match="more than "):
+            await git.fetch(peer.url("shop"), None, (), folder)
+        assert not (folder / "a.txt").exists()
+
+
+async def test_a_download_that_is_too_large_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        (repository.folder / "noise").write_bytes(os.urandom(256 * 1024))
+        repository.commit()
+        monkeypatch.setattr(git_fetch, "MAX_BYTES", 64 * 1024)
+        with pytest.raises(GitFetchFailed, match="git fetch failed: "):
+            await git.fetch(peer.url("shop"), None, (), folder)
+
+
+async def test_what_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_fetch, "FETCH_S", 0.2)
+    commands = MachineCommands()
+    silent = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = silent.extra(anyio.abc.SocketAttribute.local_port)
+    try:
+        for work in (
+            GitFetch(commands).revision_of(f"http://127.0.0.1:{port}/x", None, tmp_path),
+            GitFetch(commands).fetch(f"http://127.0.0.1:{port}/x", None, (), tmp_path),
+        ):
+            with pytest.raises(GitFetchFailed, match=r"it took more than 0\.2 s"):
+                await work
+    finally:
+        await silent.aclose()
+        await commands.aclose()
+
+
+async def test_hooks_templates_and_other_protocols_of_the_user_count_for_nothing(
+    tmp_path: Path, plain_git: Path
+) -> None:
+    hooks = plain_git / "template/hooks"
+    hooks.mkdir(parents=True)
+    for folder in (hooks, plain_git / "hooks"):
+        folder.mkdir(exist_ok=True)
+        hook = folder / "post-checkout"
+        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        hook.chmod(0o700)
+    (plain_git / ".gitconfig").write_text(
+        f"[init]\ntemplateDir = {plain_git}/template\n[core]\nhooksPath = {plain_git}/hooks\n"
+        f"[protocol]\nallow = always\n"
+    )
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        await git.fetch(peer.url("shop"), None, (), folder)
+        assert files(folder) == ALL
+        assert not (tmp_path / "ran").exists()
+        for url in (f"file://{repository.folder}", f"ext::sh -c 'touch {tmp_path}/ran'"):
+            with pytest.raises(GitFetchFailed, match=r"transport '(file|ext)' not allowed"):
+                await git.revision_of(url, None, tmp_path)
+        assert not (tmp_path / "ran").exists()
+
+
+async def test_a_machine_without_git_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with peer_of(tmp_path) as (git, peer, _, folder):
+        monkeypatch.setenv("PATH", "/nowhere")
+        with pytest.raises(GitFetchFailed, match="there is no `git` on this machine"):
+            await git.fetch(peer.url("shop"), None, (), folder)
+
+
+async def test_nobody_is_asked_for_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = tmp_path / "asks"
+    asks.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\necho s3cr3t\n")
+    asks.chmod(0o700)
+    for name in ("GIT_ASKPASS", "SSH_ASKPASS"):
+        monkeypatch.setenv(name, str(asks))
+    async with peer_of(tmp_path) as (git, peer, _, folder):
+        peer.wants_password = True
+        with pytest.raises(GitFetchFailed, match="terminal prompts disabled"):
+            await git.fetch(peer.url("shop"), None, (), folder)
+        assert not (tmp_path / "asked").exists()
