@@ -1,22 +1,28 @@
-"""`app-server doctor`: from a command line to a report on a home."""
+"""`app-server doctor`: from a command line to a report on a home and a machine."""
 
 import argparse
+import asyncio
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from app_server.config.home import resolve_home
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.proof import prove
-from app_server.threads.repair.doctor import Check, check_home, examine, rebuild_index
+from app_server.config.values import ConfigError, parse_override
+from app_server.doctor.catalogue import CHECKS
+from app_server.doctor.machine import Machine
+from app_server.doctor.running import CheckSpec, run_checks
+from app_server.logs.redaction import Redactor
+from app_server.server.settings import VERSION
+from app_server.threads.repair.doctor import Check, check_home, rebuild_index
 
 DESCRIPTION = """\
-Check the threads of a home folder: its rights and space, every log, the locks, and whether the
-index says what the logs say; and whether commands can be confined on this machine. Nothing is
-changed, unless --rebuild is given. A server may be running meanwhile."""
+Check a home folder and this machine, and say of what is wrong what to do about it. Nothing is
+changed, unless --rebuild is given. A server may be running meanwhile. The model provider is asked
+for its models, and MCP servers of config.toml are started, listed and ended; --skip leaves that
+out."""
 
 EPILOG = """\
 what is checked:
@@ -26,22 +32,45 @@ what is checked:
   locks    which running process holds which thread, and locks whose process has died
   index    it is whole, of this version, and its rows equal what the logs say
   codex    rollouts of Codex in the same home
+  disk     something can be written and synced, here and where temporary files go
+  modes    nobody else can read credentials, or write what the server obeys
+  config   config.toml and requirements.toml can be used; keys that nothing reads
+  keyring  the place for credentials that config.toml asks for is there
+  model    the model provider answers and takes the credentials
+  mcp      the MCP servers that config.toml enables start, and list their tools
   sandbox  which sandbox works here; a command in it tries to get out, in a temporary folder
+  ports    the addresses of --listen are free; without any, whether loopback can be used
+  clock    the time can be right
+  limits   open files and sizes of files that the system allows
 
 examples:
   app-server doctor                      check the home that the server uses
   app-server doctor --home DIR --json    the same for programs, as one JSON object on stdout
   app-server doctor --rebuild            make the index from the logs, then check
+  app-server doctor --listen ws://127.0.0.1:4500 --only ports
+                                         who has taken that port
+  app-server doctor --skip model --skip mcp
+                                         without asking or starting anything
 
 The report goes to stdout, progress to stderr. The exit status is 0 if all is well, 1 if something
-should be looked at, and 2 for a wrong call."""
+should be looked at, and 2 for a wrong call. A check that does not end in time is an error."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for findings, 2 for a wrong call."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     home = resolve_home(options.home)
+    try:
+        machine = Machine(
+            home=home,
+            overrides=dict(parse_override(text) for text in options.config),
+            listen=options.listen,
+            progress=_report,
+        )
+    except (ValueError, ConfigError) as exc:
+        parser.error(str(exc))
     checks: list[Check] = []
     if options.rebuild and home.is_dir():
         try:
@@ -50,36 +79,20 @@ def main(arguments: Sequence[str]) -> int:
             failed = Check("rebuild", "error", f"{exc.filename or home}: {exc.strerror}")
             failed.todo = check_home(home).todo or "see the other checks"
             checks.append(failed)
-    checks.extend(examine(home, _report))
-    checks.append(check_sandbox(SandboxLauncher()))
+    checks.extend(asyncio.run(run_checks(_chosen(options.only, options.skip), machine)))
+    _redact(checks)
     is_well = all(check.status == "ok" for check in checks)
     if options.json:
-        report = {"home": str(home), "ok": is_well, "checks": [asdict(check) for check in checks]}
+        report = {
+            "version": VERSION,
+            "home": str(home),
+            "ok": is_well,
+            "checks": [asdict(check) for check in checks],
+        }
         print(json.dumps(report, indent=2))
     else:
         print("\n".join(render(checks)))
     return 0 if is_well else 1
-
-
-def check_sandbox(launcher: SandboxLauncher) -> Check:
-    """Try to get out of the sandbox of this machine."""
-    check = Check("sandbox")
-    try:
-        proof = prove(launcher)
-    except (SandboxUnavailable, OSError) as exc:
-        check.add("error", str(exc))
-        check.todo = "until then commands run only in threads with full access"
-        return check
-    check.message = f"{proof.program}: {len(proof.refused)} ways out were tried and refused"
-    for name in proof.escaped:
-        check.add("error", f"a confined command can {name}")
-        check.todo = "do not rely on the sandbox of this machine, and report this"
-    if proof.limit is None:
-        check.add("warning", "the processes of a command have no bound")
-        check.todo = check.todo or "run the server as a user, or where it may make cgroups"
-    else:
-        check.message += f"; processes are bound by {proof.limit}"
-    return check
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -92,6 +105,33 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
+    )
+    parser.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="an address that a server is to listen on; may be given several times",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one setting of config.toml, as for a server",
+    )
+    names = [spec.name for spec in CHECKS]
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=names,
+        help="do this check alone; may be given several times (threads: home, logs, locks, index, "
+        "codex)",
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], choices=names, help="leave this check out"
     )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
     parser.add_argument(
@@ -113,6 +153,18 @@ def render(checks: Sequence[Check]) -> list[str]:
         if check.todo is not None:
             lines.append(f"{'':8}what to do: {check.todo}")
     return lines
+
+
+def _chosen(only: Sequence[str], skip: Sequence[str]) -> list[CheckSpec]:
+    return [spec for spec in CHECKS if spec.name not in skip and (not only or spec.name in only)]
+
+
+def _redact(checks: Sequence[Check]) -> None:
+    """Take out what providers, servers and the system may have repeated of secrets."""
+    redactor = Redactor(os.environ)
+    for check in checks:
+        check.message = redactor.redact(check.message)
+        check.details = [redactor.redact(detail) for detail in check.details]
 
 
 def _report(text: str) -> None:

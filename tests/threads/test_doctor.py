@@ -25,6 +25,7 @@ from tests.support.processes import run_cli, running
 from tests.support.stores import created, open_store, said
 
 CLOCK = SystemClock()
+DOCTOR = ("doctor", "--only", "threads", "--home")
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +239,7 @@ async def test_it_works_beside_a_running_server_and_leaves_its_threads_alone(
             await client.turn(free, "two")
             await client.call("thread/archive", {"threadId": free})
             change_row(tmp_path, f"UPDATE threads SET name = 'wrong' WHERE id = '{free}'")
-            result = run_cli("doctor", "--home", str(tmp_path), "--rebuild", "--json")
+            result = run_cli(*DOCTOR, str(tmp_path), "--rebuild", "--json")
             assert result.returncode == 0, result.stdout
             report: dict[str, Any] = json.loads(result.stdout)
             checks = {check["name"]: check for check in report["checks"]}
@@ -261,7 +262,7 @@ async def test_the_report_is_for_people_and_its_status_for_programs(tmp_path: Pa
         await client.turn(thread["id"], "one")
     log = Path(thread["path"])
     log.write_bytes(log.read_bytes() + b"torn")
-    result = run_cli("doctor", "--home", str(tmp_path))
+    result = run_cli(*DOCTOR, str(tmp_path))
     assert (result.returncode, result.stderr) == (1, "")
     lines = result.stdout.splitlines()
     assert lines[0] == f"ok      home: {tmp_path}"
@@ -271,6 +272,6 @@ async def test_the_report_is_for_people_and_its_status_for_programs(tmp_path: Pa
         "is left out"
     )
     assert lines[3].startswith("        what to do: nothing is lost")
-    assert run_cli("doctor", "--home", str(tmp_path / "none"), "--rebuild").returncode == 1
+    assert run_cli(*DOCTOR, str(tmp_path / "none"), "--rebuild").returncode == 1
     assert run_cli("doctor", "--frob").returncode == 2
     assert "examples:" in run_cli("doctor", "--help").stdout

@@ -144,7 +144,10 @@ class ModelClient:
             finally:
                 await response.aclose()
         if response.status_code != httpx.codes.OK or len(body) > MAX_LIST_BYTES:
-            raise ModelFailure(f"status {response.status_code}, {len(body)} bytes")
+            raise ModelFailure(
+                f"status {response.status_code}, {len(body)} bytes",
+                with_status("httpConnectionFailed", response.status_code),
+            )
         return body
 
     async def _send(self, provider: Provider, path: str, body: JsonObject) -> httpx.Response:

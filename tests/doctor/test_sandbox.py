@@ -1,10 +1,12 @@
 """`app-server doctor`: what it says of the sandbox of this machine."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from app_server.cli.doctor import check_sandbox
+from app_server.doctor.machine import Machine
+from app_server.doctor.sandbox import check_sandbox
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox import proof
 from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
@@ -26,11 +28,15 @@ class Leaky(SandboxLauncher):
         return Wrapped(command)
 
 
+def machine(sandbox: SandboxLauncher | None = None) -> Machine:
+    return Machine(home=Path("/nowhere"), sandbox=sandbox or SandboxLauncher())
+
+
 @pytest.mark.process
 @claim("doctor:sandbox")
 def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
     found = working_launcher().sandbox()
-    check = check_sandbox(SandboxLauncher())
+    check = check_sandbox(machine())
     assert (check.status, check.details, check.todo) == ("ok", [], None)
     assert check.message == (
         f"{found.program}: {WAYS} ways out were tried and refused; "
@@ -41,7 +47,7 @@ def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
 @pytest.mark.process
 @claim("doctor:sandbox")
 def test_it_names_what_gets_out() -> None:
-    check = check_sandbox(Leaky(Bubblewrap("/leaky")))
+    check = check_sandbox(machine(Leaky(Bubblewrap("/leaky"))))
     assert check.status == "error"
     named = [detail.removeprefix("a confined command can ") for detail in check.details]
     assert named[:6] == [
@@ -60,7 +66,7 @@ def test_it_names_what_gets_out() -> None:
 @claim("doctor:sandbox")
 def test_it_says_what_to_do_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "bubblewraps", list)
-    check = check_sandbox(SandboxLauncher())
+    check = check_sandbox(machine())
     assert (check.status, check.message) == ("error", "")
     assert check.details[0].startswith("no sandbox is installed: install the package `bubblewrap`")
     assert check.todo == "until then commands run only in threads with full access"
@@ -78,7 +84,7 @@ def test_a_sandbox_in_which_nothing_works_is_none(monkeypatch: pytest.MonkeyPatc
 def test_it_warns_where_processes_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     working_launcher()
     monkeypatch.setattr(proof, "limit_in_words", lambda: None)
-    check = check_sandbox(SandboxLauncher())
+    check = check_sandbox(machine())
     assert (check.status, check.details) == (
         "warning",
         ["the processes of a command have no bound"],

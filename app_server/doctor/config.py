@@ -1,0 +1,61 @@
+"""config.toml and requirements.toml: whether they can be used, and what in them does nothing."""
+
+from app_server.accounts.settings import read_account_settings
+from app_server.config.default_provider import default_provider_id
+from app_server.config.requirements import read_requirements, requirements_of
+from app_server.config.unknown_keys import keys_without_effect, unknown_in_file
+from app_server.config.values import Config, ConfigError, read_config
+from app_server.doctor.machine import Machine
+from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.memory.settings import read_memory_settings
+from app_server.threads.repair.doctor import Check
+from app_server.turns.model.catalogue.providers import read_providers
+
+READERS = (read_memory_settings, read_account_settings, read_providers, read_mcp_settings)
+"""What reads settings, a part each."""
+
+
+def check_config(machine: Machine) -> Check:
+    """Read both files as a server does."""
+    check = Check("config", message=str(machine.home / "config.toml"))
+    try:
+        demanded = read_requirements(machine.requirements)
+        for warning in requirements_of(Config({}, requirements=demanded)).warnings:
+            check.add("warning", warning)
+            check.todo = "ask whoever administers this machine"
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        check.todo = "nothing starts until the administrator of this machine corrects that file"
+    try:
+        file = read_config(machine.home / "config.toml")
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        check.todo = "correct the file at that place; no thread starts before"
+        return check
+    unknown = unknown_in_file(file)
+    for text in unknown:
+        check.add("warning", text)
+    if unknown:
+        check.todo = "correct or remove these keys: nothing reads them (docs/config.md)"
+    for path in keys_without_effect(file.document):
+        check.add("ok", f"{'.'.join(path)} has an effect in Codex, and none here")
+    _check_values(file.override(machine.overrides), check)
+    return check
+
+
+def _check_values(config: Config, check: Check) -> None:
+    for read in READERS:
+        try:
+            read(config)
+        except ConfigError as exc:
+            check.add("error", str(exc).strip())
+            check.todo = "correct the value at that place; no thread starts before"
+            return
+    chosen = default_provider_id(config)
+    providers = read_providers(config)
+    if chosen not in providers:
+        check.add("error", f"model_provider is `{chosen}`, and there is no such provider")
+        check.todo = (
+            f"add a table [model_providers.{chosen}] to config.toml, or choose one of "
+            f"{', '.join(sorted(providers))}"
+        )

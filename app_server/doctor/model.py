@@ -1,0 +1,90 @@
+"""Whether the model provider of new threads answers, and takes the credentials."""
+
+import anyio
+
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.settings import AccountSettings, read_account_settings
+from app_server.config.default_provider import OFFLINE, default_provider_id
+from app_server.config.effective import Configuration
+from app_server.config.values import ConfigError
+from app_server.doctor.machine import Machine
+from app_server.threads.repair.doctor import Check
+from app_server.turns.model.catalogue.providers import Provider, read_providers
+from app_server.turns.model.client import ModelClient
+from app_server.turns.model.interface import ModelFailure
+
+MODEL_S = 20.0
+CLOSE_S = 2.0
+
+UNAUTHORIZED = (401, 403)
+WITHOUT_LIST = (404, 405, 501)
+"""Answers of a provider that is there and serves no list of models."""
+FIRST_SERVER_ERROR = 500
+
+
+async def check_model(machine: Machine) -> Check:
+    """Ask the provider for its models, as the server does; no model is used."""
+    check = Check("model")
+    as_written = Configuration(machine.home, machine.requirements, machine.overrides, machine.cwd)
+
+    async def account_settings() -> AccountSettings:
+        return read_account_settings(await as_written.read())
+
+    accounts = Accounts(machine.home, account_settings, lambda: round(machine.now_s() * 1000))
+
+    async def is_signed_in() -> bool:
+        return (await accounts.look()).credentials is not None
+
+    configuration = Configuration(
+        machine.home, machine.requirements, machine.overrides, machine.cwd, is_signed_in
+    )
+    try:
+        config = await configuration.read()
+        provider = read_providers(config).get(default_provider_id(config))
+    except ConfigError:
+        provider = None
+    if provider is None:
+        check.message = "unknown: see the check of the configuration"
+        return check
+    if provider.id == OFFLINE:
+        check.message = "the offline model answers: no provider is configured, nobody is signed in"
+        return check
+    check.message = f"provider `{provider.id}`"
+    client = ModelClient(_no_offline_model, accounts)
+    try:
+        body = await client.list_models(provider)
+    except ModelFailure as exc:
+        _judge(exc, provider, check)
+    else:
+        check.message += f": answers ({len(body)} bytes of models)"
+    finally:
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            await client.aclose()
+    return check
+
+
+def _judge(failure: ModelFailure, provider: Provider, check: Check) -> None:
+    status = failure.http_status
+    variable = provider.env_key or provider.spare_env_key
+    key = f"the key in {variable}" if variable else "the credentials"
+    if status in WITHOUT_LIST:
+        check.message += ": answers, and has no list of models"
+        return
+    check.add("error", failure.message)
+    if status in UNAUTHORIZED:
+        check.todo = f"the provider refuses {key}: renew it, or sign in again"
+    elif failure.message.startswith("Missing environment variable"):
+        check.todo = f"set {variable} to the key of this provider before the server is started"
+    elif status is not None and status >= FIRST_SERVER_ERROR:
+        check.todo = "the provider has trouble of its own: try again later"
+    elif status is not None:
+        check.todo = f"look at base_url of [model_providers.{provider.id}] in config.toml"
+    else:
+        check.todo = (
+            f"look at base_url of [model_providers.{provider.id}] in config.toml, at the network "
+            "and at the proxy (HTTPS_PROXY, NO_PROXY)"
+        )
+
+
+async def _no_offline_model() -> str:
+    raise AssertionError

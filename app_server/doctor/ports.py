@@ -1,0 +1,92 @@
+"""Whether a server can listen where it is told to; without addresses, whether on any port."""
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from app_server.doctor.listening import listener_of
+from app_server.doctor.machine import Machine
+from app_server.threads.repair.doctor import Check
+from app_server.transport.address import TcpAddress, UnixAddress, parse_address
+
+CONNECT_S = 2.0
+
+
+def check_ports(machine: Machine) -> Check:
+    """Bind each address for a moment."""
+    default = machine.home / "app-server.sock"
+    check = Check("ports", message=", ".join(machine.listen) or "loopback, any free port")
+    for text in machine.listen or ("ws://127.0.0.1:0",):
+        try:
+            address = parse_address(text, default)
+        except ValueError as exc:
+            check.add("error", str(exc))
+            check.todo = "choose another address for --listen"
+            continue
+        match address:
+            case TcpAddress():
+                _check_tcp(address, check)
+            case UnixAddress(path):
+                _check_socket(path, check)
+    if not machine.listen:
+        _tell_of_default(default, check)
+    return check
+
+
+def _check_tcp(address: TcpAddress, check: Check) -> None:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    shown = f"{address.host}:{address.port}"
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            # As servers do: connections that are closing do not count.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind((address.host, address.port))
+            trial.listen(1)
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            holder = listener_of(address.port)
+            check.add("error", f"{shown} is taken" + (f" by {holder}" if holder else ""))
+            check.todo = "end that program, or choose another port (0: any free one)"
+        elif exc.errno == errno.EACCES:
+            check.add("error", f"{shown} is for root alone")
+            check.todo = "choose a port above 1023"
+        else:
+            check.add("error", f"{shown}: {exc.strerror}")
+            check.todo = "look at the loopback interface of this machine (ip address show lo)"
+
+
+def _check_socket(path: Path, check: Check) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            check.add("error", f"no file can be made in {path.parent}")
+            check.todo = "make that folder, and give this user the right to write there"
+        return
+    except OSError as exc:
+        check.add("error", f"{path}: {exc.strerror}")
+        check.todo = "let this user reach that path"
+        return
+    if not stat.S_ISSOCK(mode):
+        check.add("error", f"{path} is there and is no socket")
+        check.todo = "move it away, or choose another path"
+    elif _answers(path):
+        check.add("error", f"{path} is taken: a server listens there")
+        check.todo = "use that server, or choose another path"
+
+
+def _tell_of_default(path: Path, check: Check) -> None:
+    if path.exists() and _answers(path):
+        check.add("ok", f"a server listens on {path}")
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(CONNECT_S)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,97 @@
+"""Runs checks at the same time, each within its bound.
+
+A check that blocks has a thread of its own, which nobody waits for beyond the bound: a folder of a
+network that does not answer holds up neither the others nor the end of the program.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+
+from app_server.doctor.machine import Machine
+from app_server.threads.repair.doctor import Check
+
+logger = logging.getLogger(__name__)
+
+BOUND_S = 20.0
+
+Found: TypeAlias = Check | Sequence[Check]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec:
+    """One row of the table of checks."""
+
+    name: str
+    blocking: Callable[[Machine], Found] | None = None
+    waiting: Callable[[Machine], Awaitable[Found]] | None = None
+    """One of both: a function that blocks, or one that waits on the event loop."""
+    bound_s: float = BOUND_S
+    when_overdue: str = "look at what it waits for, and run doctor again"
+    """What to do when it does not end in time."""
+
+
+async def run_checks(specs: Sequence[CheckSpec], machine: Machine) -> list[Check]:
+    """Run all checks at the same time; the results are in the order of the table."""
+    results: list[Sequence[Check]] = [() for _ in specs]
+
+    async def run(position: int, spec: CheckSpec) -> None:
+        found = await _run_one(spec, machine)
+        results[position] = [found] if isinstance(found, Check) else found
+
+    async with anyio.create_task_group() as tasks:
+        for position, spec in enumerate(specs):
+            tasks.start_soon(run, position, spec)
+    return [check for result in results for check in result]
+
+
+async def _run_one(spec: CheckSpec, machine: Machine) -> Found:
+    try:
+        with anyio.fail_after(spec.bound_s):
+            if spec.waiting is not None:
+                return await spec.waiting(machine)
+            assert spec.blocking is not None, f"{spec.name} has no function"
+            return await _in_own_thread(partial(spec.blocking, machine))
+    except TimeoutError:
+        overdue = Check(spec.name, todo=spec.when_overdue)
+        overdue.add("error", f"it did not end within {spec.bound_s:g} s")
+        return overdue
+    except Exception as exc:
+        # The others are wanted all the more.
+        logger.exception("check %s failed", spec.name)
+        failed = Check(spec.name, todo="report this, with the output of app-server doctor --json")
+        failed.add("error", f"the check itself failed: {type(exc).__name__}")
+        return failed
+
+
+async def _in_own_thread(work: Callable[[], Found]) -> Found:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Found] = loop.create_future()
+
+    def settle(found: Found | None, failure: Exception | None) -> None:
+        if future.done():
+            return
+        if failure is not None:
+            future.set_exception(failure)
+        elif found is not None:
+            future.set_result(found)
+
+    def run() -> None:
+        found: Found | None = None
+        failure: Exception | None = None
+        try:
+            found = work()
+        except Exception as exc:  # noqa: BLE001
+            failure = exc
+        # The loop may have ended meanwhile.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, found, failure)
+
+    threading.Thread(target=run, name="check", daemon=True).start()
+    return await future

@@ -1,0 +1,1 @@
+"""`app-server doctor`, check by check."""
