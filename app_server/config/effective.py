@@ -19,7 +19,7 @@ from app_server.config.profile import (
 )
 from app_server.config.requirements import Requirements, read_requirements, requirements_of
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
-from app_server.config.values import Config, read_config
+from app_server.config.values import Config, ConfigError, read_config
 from app_server.runtime.loader import load, load_from_worker
 
 
@@ -68,7 +68,10 @@ class Configuration:
         self._started_with = self._files
         self._features: dict[str, bool] = {}
         """What clients switched, until the server ends."""
-        self._readings = 0
+        self._seen: Config | str = self._files
+        """What the files were like at the last look: their settings, or why there are none."""
+        self._changes = 0
+        self._on_change: list[Callable[[], None]] = []
 
     @property
     def file(self) -> Path:
@@ -86,9 +89,13 @@ class Configuration:
         return None if self._profile_file is None else self._profile_file.absolute()
 
     @property
-    def readings(self) -> int:
-        """How often the files were read: another number, perhaps other settings."""
-        return self._readings
+    def changes(self) -> int:
+        """How often the files were found to be others than before."""
+        return self._changes
+
+    def on_change(self, react: Callable[[], None]) -> None:
+        """Call `react` whenever a request finds that the files have changed, also for the worse."""
+        self._on_change.append(react)
 
     async def read(self, overrides: Mapping[str, Any] | None = None) -> Config:
         """Read the settings in force, with `overrides` of one request on top.
@@ -136,11 +143,22 @@ class Configuration:
             self._stamps = None
             now_ns = time.time_ns() + self._ahead_ns
             # Those that change while they are read have other stamps by the next look.
-            self._files = await anyio.to_thread.run_sync(self._read_files)
-            self._readings += 1
+            try:
+                self._files = await anyio.to_thread.run_sync(self._read_files)
+            except ConfigError as exc:
+                self._look_was(str(exc))
+                raise
+            self._look_was(self._files)
             settled = all(is_settled(stamp, now_ns) for stamp in stamps)
             self._stamps = stamps if settled else None
         return self._files
+
+    def _look_was(self, seen: Config | str) -> None:
+        if seen != self._seen:
+            self._seen = seen
+            self._changes += 1
+            for react in self._on_change:
+                react()
 
     def _read_files(self) -> Config:
         demanded = read_requirements(self._requirements)

@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from app_server.views.rules import rules_warning
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
     PROTOCOL_VERSION,
+    ConfigWarningNotification,
     InitializeCapabilities,
     InitializeParams,
     InitializeResponse,
@@ -31,6 +32,9 @@ class LifecycleHandlers:
         self._rules = services.rules
         self._configuration = services.configuration
         self._problems = Lazy("the check of the configuration", self._make_problems)
+        self._warned: set[ConnectionId] = set()
+        """The clients that were told of what is wrong, as far as they are still there."""
+        self._configuration.on_change(self._files_have_changed)
         self._hub = services.hub
         self._tasks = services.tasks
 
@@ -82,14 +86,29 @@ class LifecycleHandlers:
             self._hub.notify(connection_id, rules_warning(broken))
 
     async def _warn_of_configuration(self, connection_id: ConnectionId) -> None:
-        """Tell a client that has come of settings that are wrong."""
+        """Tell a client that has come of settings that are wrong, and those before it of news."""
+        for problem in await self._warn_of_news():
+            self._hub.notify(connection_id, problem)
+        self._warned.add(connection_id)
+        self._hub.when_gone(connection_id, self._warned.discard)
+
+    async def _warn_of_news(self) -> "Sequence[ConfigWarningNotification]":
+        """Tell those who know of the others of faults that were not there before; returns all."""
         try:
             problems = await self._problems.get()
         except LoadFailed:
             # It was logged; requests that need the settings still say what is wrong with them.
-            return
-        for problem in await problems.find():
-            self._hub.notify(connection_id, problem)
+            return ()
+        found = await problems.find()
+        for problem in found.new:
+            for connection_id in self._warned:
+                self._hub.notify(connection_id, problem)
+        return found.all
+
+    def _files_have_changed(self) -> None:
+        if self._problems.value is not None:
+            # Before that nobody was told anything, and who comes is told all.
+            self._tasks.start_soon(self._warn_of_news)
 
     async def _make_problems(self) -> "ConfigProblems":
         return (await load(_problems))(self._configuration)

@@ -6,7 +6,9 @@ Source: docs/config.md, "Unknown keys".
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
+import anyio
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
@@ -26,28 +28,43 @@ logger = logging.getLogger(__name__)
 UNUSABLE = "The configuration cannot be used; requests that need it are refused."
 
 
+class Found(NamedTuple):
+    """The problems there are."""
+
+    all: Sequence[ConfigWarningNotification]
+    new: Sequence[ConfigWarningNotification]
+    """Those that were not there at the look before."""
+
+
 class ConfigProblems:
     """The problems of the files as they are now, looked for again when a file has changed."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._found_in = 0
-        """The reading of the files that `_found` is about."""
+        self._looking = anyio.Lock()
+        self._found_in = -1
+        """The change of the files that `_found` is about."""
         self._found: Sequence[ConfigWarningNotification] = ()
 
-    async def find(self) -> Sequence[ConfigWarningNotification]:
-        """Return a notification for each kind of problem; what is new is logged too."""
+    async def find(self) -> Found:
+        """Return a notification for each problem. What is new is logged too."""
+        async with self._looking:
+            found, change = await self._look()
+            new = [problem for problem in found if problem not in self._found]
+            for problem in new:
+                logger.warning("%s %s", problem.summary, problem.details or "")
+            self._found, self._found_in = found, change
+            return Found(found, new)
+
+    async def _look(self) -> tuple[Sequence[ConfigWarningNotification], int]:
         try:
             config = await self._configuration.read()
         except ConfigError as exc:
-            return [_unusable(exc)]
-        reading = self._configuration.readings
-        if reading != self._found_in:
-            found = await anyio.to_thread.run_sync(partial(_problems, config))
-            for problem in found if found != self._found else ():
-                logger.warning("%s %s", problem.summary, problem.details or "")
-            self._found, self._found_in = found, reading
-        return self._found
+            return [_unusable(exc)], -1
+        change = self._configuration.changes
+        if change == self._found_in:
+            return self._found, change
+        return await anyio.to_thread.run_sync(partial(_problems, config)), change
 
 
 def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
