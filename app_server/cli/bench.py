@@ -4,13 +4,15 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from pathlib import Path
 
 from app_server.clients.bench.processor import listener_of
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import BLOCKS, Figures, Measured, Target, bench
+from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from protocol.errors import RpcError
 
 STEPS = 200
@@ -56,9 +58,16 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"--row {options.row!r} is part of no row: {names}")
     if options.pid and len(options.pid) != len(options.urls):
         parser.error("--pid must be given once for every URL, in their order, or not at all")
+    files = [chosen_token_file(file, os.environ) for file in options.token_file or [None]]
+    if len(files) == 1:
+        files *= len(options.urls)
+    if len(files) != len(options.urls):
+        parser.error("--token-file must be given once, or once for every URL in their order")
     try:
         pids = options.pid or [listener_of(url) for url in options.urls]
-        targets = [Target(url, pid) for url, pid in zip(options.urls, pids, strict=True)]
+        targets = [
+            Target(url, pid, file) for url, pid, file in zip(options.urls, pids, files, strict=True)
+        ]
         measured = asyncio.run(bench(targets, rows, options.steps, _report))
     except (OSError, ValueError, RpcError) as exc:
         print(f"app-server bench: {exc}", file=sys.stderr)
@@ -91,6 +100,13 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="PID",
         help="the server's process, once for every URL in their order "
         "(default: whichever listens there)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help=f"{TOKEN_FILE_HELP}; once for all servers, or once for every URL in their order",
     )
     parser.add_argument("--json", action="store_true", help="write the figures as JSON")
     return parser
@@ -127,7 +143,8 @@ def as_json(targets: Sequence[Target], measured: Sequence[Measured]) -> str:
         {"name": row.name, "figures": [_members(figures) for figures in row.figures]}
         for row in measured
     ]
-    return json.dumps({"targets": [asdict(target) for target in targets], "rows": rows}, indent=2)
+    shown = [{"url": target.url, "pid": target.pid} for target in targets]
+    return json.dumps({"targets": shown, "rows": rows}, indent=2)
 
 
 def _members(figures: Figures) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from app_server.clients.connection import Client, open_client
+from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, chosen_token_file
 from app_server.runtime.clock import SystemClock
 from protocol.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
@@ -35,7 +36,8 @@ examples:
 A thread is chosen by its id, by its working directory (the one that was last active there) or by
 its name. Without --wake the message waits for the thread's next turn. With --wake an idle thread
 begins one. `send` prints the receipt; with --wait it follows the signal until it is answered.
-The server is the one at --url, else APP_SERVER_URL, else ws://127.0.0.1:4500."""
+The server is the one at --url, else APP_SERVER_URL, else ws://127.0.0.1:4500. Where it wants a
+token, --token-file or APP_SERVER_TOKEN_FILE names the file that has it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str]) -> int:
         return asyncio.run(_run(options))
     except RpcError as exc:
         print(f"app-server signal: {exc.message}", file=sys.stderr)
+    except NoToken as exc:
+        print(f"app-server signal: {exc}", file=sys.stderr)
     except (OSError, anyio.EndOfStream) as exc:
         reason = str(exc) or "the connection ended"
         print(
@@ -73,6 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
     parser.add_argument("--url", default=url, help="the server (default: %(default)s)")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     commands = parser.add_subparsers(dest="command", required=True, metavar="send|list|recall")
     send = commands.add_parser("send", help="deliver a signal and print its receipt")
     target = send.add_mutually_exclusive_group(required=True)
@@ -111,7 +116,12 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace) -> Any:
-    return open_client(options.url, "app-server-signal", experimentalApi=True)
+    return open_client(
+        options.url,
+        "app-server-signal",
+        token_file=chosen_token_file(options.token_file, os.environ),
+        experimentalApi=True,
+    )
 
 
 async def _send(options: argparse.Namespace) -> int:

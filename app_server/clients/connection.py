@@ -6,8 +6,9 @@ Knows: requests, answers, notifications. Does not know: what any method means.
 
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
@@ -20,6 +21,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
+from app_server.clients.token_file import token_headers
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
@@ -140,20 +142,27 @@ def _within(timeout_s: float, what: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def open_client(
-    url: str, name: str, *, wait_s: float = WAIT_S, **capabilities: Any
+    url: str,
+    name: str,
+    *,
+    wait_s: float = WAIT_S,
+    token_file: Path | None = None,
+    **capabilities: Any,
 ) -> AsyncIterator[Client]:
     """Connect to `ws://` or `unix://` and shake hands; the connection lasts as long as the context.
 
-    `wait_s` is the limit of each call and wait that has none of its own.
+    `wait_s` is the limit of each call and wait that has none of its own. `token_file` has the token
+    that the server wants.
 
     Raises:
         ValueError: this is no such address.
-        OSError: nobody listens there, or it is no app-server.
+        OSError: nobody listens there, it is no app-server, or there is no token in the file.
         RpcError: the server refuses the handshake.
     """
+    headers = await token_headers(token_file)
     async with AsyncExitStack() as stack:
         try:
-            socket = await stack.enter_async_context(_connect(url))
+            socket = await stack.enter_async_context(_connect(url, headers))
         except InvalidURI as exc:
             raise ValueError(str(exc)) from exc
         except InvalidHandshake as exc:
@@ -171,7 +180,9 @@ class NoAppServer(Exception):
     """Something answers there, and it is no app-server."""
 
 
-async def identify(url: str, name: str, *, timeout_s: float) -> JsonObject:
+async def identify(
+    url: str, name: str, *, timeout_s: float, token_file: Path | None = None
+) -> JsonObject:
     """Return how an app-server introduces itself: `userAgent`, `codexHome` and more.
 
     Raises:
@@ -180,7 +191,7 @@ async def identify(url: str, name: str, *, timeout_s: float) -> JsonObject:
     """
     try:
         with anyio.fail_after(timeout_s):
-            async with open_client(url, name) as client:
+            async with open_client(url, name, token_file=token_file) as client:
                 server = client.server
     except ConnectionRefusedError:
         raise
@@ -194,8 +205,13 @@ async def identify(url: str, name: str, *, timeout_s: float) -> JsonObject:
     return server
 
 
-def _connect(url: str) -> connect:
-    options: dict[str, Any] = {"compression": None, "max_size": MAX_MESSAGE_BYTES}
+def _connect(url: str, headers: Mapping[str, str]) -> connect:
+    options: dict[str, Any] = {
+        "compression": None,
+        "max_size": MAX_MESSAGE_BYTES,
+        # Where another address is named in the answer, the library takes the token out.
+        "additional_headers": headers,
+    }
     if url.startswith("unix://"):
         return unix_connect(url.removeprefix("unix://"), **options)
     return connect(url, proxy=None, **options)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 import anyio
+from websockets.asyncio.client import connect
 
 from app_server.clients.connection import identify, open_client
 
@@ -24,7 +25,7 @@ def main() -> int:
     told: dict[str, object] = {"words": sys.argv[1:], "variables": variables, "pid": os.getpid()}
     url = variables.get("PRISM_CODEX_APP_SERVER_URL")
     if url is not None:
-        told["home"] = anyio.run(_home_of, url)
+        told["home"] = anyio.run(_home_of, url, os.environ.get("APP_SERVER_TOKEN"))
     if do == "exit":
         _write(Path(out), told)
         return int(arguments[0])
@@ -55,8 +56,14 @@ def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(50 + number)
 
 
-async def _home_of(url: str) -> object:
-    return (await identify(url, "fake-codex", timeout_s=10.0))["codexHome"]
+async def _home_of(url: str, token: str | None) -> object:
+    if token is None:
+        return (await identify(url, "fake-codex", timeout_s=10.0))["codexHome"]
+    headers = {"Authorization": f"Bearer {token}"}
+    async with connect(url, proxy=None, additional_headers=headers) as socket:
+        info = {"clientInfo": {"name": "fake-codex", "version": "1"}}
+        await socket.send(json.dumps({"id": 1, "method": "initialize", "params": info}))
+        return json.loads(await socket.recv())["result"]["codexHome"]
 
 
 async def _work(url: str, folder: str, out: Path, told: dict[str, object]) -> int:

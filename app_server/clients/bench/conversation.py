@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
+from app_server.clients.token_file import token_headers
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
@@ -86,17 +88,23 @@ class Conversation:
 
 
 @asynccontextmanager
-async def converse(url: str) -> AsyncIterator[Conversation]:
+async def converse(url: str, token_file: Path | None = None) -> AsyncIterator[Conversation]:
     """Connect to an app-server and shake hands, with its experimental members.
 
     Raises:
         ValueError: this is no `ws://` URL.
-        OSError: nobody listens there, or no app-server.
+        OSError: nobody listens there, or no app-server, or there is no token in the file.
         RpcError: the server refuses the handshake.
     """
+    headers = await token_headers(token_file)
     try:
         socket = await connect(
-            url, compression=None, max_size=None, proxy=None, open_timeout=OPEN_S
+            url,
+            compression=None,
+            max_size=None,
+            proxy=None,
+            open_timeout=OPEN_S,
+            additional_headers=headers,
         )
     except InvalidURI as exc:
         raise ValueError(str(exc)) from exc

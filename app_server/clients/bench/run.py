@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from app_server.clients.bench.conversation import converse
 from app_server.clients.bench.processor import processor_seconds
@@ -32,6 +33,8 @@ class Target:
     url: str
     pid: int | None
     """The process whose processor time is read; None: it is not shown."""
+    token_file: Path | None = None
+    """Has the token that the server wants."""
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ async def _measure_block(
 
 @asynccontextmanager
 async def _subject(target: Target, config: JsonObject) -> AsyncIterator[Subject]:
-    async with converse(target.url) as server:
+    async with converse(target.url, target.token_file) as server:
         subject = Subject(target.url, server, config)
         try:
             await subject.prepare()

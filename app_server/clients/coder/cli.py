@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
+
 from app_server.clients.coder.agent import CannotStart, run_agent
 from app_server.clients.coder.options import AGENTS, spelled
-from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, Plan
+from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, TOKEN_VARIABLE, Plan
 from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.receiver.agent.app_connection import check_url
 from app_server.clients.receiver.agent.surface import MODES
+from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file, read_token
 from app_server.config.home import resolve_home
 from app_server.logs.lines import LineFormatter, LineWriter
 
@@ -116,6 +120,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="the first port to try (default: %(default)d)",
     )
     parser.add_argument(
+        *spelled("codex-app-server-token-file"),
+        type=Path,
+        metavar="FILE",
+        help="where the server writes its token, or the one that is there has it; the agent and "
+        f"the receiver are told (default, with a URL: {TOKEN_FILE_VARIABLE})",
+    )
+    parser.add_argument(
         *spelled("cd"), type=Path, metavar="DIR", help="the agent's folder (default: .)"
     )
     parser.add_argument(
@@ -168,6 +179,9 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
         agent_words=[*words, *rest],
         url=url,
         first_port=options.codex_app_server_port,
+        token_file=chosen_token_file(
+            options.codex_app_server_token_file, {} if url is None else os.environ
+        ),
     )
 
 
@@ -181,8 +195,12 @@ async def _run(plan: Plan) -> int:
                 if plan.mode == "local":
                     raise
                 logger.warning("no server, so signals wait for tool results: %s", exc)
+        environment = plan.environment(os.environ, url)
+        if url is not None and plan.token_file is not None:
+            token = await anyio.to_thread.run_sync(read_token, plan.token_file)
+            environment[TOKEN_VARIABLE] = token
         try:
-            return await run_agent(plan.agent_command(url), plan.environment(os.environ, url))
+            return await run_agent(plan.agent_command(url), environment)
         except CannotStart as exc:
             print(f"coder: {exc}", file=sys.stderr)
             return 2

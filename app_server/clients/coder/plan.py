@@ -15,6 +15,10 @@ from app_server.clients.receiver.agent.surface import (
     URL_VARIABLE,
     AppServerMode,
 )
+from app_server.clients.token_file import TOKEN_FILE_VARIABLE
+
+TOKEN_VARIABLE = "APP_SERVER_TOKEN"
+"""Has the token itself: Codex reads it from a variable whose name it is told."""
 
 FIRST_PORT = 47100
 LAST_PORT = 47199
@@ -33,6 +37,8 @@ class Plan:
     url: str | None = None
     """A server that is there already."""
     first_port: int = FIRST_PORT
+    token_file: Path | None = None
+    """Where the server writes its token, or where that of a server that is there already is."""
 
     @property
     def ports(self) -> range:
@@ -43,17 +49,24 @@ class Plan:
 
     def server_command(self, url: str) -> list[str]:
         """Return the command line of a server."""
-        return [*SERVER, "--listen", url, "--home", str(self.home)]
+        guard = [] if self.token_file is None else ["--token-file", str(self.token_file)]
+        return [*SERVER, "--listen", url, "--home", str(self.home), *guard]
 
     def agent_command(self, url: str | None) -> list[str]:
         """Return the command line of the agent; `url` is that of its server, if it has one."""
         remote = [] if url is None else ["--remote", url]
+        if url is not None and self.token_file is not None:
+            remote += ["--remote-auth-token-env", TOKEN_VARIABLE]
         return [self.agent, *remote, "--cd", str(self.folder), *self.agent_words]
 
     def exported(self, url: str | None) -> dict[str, str]:
         """Return the variables that the server and the agent are given."""
         variables = {SURFACE_VARIABLE: self.agent, MODE_VARIABLE: self.mode}
-        return variables if url is None else {**variables, URL_VARIABLE: url}
+        if url is not None:
+            variables[URL_VARIABLE] = url
+        if url is not None and self.token_file is not None:
+            variables[TOKEN_FILE_VARIABLE] = str(self.token_file)
+        return variables
 
     def environment(self, parent: Mapping[str, str], url: str | None) -> dict[str, str]:
         """Return a whole environment; what an outer session exported is not in it."""

@@ -15,6 +15,7 @@ from app_server.clients.receiver.agent.surface import (
 )
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, SESSION_VARIABLE
 from app_server.clients.receiver.router.wire import URL_VARIABLE as ROUTER_VARIABLE
+from app_server.clients.token_file import TOKEN_FILE_VARIABLE
 
 NAME = "prism"
 """What the agent calls the receiver."""
@@ -31,6 +32,7 @@ ENV_VARS = (
     MODE_VARIABLE,
     URL_VARIABLE,
     THREAD_VARIABLE,
+    TOKEN_FILE_VARIABLE,
     "APP_SERVER_HOME",
     "CODEX_HOME",
 )

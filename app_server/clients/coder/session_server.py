@@ -48,7 +48,7 @@ async def session_server(plan: Plan, parent: Mapping[str, str]) -> AsyncIterator
         NoServer
     """
     if plan.url is not None:
-        if not await is_app_server(plan.url):
+        if not await is_app_server(plan.url, plan.token_file):
             raise NoServer(f"no app-server answers at {plan.url}")
         yield plan.url
         return
@@ -70,7 +70,7 @@ async def _find_or_start(plan: Plan, parent: Mapping[str, str], session: AsyncEx
             except StoreFailed as exc:
                 logger.info("port %d: %s", port, exc)
                 continue
-            match await who_is_at(url, plan.home):
+            match await who_is_at(url, plan.home, plan.token_file):
                 case Occupant.OURS:
                     return url
                 case Occupant.STRANGER:

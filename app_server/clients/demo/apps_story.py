@@ -28,7 +28,7 @@ async def run(transcript: Transcript, home: Path, /) -> None:
         with transcript.step("Start a server with the apps of the demo"):
             server = await stack.enter_async_context(start_server(home))
             transcript.say("server", f"listens on {server.url}")
-        capabilities = {"experimentalApi": True, "extensions": {"openai/form": {}}}
+        capabilities: JsonObject = {"experimentalApi": True, "extensions": {"openai/form": {}}}
         async with open_client(server.url, "demo", wait_s=WAIT_S, **capabilities) as client:
             await _list(transcript, client)
             thread_id = await _start(transcript, client)

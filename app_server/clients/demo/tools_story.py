@@ -61,7 +61,7 @@ async def run(transcript: Transcript, folder: Path, /) -> None:
         with transcript.step("Start a server with the offline model"):
             server = await stack.enter_async_context(start_server(home))
             transcript.say("server", f"listens on {server.url}")
-        capabilities = {"experimentalApi": True}
+        capabilities: JsonObject = {"experimentalApi": True}
         async with open_client(server.url, "demo", wait_s=WAIT_S, **capabilities) as client:
             with transcript.step("Start a thread that may only read"):
                 chosen: JsonObject = {

@@ -29,6 +29,7 @@ from app_server.clients.receiver.router.wire import (
     read_key_file,
 )
 from app_server.clients.receiver.run import ReceiverSettings, serve
+from app_server.clients.token_file import TOKEN_FILE_HELP, TOKEN_FILE_VARIABLE
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.secret_files import StoreFailed, read_private, write_private
@@ -63,6 +64,7 @@ variables:
                               it is there
   {APP_SERVER_VARIABLE}  where it is: ws://127.0.0.1:PORT or unix://PATH; without it the
                               socket app-server.sock in the home folder is tried
+  {TOKEN_FILE_VARIABLE}       the same as --token-file
   {THREAD_VARIABLE}       the thread, unless it is the newest loaded one of this folder"""
 
 
@@ -114,6 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="a file with the key")
     parser.add_argument("--thread", metavar="ID", help="the thread that signals go to")
     parser.add_argument("--cd", type=Path, metavar="DIR", help="the agent's folder (default: .)")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     for name, what in (("wake", "wake an idle thread"), ("passive", "wait for the next turn")):
         parser.add_argument(
             f"--{name}",
@@ -137,6 +140,8 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
     environ = dict(os.environ)
     if options.thread:
         environ[THREAD_VARIABLE] = options.thread
+    if options.token_file:
+        environ[TOKEN_FILE_VARIABLE] = str(options.token_file)
     modes: dict[str, Mode] = dict.fromkeys(options.passive, "passive")
     modes.update(dict.fromkeys(options.wake, "wake"))
     session = options.session or environ.get(SESSION_VARIABLE) or DEFAULT_SESSION

@@ -7,7 +7,8 @@ Source: docs/receiver.md, "The app-server".
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
@@ -16,6 +17,7 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from app_server.clients.token_file import NoToken, token_headers
 from app_server.http.loopback_address import is_this_machine
 from protocol.errors import INTERNAL_ERROR, RpcError
 from protocol.model import Json, JsonObject
@@ -144,26 +146,31 @@ class AppConnection:
             raise ConnectionLost from exc
 
 
-async def connect_app(url: str) -> AppConnection:
+async def connect_app(url: str, token_file: Path | None = None) -> AppConnection:
     """Connect, without shaking hands; callers set the deadline.
 
     Raises:
-        ValueError: the URL is of another machine.
+        ValueError: the URL is of another machine, or there is no token in the file.
         ConnectionLost: nobody answers there.
     """
     check_url(url)
     try:
-        return AppConnection(await _connect(url))
+        headers = await token_headers(token_file)
+    except NoToken as exc:
+        raise ValueError(str(exc)) from exc
+    try:
+        return AppConnection(await _connect(url, headers))
     except (OSError, WebSocketException) as exc:
         raise ConnectionLost from exc
 
 
-def _connect(url: str) -> connect:
+def _connect(url: str, headers: Mapping[str, str]) -> connect:
     if url.startswith("unix://"):
         return unix_connect(
             url.removeprefix("unix://"),
             compression=None,
             max_size=MAX_MESSAGE_BYTES,
+            additional_headers=headers,
             open_timeout=None,
             close_timeout=CLOSE_S,
         )
@@ -172,6 +179,7 @@ def _connect(url: str) -> connect:
         proxy=None,
         compression=None,
         max_size=MAX_MESSAGE_BYTES,
+        additional_headers=headers,
         open_timeout=None,
         close_timeout=CLOSE_S,
         ping_interval=PING_S,

@@ -28,6 +28,7 @@ from app_server.clients.receiver.agent.strategies import (
 from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
 from app_server.clients.receiver.ledger.entries import Entry
 from app_server.clients.receiver.ledger.ledger import Ledger
+from app_server.clients.token_file import chosen_token_file
 from protocol.errors import RpcError
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,8 @@ class CodexSurface:
             try:
                 with anyio.fail_after(CONNECT_S):
                     if not self.is_connected:
-                        self._link = await self._connect(url)
+                        token_file = chosen_token_file(None, self._context.environ)
+                        self._link = await self._connect(url, token_file)
                     assert self._link is not None
                     self._recipient = await self._link.find(
                         self._context.environ.get(THREAD_VARIABLE) or None, self._context.cwd
@@ -152,8 +154,8 @@ class CodexSurface:
             self._context = None
             await self._let_go()
 
-    async def _connect(self, url: str) -> ThreadLink:
-        connection = await connect_app(url)
+    async def _connect(self, url: str, token_file: Path | None) -> ThreadLink:
+        connection = await connect_app(url, token_file)
         await self._tasks.start(connection.run)
         try:
             await connection.initialize()

@@ -1,0 +1,61 @@
+"""The token of a server, from the file that the server was told to write or to read it from.
+
+It is read before each connection: a server that starts again has a new one.
+Source: docs/listeners.md, "The token file".
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+TOKEN_FILE_VARIABLE = "APP_SERVER_TOKEN_FILE"
+"""Names the file where no option does."""
+
+MAX_TOKEN_BYTES = 4096
+
+TOKEN_FILE_HELP = (
+    f"a file with the token that the server wants (default: the one that {TOKEN_FILE_VARIABLE} "
+    "names, if it is set)"
+)
+
+
+class NoToken(OSError):
+    """The file cannot be read, or holds no token; the text names the file."""
+
+
+def chosen_token_file(option: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file of the option, else of the environment; None: no token is shown."""
+    named = option or environ.get(TOKEN_FILE_VARIABLE)
+    return Path(named).expanduser().absolute() if named else None
+
+
+async def token_headers(file: Path | None) -> dict[str, str]:
+    """Return the headers that show the token to a server; none without a file.
+
+    Raises:
+        NoToken
+    """
+    if file is None:
+        return {}
+    return {"Authorization": f"Bearer {await anyio.to_thread.run_sync(read_token, file)}"}
+
+
+def read_token(file: Path) -> str:
+    """Read a token; white space around it is left out.
+
+    Raises:
+        NoToken
+    """
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_TOKEN_BYTES + 1)
+    except OSError as exc:
+        raise NoToken(f"the token file cannot be read: {file}: {exc.strerror}") from exc
+    token = content.decode("ascii", errors="replace").strip()
+    if not token or len(content) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
+        raise NoToken(
+            f"{file} holds no token: 1 to {MAX_TOKEN_BYTES} printable ASCII characters on one line"
+        )
+    return token
