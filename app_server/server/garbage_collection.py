@@ -35,8 +35,10 @@ OVERDUE = 100
 def start_collecting() -> None:
     """Look at what there is for the last time, and at what comes in small steps.
 
-    Modules and types live as long as the process.
+    Modules and types live as long as the process. Done once, also where it runs several servers.
     """
+    if gc.get_threshold()[2] == NEVER:
+        return
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, NEVER)

@@ -1,6 +1,8 @@
 """Whether what a server says is what the committed schema says, to the last member.
 
 Every client of the tests checks every message: against the stable schema unless it opted in.
+jsonschema-rs says whether a message fits, as jsonschema takes fifty times as long; where one does
+not, jsonschema says why.
 """
 
 import json
@@ -8,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jsonschema import Draft7Validator
+import jsonschema
+import jsonschema_rs
 from jsonschema.exceptions import best_match
 from pydantic_core import from_json
 
@@ -29,11 +32,11 @@ def load_bundle(variant: str) -> Any:
 
 def check_value(variant: str, name: str, value: Any) -> None:
     """Fail unless the value is of the type, without members that the type does not have."""
-    validator = _validator(variant, name)
-    problem = best_match(validator.iter_errors(value))
-    if problem is not None:
-        where = problem.json_path
-        raise AssertionError(f"not a {variant} {name}: {where}: {problem.message}: {value}")
+    if _validator(variant, name).is_valid(value):
+        return
+    problem = best_match(jsonschema.Draft7Validator(_schema(variant, name)).iter_errors(value))
+    reason = f"{problem.json_path}: {problem.message}" if problem else "only jsonschema-rs says so"
+    raise AssertionError(f"not a {variant} {name}: {reason}: {value}")
 
 
 class MessageCheck:
@@ -87,10 +90,14 @@ def _variant_of(initialize: Any) -> str:
 
 
 @cache
-def _validator(variant: str, name: str) -> Draft7Validator:
+def _validator(variant: str, name: str) -> jsonschema_rs.Draft7Validator:
+    return jsonschema_rs.Draft7Validator(_schema(variant, name), validate_formats=False)
+
+
+def _schema(variant: str, name: str) -> dict[str, Any]:
     bundle = _strict_bundle(variant)
     place = "" if name in bundle["definitions"] else "v2/"
-    return Draft7Validator({**bundle, "$ref": f"#/definitions/{place}{name}"})
+    return {**bundle, "$ref": f"#/definitions/{place}{name}"}
 
 
 @cache

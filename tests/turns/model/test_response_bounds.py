@@ -142,18 +142,6 @@ def message_item(item_id: str | None, *texts: str) -> dict[str, Any]:
             [ItemDone({"type": "function_call", "arguments": "x" * 900_000})],
             "an item has more than 900000 bytes of text",
         ),
-        (
-            [TextDelta(str(number), "x" * 800_000) for number in range(21)],
-            "it has more than 16777216 bytes",
-        ),
-        (
-            [ItemAdded(message_item(str(number))) for number in range(16 * 1024 + 1)],
-            "it has more than 16777216 bytes",
-        ),
-        (
-            [SummaryPartAdded("a", number % 1024) for number in range(16 * 1024 + 1)],
-            "it has more than 16777216 bytes",
-        ),
         ([SummaryPartAdded("a", 1024)], "an item has a part 1024 of at most 1024"),
         ([SummaryDelta("a", 10**18, "")], f"an item has a part {10**18} of at most 1024"),
         ([ReasoningDelta("a", -1, "")], "an item has a part -1 of at most 1024"),
@@ -162,6 +150,24 @@ def message_item(item_id: str | None, *texts: str) -> dict[str, Any]:
 def test_every_way_to_be_too_long_is_refused_and_one_less_is_not(
     events: list[ModelEvent], reason: str
 ) -> None:
+    refuse_the_last(events, reason)
+
+
+@pytest.mark.parametrize(
+    ("event", "count"),
+    [
+        (lambda number: TextDelta(str(number), "x" * 800_000), 21),
+        (lambda number: ItemAdded(message_item(str(number))), 16 * 1024 + 1),
+        (lambda number: SummaryPartAdded("a", number % 1024), 16 * 1024 + 1),
+    ],
+)
+def test_many_that_fit_are_too_long_together(
+    event: Callable[[int], ModelEvent], count: int
+) -> None:
+    refuse_the_last([event(number) for number in range(count)], "it has more than 16777216 bytes")
+
+
+def refuse_the_last(events: list[ModelEvent], reason: str) -> None:
     bounds = ResponseBounds()
     for event in events[:-1]:
         bounds.take(event, 0)
