@@ -27,14 +27,14 @@ def chromium() -> str | None:
 
 
 @asynccontextmanager
-async def open_browser() -> AsyncIterator["Browser"]:
-    """Run a browser while the context lasts."""
+async def open_browser(*arguments: str) -> AsyncIterator["Browser"]:
+    """Run a browser, with more arguments on its command line, while the context lasts."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
         # The pages are our own, and Chromium's sandbox does not work for root.
         browser = await playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox"]
+            executable_path=chromium(), args=["--no-sandbox", *arguments]
         )
         try:
             yield browser
