@@ -239,6 +239,7 @@ LINK: JsonObject = {
     "url": "https://example.com/?a=b",
     "elicitationId": "e-1",
 }
+OPENAI_FORM: JsonObject = {**FORM, "mode": "openai/form"}
 ANSWER: JsonObject = {"action": "accept", "content": {"day": None}, "_meta": {"by": "hand"}}
 
 
@@ -272,9 +273,10 @@ def answering(*modes: ElicitationMode) -> Client:
         ("elicitation/create", "form", FORM, FORM),
         ("elicitation/create", "form", {**FORM, "mode": "form"}, {**FORM, "mode": "form"}),
         ("elicitation/create", "url", LINK, LINK),
-        ("openai/form", "openai/form", FORM, {**FORM, "mode": "openai/form"}),
+        ("openai/form", "openai/form", FORM, OPENAI_FORM),
+        ("elicitation/create", "openai/form", OPENAI_FORM, OPENAI_FORM),
     ],
-    ids=["form", "named-form", "url", "openai"],
+    ids=["form", "named-form", "url", "openai", "openai-mode"],
 )
 async def test_a_question_and_its_answer_pass_unchanged_if_the_client_can_be_asked_so(
     method: str, mode: ElicitationMode, params: JsonObject, reaches: JsonObject
@@ -289,8 +291,13 @@ async def test_a_question_and_its_answer_pass_unchanged_if_the_client_can_be_ask
 @claim("apps:t-32")
 @pytest.mark.parametrize(
     ("method", "params"),
-    [("elicitation/create", FORM), ("elicitation/create", LINK), ("openai/form", FORM)],
-    ids=["form", "url", "openai"],
+    [
+        ("elicitation/create", FORM),
+        ("elicitation/create", LINK),
+        ("elicitation/create", OPENAI_FORM),
+        ("openai/form", FORM),
+    ],
+    ids=["form", "url", "openai-mode", "openai"],
 )
 async def test_a_question_that_the_client_does_not_support_is_cancelled_and_not_sent(
     method: str, params: JsonObject
@@ -318,7 +325,7 @@ async def test_without_a_call_nobody_is_asked() -> None:
     [
         ("openai/form", {**FORM, "_meta": []}),
         ("elicitation/create", {**FORM, "_meta": None}),
-        ("elicitation/create", {**FORM, "mode": "openai/form"}),
+        ("elicitation/create", {**FORM, "mode": "of tomorrow"}),
         ("elicitation/create", {**FORM, "mode": None}),
     ],
     ids=["meta", "null-meta", "mode", "null-mode"],

@@ -75,4 +75,6 @@ def _mode_of(method: str, params: JsonObject) -> ElicitationMode:
             return "form"
         case "url":
             return "url"
+        case "openai/form":
+            return OPENAI_FORM
     raise BadQuestion("unknown mode of elicitation")
