@@ -13,7 +13,7 @@ import anyio
 
 from app_server.mcp.catalog.config import LOCAL, HttpTransport
 from app_server.mcp.errors import OAuthFailed
-from app_server.mcp.server import McpServer
+from app_server.mcp.servers.server import McpServer
 from app_server.runtime.loader import load
 
 AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]

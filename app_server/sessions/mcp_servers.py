@@ -16,11 +16,18 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
-from app_server.mcp.connections import SMALL_TABLE, ServerSet
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
-from app_server.mcp.server import StartupStep, Status
+from app_server.mcp.servers.server import StartupStep, Status
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.waits import (
+    grace_ends_at,
+    refresh_lists,
+    wait_for_grace,
+    wait_for_required,
+)
 from app_server.mcp.tools.declare import declare, declared_functions, is_declared
+from app_server.mcp.tools.table import SMALL_TABLE
 from app_server.runtime.freeing import free_in_pieces
 from app_server.sessions.publisher import Publisher
 from app_server.threads.log.live import LiveThread
@@ -84,7 +91,7 @@ class ThreadServers:
             RequiredServersFailed: some did not.
         """
         tasks.start_soon(self._run)
-        await self.set.wait_for_required()
+        await wait_for_required(self.set)
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -156,7 +163,7 @@ class ThreadServers:
         if not self._has_asked:
             with anyio.CancelScope(deadline=_in(self._mcp.first_look_s)):
                 await self._discovered.wait()
-        ends_at = self.set.grace_ends_at()
+        ends_at = grace_ends_at(self.set)
         with anyio.CancelScope(deadline=ends_at):
             await self._discovered.wait()
             if not self._catalog.is_current:
@@ -166,8 +173,8 @@ class ThreadServers:
             await self._catalog.prepare(self.config)
             self.set.update(self._resolved())
         self.set.revive()
-        await self.set.wait_for_grace(ends_at)
-        await self.set.refresh_lists()
+        await wait_for_grace(self.set, ends_at)
+        await refresh_lists(self.set)
         await self._declare()
         self._warn_of_left_out()
 

@@ -6,7 +6,7 @@ Source: docs/wire.md, "Turns".
 
 from typing import Literal, TypeAlias
 
-from app_server.mcp.server import StartupStep
+from app_server.mcp.servers.server import StartupStep
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import TurnState

@@ -12,7 +12,7 @@ import anyio.abc
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
-from app_server.mcp.connections import ServerSet
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.sessions.compaction_start import CompactionStart
 from app_server.sessions.goals.goals import Goals

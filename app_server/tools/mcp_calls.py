@@ -10,8 +10,9 @@ from pydantic_core import to_json
 
 from app_server.extension.hooks import Hooks, ToolCall
 from app_server.mcp.catalog.config import LOCAL, ServerConfig
-from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.errors import BadArguments
+from app_server.mcp.servers.calls import call_tool
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.calls import (
     BYTES_PER_TOKEN,
     INPUT_CAPABILITY,
@@ -27,6 +28,7 @@ from app_server.mcp.tools.calls import (
 from app_server.mcp.tools.declare import declare
 from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
+from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from app_server.permissions.confinement import Confinement
 from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
@@ -173,8 +175,8 @@ class McpCalls:
                     )
                 )
 
-        return await self._servers.call_tool(
-            tool.raw, arguments, meta, on_progress, recorder.turn_id
+        return await call_tool(
+            self._servers, tool.raw, arguments, meta, on_progress, recorder.turn_id
         )
 
     def _client_meta(self, tool: Tool) -> JsonObject:

@@ -10,7 +10,7 @@ from functools import partial
 from app_server.extension.hooks import Hooks
 from app_server.extension.installs import PluginOffers
 from app_server.extension.registration import ContributionContext
-from app_server.mcp.connections import ServerSet
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.confining import confinement_of

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from app_server.mcp.measurements import origin
-from app_server.mcp.status import ServerReport
+from app_server.mcp.servers.status import ServerReport
 from app_server.mcp.tools.calls import cut_middle
 from app_server.turns.review.evidence import without_account
 from protocol.mcp import McpServerInfo, McpServerStatus, Resource, ResourceTemplate, Tool

@@ -172,7 +172,7 @@ def test_new_rooms_and_the_room_of_apps_are_watched_too(
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("mcp/planted.py", "import app_server.mcp.connections  # connected, reconnects"),
+        ("mcp/planted.py", "import app_server.mcp.servers.server_set  # connected, reconnects"),
         ("mcp/planted.py", "connection_id = apps = 'app_server.application'"),
         ("handlers/planted.py", "KEY = 'codex_apps'"),
         ("clients/demo/planted.py", "from app_server.apps import names"),

@@ -14,8 +14,10 @@ import sys
 import anyio
 
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
-from app_server.mcp.connections import ServerSet, Tool
 from app_server.mcp.elicitation import ServerQuestion
+from app_server.mcp.servers.calls import call_tool
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 from tests.conformance import sign_in
@@ -62,7 +64,7 @@ async def run_scenario(url: str) -> list[str]:
 
 async def _call(servers: ServerSet, tool: Tool) -> list[str]:
     try:
-        result = await servers.call_tool(tool.raw, ARGUMENTS.get(tool.raw.tool, {}), {})
+        result = await call_tool(servers, tool.raw, ARGUMENTS.get(tool.raw.tool, {}), {})
     except McpError as exc:
         return [f"{tool.raw.tool}: {exc}"]
     return [f"{tool.raw.tool}: {result.get('content')}"] if result.get("isError") else []

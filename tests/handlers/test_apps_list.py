@@ -11,7 +11,7 @@ from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.upstream.backend import AppsBackend, KnownDirectory
 from app_server.handlers.apps import list as apps_list
 from app_server.handlers.apps import listing as app_listing
-from app_server.mcp.connections import ServerSet
+from app_server.mcp.servers.server_set import ServerSet
 from protocol.apps import AppInfo
 from tests.support.apps_list import UPDATED, open_desk, shown
 from tests.support.chatgpt_peer import ChatgptPeer

@@ -419,7 +419,7 @@ async def test_a_lost_connection_fails_calls_at_once_and_the_next_turn_connects_
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon."""
-    monkeypatch.setattr("app_server.mcp.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
     monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
 

@@ -7,11 +7,11 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     StdioTransport,
 )
-from app_server.mcp.connections import Tool, ToolTable
 from app_server.mcp.tools.declare import declare
 from app_server.mcp.tools.listing import Listing, read_only_hint
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.schema import reduce_schema, tool_parameters
+from app_server.mcp.tools.table import Tool, ToolTable
 from tests.support.harness import (
     claim,
 )

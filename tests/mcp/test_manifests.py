@@ -24,7 +24,7 @@ from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.on_demand import OnDemandPeer
 from app_server.mcp.peer import ConnectionOwner
-from app_server.mcp.server import McpServer
+from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from protocol.model import JsonObject
 from tests.support.apps_peer import connect, listed, serve_tools

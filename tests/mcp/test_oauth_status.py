@@ -18,7 +18,7 @@ from app_server.mcp.catalog.config import (
     read_mcp_settings,
 )
 from app_server.mcp.errors import NotLoggedIn
-from app_server.mcp.server import McpServer
+from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from tests.support.harness import Gate, claim
 from tests.support.mcp_sign_in import SOON, fresh_server, keep

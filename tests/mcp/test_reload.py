@@ -14,8 +14,8 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
-from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import UnknownServer
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
@@ -309,7 +309,7 @@ async def test_a_call_ends_on_the_connection_it_began_on(tmp_path: Path) -> None
 async def test_a_call_that_does_not_end_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.server.MIN_LEASE_S", 0)
+    monkeypatch.setattr("app_server.mcp.servers.server.MIN_LEASE_S", 0)
     config = stdio_server("raw", tool_timeout_sec="0.2")
     async with thread_with(tmp_path, config, "raw") as thread:
         old, _ = await thread.direct("whoami")

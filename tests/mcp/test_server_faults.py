@@ -27,7 +27,7 @@ async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(
     async def sdk() -> Any:
         return broken
 
-    monkeypatch.setattr("app_server.mcp.connections.load_sdk", sdk)
+    monkeypatch.setattr("app_server.mcp.servers.launcher.load_sdk", sdk)
     async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
         thread_id = await client.start_thread()
         told = await steps_until_settled(client, "raw")

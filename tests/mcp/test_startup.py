@@ -19,7 +19,7 @@ from tests.support.mcp_calls import steps_until_settled
 async def test_servers_start_side_by_side_and_each_says_how_it_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.delenv("NOPE", raising=False)
     config = (
         stdio_server("good")

@@ -45,7 +45,7 @@ async def test_event_streams_are_for_hosted_apps(tmp_path: Path) -> None:
 async def test_status_shows_every_server_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.setenv("TOKEN", "the-secret")
     config = (
         stdio_server("raw", enabled_tools='["meta"]')

@@ -73,7 +73,7 @@ FAILED = "MCP client for `raw` failed to start: MCP startup failed: "
 async def test_a_refusal_is_understood_whatever_its_body(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, tries: int, error: str
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     peer = WebPeer(answers={"initialize": [answer] * 3})
     async with conversation(tmp_path, peer) as client:
         await client.start_thread()

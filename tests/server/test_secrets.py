@@ -31,7 +31,7 @@ async def test_no_planted_secret_leaves_the_server(
     quiet_libraries()
     monkeypatch.setenv("PLANTED_TOKEN", f"token-{SECRET}")
     monkeypatch.setenv("PLANTED_HEADER", f"header-{SECRET}")
-    monkeypatch.setattr("app_server.mcp.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     async with http_peer(json_response=True, status=401) as (refusing, _):
         address = refusing.removeprefix("http://")
         web = f"""

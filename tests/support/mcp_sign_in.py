@@ -23,7 +23,7 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
 )
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
-from app_server.mcp.server import McpServer
+from app_server.mcp.servers.server import McpServer
 from tests.support.harness import WAIT_S, WireClient
 from tests.support.no_processes import NoProcesses
 from tests.support.oauth_peer import MARK, OAuthPeer, query_of

@@ -17,8 +17,8 @@ from app_server.extension.metadata import ApprovalSource, RuntimeMetadata, ToolM
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
-from app_server.mcp.connections import Tool
 from app_server.mcp.tools.naming import RawName, VisibleName
+from app_server.mcp.tools.table import Tool
 from app_server.turns.approval.forms import planned_by_server
 from app_server.turns.model import offline
 from app_server.turns.model.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER

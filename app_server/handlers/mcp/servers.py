@@ -15,8 +15,9 @@ from app_server.handlers.services import Services
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, read_mcp_settings
-from app_server.mcp.connections import ServerSet
-from app_server.mcp.status import report, without_left_out
+from app_server.mcp.servers.calls import call_tool, read_resource
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.status import report, without_left_out
 from app_server.mcp.tools.calls import (
     blocks_of,
     bounded_result,
@@ -128,7 +129,7 @@ class McpHandlers:
         meta = _request_meta(params.meta, doing)
         meta["threadId"] = params.thread_id
         with mcp_failures(doing):
-            result = await servers.call_tool(raw, params.arguments, meta, _ignore_progress)
+            result = await call_tool(servers, raw, params.arguments, meta, _ignore_progress)
         bounded = bounded_result(without_effective_input(result)[0])
         is_error = bounded.get("isError")
         return McpServerToolCallResponse(
@@ -151,7 +152,7 @@ class McpHandlers:
                 session = self._session(params.thread_id)
                 server = _views(_configs(session.servers), session.config).reader(params)
                 session.servers.revive(server)
-                result = await session.servers.read_resource(server, params.uri, meta)
+                result = await read_resource(session.servers, server, params.uri, meta)
             else:
                 config, settings = await self._resolve(
                     prepare=self._apps is not None and is_of_apps(params.server)
@@ -160,7 +161,7 @@ class McpHandlers:
                 chosen = {n: one for n, one in settings.servers.items() if n == server}
                 result = await self._ask_trial(
                     McpSettings(chosen),
-                    lambda servers: servers.read_resource(server, params.uri, meta),
+                    lambda servers: read_resource(servers, server, params.uri, meta),
                 )
         contents = result.get("contents")
         return McpResourceReadResponse(

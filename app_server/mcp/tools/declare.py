@@ -8,9 +8,9 @@ from itertools import groupby
 from weakref import WeakKeyDictionary
 
 from app_server.mcp.bounds import MAX_FOUND_BYTES, declared_bytes
-from app_server.mcp.connections import Tool, ToolTable
 from app_server.mcp.tools.schema import tool_parameters
 from app_server.mcp.tools.search import DEFAULT_LIMIT
+from app_server.mcp.tools.table import Tool, ToolTable
 from protocol.model import JsonObject
 
 MAX_DESCRIPTION_BYTES = 4096

@@ -5,9 +5,10 @@ Source: docs/mcp.md, "Tools and the model".
 
 from pydantic_core import to_json
 
-from app_server.mcp.connections import ServerSet
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.peer import list_all
+from app_server.mcp.servers.calls import read_resource
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp_wire.errors import McpError
 from protocol.model import Json, JsonObject
 
@@ -34,7 +35,7 @@ async def call_resource_function(servers: ServerSet, name: str, arguments: Json)
         uri = _optional_text(given, "uri")
         if server is None or uri is None:
             raise BadArguments("server and uri must be strings")
-        result = await servers.read_resource(server, uri, None)
+        result = await read_resource(servers, server, uri, None)
         return _compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
     method, member = _LISTS[name]
     if server is not None:

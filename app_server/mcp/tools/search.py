@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 
-from app_server.mcp.connections import Tool
+from app_server.mcp.tools.table import Tool
 
 DEFAULT_LIMIT = 8
 MAX_LIMIT = 64

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from app_server.config.errors import NotRecorded
-from app_server.mcp.connections import Tool
+from app_server.mcp.tools.table import Tool
 from app_server.turns.approval.decisions import Action, Decisions
 from app_server.turns.approval.question import (
     ApprovalRequest,

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from app_server.extension.metadata import ApprovalPresentation
-from app_server.mcp.connections import Tool
+from app_server.mcp.tools.table import Tool
 from app_server.turns.review.evidence import connected_account, planned_call
 from app_server.turns.review.reviewer import PlannedAction
 from protocol.elicitation import FormElicitation, McpElicitationSchema

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from pydantic_core import to_json
 
-from app_server.mcp.connections import Tool
 from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.table import Tool
 from app_server.turns.model.prompt.surroundings import kind_of
 from app_server.turns.model.response.reader import texts_of
 from protocol.model import Json, JsonObject

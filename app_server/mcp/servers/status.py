@@ -13,11 +13,12 @@ import anyio
 from app_server.mcp.auth_status import AuthProbe, AuthStatus
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.config import ServerConfig
-from app_server.mcp.connections import ServerSet, ToolTable
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.peer import list_all
-from app_server.mcp.server import McpServer
+from app_server.mcp.servers.server import McpServer
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.listing import Listing
+from app_server.mcp.tools.table import ToolTable
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 

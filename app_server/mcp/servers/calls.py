@@ -1,0 +1,58 @@
+"""Requests to the servers of a thread: calls of tools, and reads of resources.
+
+Source: docs/mcp.md, "Calls".
+"""
+
+from app_server.mcp.errors import BadArguments, ToolDisabled
+from app_server.mcp.measurements import measured_call
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.tools.naming import RawName
+from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
+from protocol.model import Json, JsonObject
+
+
+async def call_tool(
+    servers: ServerSet,
+    raw: RawName,
+    arguments: Json,
+    meta: JsonObject,
+    on_progress: ProgressCallback | None = None,
+    caller: str | None = None,
+) -> JsonObject:
+    """Call a tool by its raw name and return the result as the server sent it.
+
+    Cancelling notifies the server. The timeout counts the time in which no question of the server's
+    is open; such a question names the `caller`.
+
+    Raises:
+        McpError: nobody of this name, not started, filtered out, bad arguments, timed out, ended,
+            or a JSON-RPC error of the server's (PeerError).
+    """
+    config = servers.server(raw.server).config
+    if not config.allows(raw.tool):
+        raise ToolDisabled(raw.server, raw.tool)
+    server = await servers.decided(raw.server)
+    async with server.lease() as peer:
+        if arguments is not None and not isinstance(arguments, dict):
+            raise BadArguments("MCP tool arguments must be a JSON object")
+        params: JsonObject = {"name": raw.tool, "_meta": meta}
+        if arguments is not None:
+            params["arguments"] = arguments
+        running = server.calls.run(caller, config.tool_timeout_s)
+        with measured_call(config, raw.tool), running as call, call.scope:
+            return await peer.request("tools/call", params, on_progress=on_progress)
+    raise RequestTimedOut("tools/call", config.tool_timeout_s)
+
+
+async def read_resource(
+    servers: ServerSet, name: str, uri: str, meta: JsonObject | None
+) -> JsonObject:
+    """Read one resource and return the result as the server sent it.
+
+    Raises:
+        McpError: see `call_tool`.
+    """
+    timeout_s = servers.server(name).config.tool_timeout_s
+    params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
+    async with servers.lease(name) as peer:
+        return await peer.request("resources/read", params, timeout_s=timeout_s)

@@ -1,0 +1,238 @@
+"""The servers of one thread (or of one question), under settings that change while they run.
+
+Servers start side by side and fail on their own: none holds up another, or the thread.
+Source: docs/mcp.md, "Connections", "Reload".
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from app_server.mcp.catalog.config import McpSettings, ServerConfig
+from app_server.mcp.elicitation import ElicitationPort
+from app_server.mcp.errors import UnknownServer
+from app_server.mcp.peer import Peer
+from app_server.mcp.processes import Processes
+from app_server.mcp.servers.launcher import Launcher
+from app_server.mcp.servers.server import McpServer, StartupStep, StatusCallback
+from app_server.mcp.tools.listing import Listing
+from app_server.mcp.tools.table import ToolTable, ToolTables
+
+
+class ServerSet:
+    """Live servers, by raw name: who asks for one gets the server that has the name now."""
+
+    def __init__(
+        self,
+        settings: McpSettings,
+        cwd: str,
+        processes: Processes,
+        notify: StatusCallback,
+        asks: ElicitationPort | None = None,
+    ) -> None:
+        """Make the set; nothing starts before `run`.
+
+        `notify` gets every step of every start. Without `asks` servers cannot ask the user.
+        """
+        self._processes = processes
+        self._notify = notify
+        self._asks = asks
+        self._is_held = False
+        self._launcher = Launcher(cwd, processes, self._environment_is_back)
+        self._tables = ToolTables()
+        self._settings = settings
+        self.servers = {name: self._make(config) for name, config in settings.servers.items()}
+
+    @property
+    def surface(self) -> str:
+        """How the model is told of tools: `direct`, `deferred`, `code_mode`."""
+        return self._settings.surface
+
+    @property
+    def grace_s(self) -> float | None:
+        """How long a turn waits for starts; None: as long as they take."""
+        return self._settings.startup_grace_s
+
+    @property
+    def follows_list_changes(self) -> bool:
+        """Whether tools are listed again when a server says that they changed."""
+        return self._settings.follows_list_changes
+
+    def _make(self, config: ServerConfig) -> McpServer:
+        server = McpServer(config, self._processes, self._notify, self._asks)
+        if self._is_held:
+            server.calls.hold()
+        return server
+
+    def hold(self) -> None:
+        """Stop the clocks of all calls, until `release`."""
+        self._is_held = True
+        for server in (*self.servers.values(), *self._launcher.retired):
+            server.calls.hold()
+
+    def release(self) -> None:
+        """Let the clocks go on."""
+        self._is_held = False
+        for server in (*self.servers.values(), *self._launcher.retired):
+            server.calls.release()
+
+    async def run(self) -> None:
+        """Start every server and hold the connections until `stop`."""
+        await self._launcher.run(list(self.servers.values()))
+
+    def stop(self) -> None:
+        """End all connections; `run` returns when they have ended."""
+        if not self._launcher.is_stopping:
+            self._launcher.stop(self.servers.values())
+
+    def reconcile(self, settings: McpSettings) -> None:
+        """Make the set what these settings ask for, after a reload; never waits.
+
+        Servers that run or start with equal values go on, and say so. Others are stopped, once
+        their calls have ended, or started; dead and failed ones are started again. A set that stops
+        stays as it is.
+        """
+        self._take_over(settings, reload=True)
+
+    def update(self, settings: McpSettings) -> None:
+        """Do the same between two model requests: servers with equal settings stay as they are."""
+        self._take_over(settings, reload=False)
+
+    def _take_over(self, settings: McpSettings, *, reload: bool) -> None:
+        if self._launcher.is_stopping:
+            return
+        before, self.servers = self.servers, {}
+        self._settings = settings
+        fresh = []
+        for name, config in settings.servers.items():
+            server = before.get(name)
+            is_same = server is not None and server.config == config
+            is_announced = reload and not (
+                config.is_registered and server is not None and server.lives
+            )
+            if server is not None and is_same and not is_announced:
+                # Of what was registered at run time a reload tells nothing new.
+                del before[name]
+            elif server is not None and config.enabled and server.fits(config, self._launcher.cwd):
+                del before[name]
+                server.reuse(config, tell=reload)
+            else:
+                server = self._replace(server, config)
+                fresh.append(server)
+            self.servers[name] = server
+        for server in before.values():
+            self._launcher.retire(server)
+        self._launcher.launch_soon(fresh)
+
+    def _replace(self, old: McpServer | None, config: ServerConfig) -> McpServer:
+        if old is None or not (old.config.is_registered and config.is_registered):
+            return self._make(config)
+        if config.known is not None and old.config.known is not None:
+            # Nothing starts: it goes on by another way, and says so if it has other tools.
+            is_same = config.known == old.config.known
+            notify = _nobody if is_same else partial(_without_start, self._notify)
+            return McpServer(config, self._processes, notify, self._asks)
+        server = self._make(config)
+        # Until it is ready the model is shown what there was, so that no turn is without.
+        server.stand_in(old.listing)
+        return server
+
+    def revive(self, *names: str) -> None:
+        """Start processes again that have died, all or those named; never waits.
+
+        One that then does not become ready is left as it is. The tools that were listed before
+        stay until the new list is there.
+        """
+        for name in names or list(self.servers):
+            dead = self.servers.get(name)
+            if dead is not None and dead.may_be_revived:
+                self._start_again(dead)
+
+    def signed_in(self, name: str) -> None:
+        """Start a server again that waits for a sign-in; never waits."""
+        server = self.servers.get(name)
+        if server is not None and server.status == "authenticationRequired":
+            self._start_again(server)
+
+    def _environment_is_back(self, server: McpServer) -> None:
+        if self.servers.get(server.config.name) is server:
+            self._start_again(server, returns=server.returns + 1)
+
+    def _start_again(self, ended: McpServer, returns: int = 0) -> None:
+        if self._launcher.is_stopping:
+            return
+        server = self.servers[ended.config.name] = self._make(ended.config)
+        ended.leave()
+        server.listing = ended.listing
+        server.returns = returns
+        self._launcher.launch(server)
+
+    def cancel_starting(self) -> None:
+        """Give up the starts that are not decided yet."""
+        for server in self.servers.values():
+            server.cancel_start()
+
+    def _listed(self) -> list[tuple[ServerConfig, Listing]]:
+        return [
+            (server.config, server.listing)
+            for server in self.servers.values()
+            if server.listing is not None and server.config.shows_tools_on(self.surface)
+        ]
+
+    @property
+    def table(self) -> ToolTable | None:
+        """What was made last for `tools`; what there is now may be more, or less."""
+        return self._tables.last
+
+    def tools(self) -> ToolTable:
+        """Return what the model sees of servers that have started; tools of a dead one stay."""
+        return self._tables.make(self.surface, self._listed())
+
+    async def prepare_tools(self) -> ToolTable:
+        """Return the same as `tools`, made in a worker thread if there are many."""
+        return await self._tables.prepare(self.surface, self._listed())
+
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return an id of what an environment is now; None if it is unknown."""
+        return self._processes.instance_of(environment_id)
+
+    def server(self, name: str) -> McpServer:
+        """Find a server.
+
+        Raises:
+            UnknownServer: there is none of this name.
+        """
+        server = self.servers.get(name)
+        if server is None:
+            raise UnknownServer(name)
+        return server
+
+    async def decided(self, name: str) -> McpServer:
+        """Find a server once its start, or that of what replaced it, has been decided.
+
+        Raises:
+            UnknownServer: there is none of this name.
+        """
+        while not (server := self.server(name)).settled.is_set():
+            await server.settled.wait()
+        return server
+
+    @asynccontextmanager
+    async def lease(self, name: str) -> AsyncIterator[Peer]:
+        """Hold a server's connection; a server that is replaced keeps it until the end.
+
+        Raises:
+            McpError: nobody of this name, disabled, not started, ended.
+        """
+        server = await self.decided(name)
+        async with server.lease() as peer:
+            yield peer
+
+
+def _nobody(name: str, step: StartupStep, error: str | None) -> None:
+    """Announce nothing: the start changes nothing for anybody."""
+
+
+def _without_start(notify: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:
+    if step != "starting":
+        notify(name, step, error)

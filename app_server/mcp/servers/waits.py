@@ -1,0 +1,69 @@
+"""What a thread waits for before its model is asked: starts of servers, and lists that changed.
+
+Source: docs/mcp.md, "Connections".
+"""
+
+import math
+
+import anyio
+
+from app_server.mcp.errors import RequiredServersFailed
+from app_server.mcp.servers.server import McpServer
+from app_server.mcp.servers.server_set import ServerSet
+
+REFRESH_S = 10.0
+"""How long a model request waits for lists of tools that changed."""
+
+
+async def wait_for_required(servers: ServerSet) -> None:
+    """Wait until the required servers have started.
+
+    Raises:
+        RequiredServersFailed: some did not.
+    """
+    names = [n for n, s in servers.servers.items() if s.config.required and s.startable]
+    for name in names:
+        while (server := servers.servers.get(name)) and not server.settled.is_set():
+            await server.settled.wait()
+    required = [servers.servers[name] for name in names if name in servers.servers]
+    causes = [f"{s.config.name}: {s.failure}" for s in required if s.failure is not None]
+    if causes:
+        raise RequiredServersFailed(
+            f"required MCP servers failed to initialize: {'; '.join(causes)}"
+        )
+
+
+def grace_ends_at(servers: ServerSet) -> float:
+    """Return when a grace that begins now is over, on the clock of anyio."""
+    return math.inf if servers.grace_s is None else anyio.current_time() + servers.grace_s
+
+
+async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
+    """Wait until every start is decided, but no longer than the grace that ends at `ends_at`.
+
+    No start is waited for twice.
+    """
+    if not _starting(servers):
+        return
+    with anyio.CancelScope(deadline=ends_at):
+        while starting := _starting(servers):
+            await starting[0].settled.wait()
+    for server in _starting(servers):
+        server.waited_for = True
+
+
+async def refresh_lists(servers: ServerSet) -> None:
+    """List tools again where servers said that they changed, if that is wanted at all."""
+    if not servers.follows_list_changes:
+        return
+    changed = [server for server in servers.servers.values() if server.list_is_old]
+    if not changed:
+        return
+    with anyio.move_on_after(REFRESH_S):
+        async with anyio.create_task_group() as tasks:
+            for server in changed:
+                tasks.start_soon(server.refresh_list)
+
+
+def _starting(servers: ServerSet) -> list[McpServer]:
+    return [s for s in servers.servers.values() if not (s.waited_for or s.settled.is_set())]
