@@ -1,22 +1,17 @@
-"""The app-server as an MCP server: the real executable, with the SDK's client on its stdio."""
+"""The app-server as an MCP server, in this process and as the real executable."""
 
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.shared.dispatcher import DispatchContext
+from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.approvals import parse_decision
@@ -24,11 +19,11 @@ from app_server.clients.mcp_front.conversation import FrontLimits
 from app_server.clients.mcp_front.pipe import MAX_WAITING, open_pipe
 from app_server.clients.mcp_front.process import offer
 from app_server.clients.mcp_front.questions import Verdict, elicitation_params, parse_verdict
-from app_server.server.settings import VERSION
 from protocol.envelope import Answer, Notification, parse_message
 from protocol.errors import RpcError
 from tests.support.harness import (
     BREAK,
+    WAIT_S,
     Gate,
     Refusal,
     ScriptedModel,
@@ -40,95 +35,10 @@ from tests.support.harness import (
     stdio_server,
     write_config,
 )
+from tests.support.mcp_front import EXECUTABLE, front, front_process, parameters
 
-EXECUTABLE = Path(sys.executable).parent / "app-server"
-WAIT_S = 60.0
 NOBODY = "019a0000-0000-7000-8000-000000000000"
 WIPE = {"namespace": "mcp__peer", "name": "wipe", "arguments": {"text": "all"}}
-INFO = {"name": "test", "version": "1"}
-
-
-@dataclass
-class Front:
-    """The SDK's transport and dispatcher, without its types, and what was heard and asked."""
-
-    dispatcher: JSONRPCDispatcher
-    answer_with: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
-    events: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def request(self, method: str, params: Any = None) -> Any:
-        """Call a method; MCPError when it is refused."""
-        with anyio.fail_after(WAIT_S):
-            return await self.dispatcher.send_raw_request(method, params)
-
-    async def call(self, name: str, **arguments: Any) -> Any:
-        """Call a tool; underscores of arguments stand for hyphens."""
-        return await self.request("tools/call", {"name": name, "arguments": arguments})
-
-    async def until(self, kind: str) -> dict[str, Any]:
-        """Wait for an event of a kind and return its params."""
-        with anyio.fail_after(WAIT_S):
-            while True:
-                for params in self.events:
-                    if params["msg"]["type"] == kind:
-                        return params
-                self.heard.clear()
-                await self.heard.wait()
-
-    async def answer(
-        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        """Answer a question of the server's."""
-        assert method == "elicitation/create"
-        self.asked.append(dict(params or {}))
-        if self.answer_with is None:
-            raise MCPError(-32601, "nobody is here to ask")
-        return await self.answer_with(self.asked[-1])
-
-    async def hear(
-        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
-    ) -> None:
-        """Keep an event."""
-        assert method == "codex/event"
-        self.events.append(dict(params or {}))
-        self.heard.set()
-
-
-def parameters(home: Path) -> StdioServerParameters:
-    """Say how the executable is started."""
-    return StdioServerParameters(
-        command=str(EXECUTABLE),
-        args=["mcp-server", "--home", str(home)],
-        env=environment_without("CODEX_HOME", "APP_SERVER_HOME", "OPENAI_API_KEY"),
-        cwd=home,
-    )
-
-
-@asynccontextmanager
-async def front(home: Path, answer: dict[str, Any] | None = None) -> AsyncIterator[Front]:
-    """Start the executable and shake hands; `answer` is given to every question."""
-
-    async def answer_with(params: dict[str, Any]) -> dict[str, Any]:
-        assert answer is not None
-        return answer
-
-    async with stdio_client(parameters(home)) as streams, anyio.create_task_group() as tasks:
-        dispatcher: JSONRPCDispatcher = JSONRPCDispatcher(*streams)
-        client = Front(dispatcher, None if answer is None else answer_with)
-        await tasks.start(dispatcher.run, client.answer, client.hear)
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": INFO}
-        shaken = await client.request("initialize", hello)
-        assert shaken["serverInfo"].pop("user_agent").startswith("test/")
-        assert shaken == {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {"tools": {"listChanged": True}},
-            "serverInfo": {"name": "codex-mcp-server", "title": "Codex", "version": VERSION},
-        }
-        await dispatcher.notify("notifications/initialized", None)
-        yield client
-        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -139,7 +49,6 @@ async def scripted(home: Path, config: str = "") -> AsyncIterator[ScriptedModel]
         yield model
 
 
-@pytest.mark.process
 @claim("front:settings")
 async def test_a_call_chooses_a_profile_and_what_the_model_is_offered(tmp_path: Path) -> None:
     async with scripted(tmp_path) as model:
@@ -195,7 +104,6 @@ async def test_a_client_of_the_sdk_runs_a_turn_and_replies(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.process
 @claim("front:events")
 async def test_events_of_a_turn_name_the_call_and_its_thread(tmp_path: Path) -> None:
     async with scripted(tmp_path) as model, front(tmp_path) as client:
@@ -260,16 +168,15 @@ async def test_events_of_a_turn_name_the_call_and_its_thread(tmp_path: Path) -> 
 @claim("front:turn")
 async def test_a_reply_finds_a_thread_of_an_earlier_process(tmp_path: Path) -> None:
     async with scripted(tmp_path) as model:
-        async with front(tmp_path) as client:
+        async with front_process(tmp_path) as client:
             first = await client.call("codex", prompt="Hi.")
         thread_id = first["structuredContent"]["threadId"]
-        async with front(tmp_path) as client:
+        async with front_process(tmp_path) as client:
             second = await client.call("codex-reply", prompt="More.", conversationId=thread_id)
         assert second == result_of("ok", thread_id)
         assert model.inputs()[-3:] == [("user", "Hi."), ("assistant", "ok"), ("user", "More.")]
 
 
-@pytest.mark.process
 @claim("front:approval")
 @pytest.mark.parametrize(
     ("answer", "output", "questions"),
@@ -314,7 +221,6 @@ async def test_a_tool_that_may_do_harm_is_asked_about_in_both_forms(
         }
 
 
-@pytest.mark.process
 @claim("front:commands")
 @pytest.mark.parametrize(
     ("answer", "is_done"),
@@ -380,7 +286,6 @@ async def test_commands_and_patches_are_asked_about(
         }
 
 
-@pytest.mark.process
 @claim("front:commands")
 @pytest.mark.parametrize("answer", [{"decision": "abort"}, {"action": "cancel"}])
 async def test_a_cancelled_command_ends_the_turn(tmp_path: Path, answer: dict[str, Any]) -> None:
@@ -405,7 +310,6 @@ def test_an_approval_is_read_in_both_forms() -> None:
         assert parse_decision(answer) == decision
 
 
-@pytest.mark.process
 @claim("front:approval")
 async def test_an_abort_ends_the_turn_and_the_call_is_answered(tmp_path: Path) -> None:
     peer, abort = stdio_server("peer", required="true"), {"decision": "abort"}
@@ -418,7 +322,6 @@ async def test_an_abort_ends_the_turn_and_the_call_is_answered(tmp_path: Path) -
         assert len(model.requests) == 1
 
 
-@pytest.mark.process
 @claim("front:cancel")
 async def test_a_cancelled_call_interrupts_its_turn_and_is_not_answered(tmp_path: Path) -> None:
     async with scripted(tmp_path) as model, front(tmp_path) as client:
@@ -442,7 +345,6 @@ async def test_a_cancelled_call_interrupts_its_turn_and_is_not_answered(tmp_path
         assert model.inputs()[-1] == ("user", "Go on.")
 
 
-@pytest.mark.process
 @claim("front:cancel")
 async def test_a_question_of_a_cancelled_call_is_withdrawn(tmp_path: Path) -> None:
     peer = stdio_server("peer", required="true")
@@ -470,7 +372,6 @@ async def test_a_question_of_a_cancelled_call_is_withdrawn(tmp_path: Path) -> No
         await client.until("turn_aborted")
 
 
-@pytest.mark.process
 @claim("front:errors")
 async def test_what_makes_no_sense_is_answered_as_such(tmp_path: Path) -> None:
     bad = "Failed to parse configuration for Codex tool: "
@@ -510,7 +411,6 @@ async def test_what_makes_no_sense_is_answered_as_such(tmp_path: Path) -> None:
         assert model.requests == []
 
 
-@pytest.mark.process
 @claim("front:errors")
 async def test_a_turn_that_fails_is_an_error_with_its_thread(tmp_path: Path) -> None:
     async with scripted(tmp_path) as model, front(tmp_path) as client:
@@ -526,7 +426,10 @@ async def test_a_turn_that_fails_is_an_error_with_its_thread(tmp_path: Path) -> 
 @claim("apps:t-59", "front:turn")
 async def test_a_turn_calls_a_tool_of_an_app(tmp_path: Path) -> None:
     demo = "[apps_service]\ndemo = true\n"
-    async with scripted(tmp_path, demo) as model, front(tmp_path, {"action": "accept"}) as client:
+    async with (
+        scripted(tmp_path, demo) as model,
+        front_process(tmp_path, {"action": "accept"}) as client,
+    ):
         first = await client.call("codex", prompt="Hi.")
         thread_id = first["structuredContent"]["threadId"]
         # The apps are read once the server runs; a thread takes them over when they are there.

@@ -225,7 +225,7 @@ async def test_after_kill_9_what_is_sent_again_has_no_other_effect(tmp_path: Pat
             await client.call("thread/start", {"threadId": V7})
             first = await client.call("turn/start", hello())
             await gate.wait_until_reached()
-        async with running(tmp_path) as server, server.client() as client:
+        async with serve(tmp_path, model=model) as served, served.client() as client:
             again = await client.call("thread/start", {"threadId": V7})
             assert again["thread"]["preview"] == "hello"
             turn = await client.call("turn/start", hello())

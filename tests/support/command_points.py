@@ -149,6 +149,6 @@ async def cut_off_by_kill(folder: Path, point: int) -> None:
             await reach(client, point)
             server.process.send_signal(signal.SIGKILL)
             await server.ended()
-        async with running(home) as server, server.client() as client:
+        async with serve(home, model=model) as served, served.client() as client:
             await client.call("thread/resume", {"threadId": thread_id})
             await check_history(client, model, thread_id, held)

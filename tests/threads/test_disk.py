@@ -20,6 +20,7 @@ from tests.support.harness import (
     claim,
     environment_without,
     says,
+    serve,
     write_config,
 )
 from tests.support.processes import EXECUTABLE, START_S, running
@@ -84,7 +85,7 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_harms_nothing(tmp_pat
             assert model.inputs() == [("developer", "kept"), ("user", "after")]
             other = await client.start_thread()
             await client.turn(other, "more")
-        async with running(tmp_path) as server, server.client() as client:
+        async with serve(tmp_path, model=model) as served, served.client() as client:
             threads = (await client.call("thread/list", {}))["data"]
             assert {thread["id"]: thread["name"] for thread in threads} == {
                 thread["id"]: "room again",
@@ -117,7 +118,7 @@ async def test_the_end_of_a_turn_that_the_disk_refused_is_written_when_there_is_
             params = {**here, "includeTurns": True}
             live = (await client.call("thread/read", params))["thread"]["turns"]
         assert [turn["status"] for turn in live] == ["failed", "completed"]
-        async with running(tmp_path) as server, server.client() as client:
+        async with serve(tmp_path, model=model) as served, served.client() as client:
             assert (await client.call("thread/read", params))["thread"]["turns"] == live
 
 

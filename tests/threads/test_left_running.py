@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.threads.log.loading import load_state
-from tests.support.harness import ScriptedModel, WireClient, calls, claim, write_config
+from tests.support.harness import ScriptedModel, WireClient, calls, claim, serve, write_config
 from tests.support.processes import running
 from tests.support.turn_commands import Desk, command, desk
 
@@ -104,7 +104,7 @@ async def test_a_server_that_was_killed_completes_what_it_left_running(tmp_path:
             await client.turn(thread_id, "go")
             server.process.kill()
             await server.ended()
-        async with running(tmp_path) as server, server.client() as client:
+        async with serve(tmp_path, model=model) as served, served.client() as client:
             await client.call("thread/resume", {"threadId": thread_id})
             [(number, item)] = await paged(client, thread_id)
             assert (number, item["status"], item["exitCode"], item["aggregatedOutput"]) == (

@@ -12,13 +12,21 @@ import anyio
 import pytest
 
 from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, holder_of
-from tests.support.harness import ScriptedModel, WireClient, claim, stdio_server, write_config
+from tests.support.harness import (
+    ScriptedModel,
+    WireClient,
+    claim,
+    serve,
+    stdio_server,
+    write_config,
+)
 from tests.support.processes import running
 
 pytestmark = pytest.mark.process
 
 BOUND_S = 60.0
 """More than the 5 s after which rows of a dead process are made again."""
+LOOK_S = 0.05
 
 TEXT = [{"type": "text", "text": "hi"}]
 CONTENT = [{"type": "input_text", "text": "hi"}]
@@ -41,6 +49,7 @@ async def until_listed(client: WireClient, wanted: dict[str, str | None]) -> Non
             threads = (await client.call("thread/list", {}))["data"]
             if {thread["id"]: thread["name"] for thread in threads} == wanted:
                 return
+            await anyio.sleep(LOOK_S)
 
 
 @claim("threads:busy", "threads:take-over")
@@ -51,7 +60,7 @@ async def test_another_process_reads_and_lists_and_takes_over_when_the_first_has
         write_config(tmp_path, model.url)
         async with (
             running(tmp_path) as first,
-            running(tmp_path) as second,
+            serve(tmp_path, model=model) as second,
             first.client() as client,
             second.client() as other,
         ):
@@ -82,18 +91,16 @@ async def test_another_process_reads_and_lists_and_takes_over_when_the_first_has
 
 
 async def test_an_archived_thread_that_another_process_changes_is_busy_too(tmp_path: Path) -> None:
-    async with ScriptedModel().serve() as model:
-        write_config(tmp_path, model.url)
-        async with running(tmp_path) as server, server.client() as client:
-            thread_id = await client.start_thread()
-            await client.turn(thread_id, "one")
-            await client.call("thread/archive", {"threadId": thread_id})
-            lock = WriterLock(tmp_path / "locks" / f"{thread_id}.lock", "ws://127.0.0.1:1")
-            error = await client.refusal("thread/unarchive", {"threadId": thread_id})
-            assert error.data["code"] == "threadBusy"
-            assert error.data["holder"]["address"] == "ws://127.0.0.1:1"
-            lock.release()
-            await client.call("thread/unarchive", {"threadId": thread_id})
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "one")
+        await client.call("thread/archive", {"threadId": thread_id})
+        lock = WriterLock(tmp_path / "locks" / f"{thread_id}.lock", "ws://127.0.0.1:1")
+        error = await client.refusal("thread/unarchive", {"threadId": thread_id})
+        assert error.data["code"] == "threadBusy"
+        assert error.data["holder"]["address"] == "ws://127.0.0.1:1"
+        lock.release()
+        await client.call("thread/unarchive", {"threadId": thread_id})
 
 
 def descendants(pid: int) -> set[int]:
@@ -153,22 +160,20 @@ async def test_a_lock_belongs_to_its_process_and_not_to_what_its_file_says(tmp_p
 
 @claim("threads:index-in-use")
 async def test_an_index_in_use_is_not_replaced_by_another_version(tmp_path: Path) -> None:
-    async with ScriptedModel().serve() as model:
-        write_config(tmp_path, model.url)
-        async with running(tmp_path) as server, server.client() as client:
-            thread_id = await client.start_thread()
-            await client.turn(thread_id, "one")
-            as_newer = (
-                "import sys; import app_server.threads.index.file as file; "
-                "from app_server.cli import serve; file.SCHEMA_VERSION += 1; "
-                "sys.exit(serve.main())"
-            )
-            process = await anyio.run_process(
-                [sys.executable, "-c", as_newer, "--home", str(tmp_path), "--listen", "off"],
-                check=False,
-            )
-            assert process.returncode == 1
-            text = process.stderr.decode()
-            assert "another process uses it, of another version" in text
-            assert re.search(r"app-server doctor --home \S+ says more\n$", text)
-            await until_listed(client, {thread_id: None})
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "one")
+        as_newer = (
+            "import sys; import app_server.threads.index.file as file; "
+            "from app_server.cli import serve; file.SCHEMA_VERSION += 1; "
+            "sys.exit(serve.main())"
+        )
+        process = await anyio.run_process(
+            [sys.executable, "-c", as_newer, "--home", str(tmp_path), "--listen", "off"],
+            check=False,
+        )
+        assert process.returncode == 1
+        text = process.stderr.decode()
+        assert "another process uses it, of another version" in text
+        assert re.search(r"app-server doctor --home \S+ says more\n$", text)
+        await until_listed(client, {thread_id: None})

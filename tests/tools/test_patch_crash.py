@@ -7,7 +7,7 @@ import pytest
 
 from app_server.patch.failpoints import KILL_AT
 from app_server.patch.write import TEMPORARY_SUFFIX
-from tests.support.harness import ScriptedModel, claim, write_config
+from tests.support.harness import ScriptedModel, claim, serve, write_config
 from tests.support.patches import answer_of, custom_call, patch_of
 from tests.support.processes import running
 from tests.support.turns import start_turn
@@ -81,7 +81,7 @@ async def test_the_next_server_says_what_was_changed(
             turn_id = await start_turn(client, thread_id, "go")
             assert await server.ended() == -9
         monkeypatch.delenv(KILL_AT)
-        async with running(home) as server, server.client() as client:
+        async with serve(home, model=model) as served, served.client() as client:
             found = await client.call("thread/resume", {"threadId": thread_id})
             (turn,) = found["thread"]["turns"]
             assert (turn["id"], turn["status"]) == (turn_id, "interrupted")
@@ -94,7 +94,7 @@ async def test_the_next_server_says_what_was_changed(
             assert left == files
             # The next turn works.
             assert (await client.turn(thread_id, "on"))["status"] == "completed"
-        async with running(home) as server, server.client() as client:
+        async with serve(home, model=model) as served, served.client() as client:
             found = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
             items = [one for turn in found["thread"]["turns"] for one in turn["items"]]
             assert [one["type"] for one in items].count("fileChange") == 1
