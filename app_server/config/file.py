@@ -6,6 +6,7 @@ Source: docs/config.md, "What the server writes".
 import contextlib
 import errno
 import fcntl
+import glob
 import os
 import stat
 import tempfile
@@ -27,6 +28,9 @@ LOCK_S = 10.0
 """For another server to finish its write; a write takes milliseconds."""
 
 LOCK_POLL_S = 0.01
+
+UNFINISHED = ".unfinished"
+"""With what the name of a new text ends until it is in its place."""
 
 
 class ChangedMeanwhile(NotRecorded):
@@ -146,11 +150,11 @@ def _change(file: Path, changed: Callable[[Any, Config], str]) -> None:
                 raise NotRecorded(f"{path}: {exc}") from exc
             if text == config.text:
                 return
-            content = text.encode()
+            content = f"{config.mark}{text}".encode()
             if len(content) > MAX_FILE_BYTES:
                 raise NotRecorded(f"{path}: it would be larger than {MAX_FILE_BYTES} bytes")
             path.touch(mode=0o600)
-            _replace(path, config.text.encode(), content)
+            _replace(path, f"{config.mark}{config.text}".encode(), content)
     except LoadFailed as exc:
         raise NotRecorded(f"{path}: what edits it cannot be loaded: {exc}") from exc
     except OSError as exc:
@@ -198,11 +202,20 @@ def _has(document: Any, keys: Sequence[str]) -> bool:
     return True
 
 
+def _clear_away(path: Path) -> None:
+    """Remove what writes left behind that were killed; the lock says that none goes on."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{UNFINISHED}"):
+        left.unlink(missing_ok=True)
+
+
 def _replace(path: Path, old: bytes, content: bytes) -> None:
     with path.open("r+b") as current:
         # Opened for writing, so that a file which is not to be written is refused.
         before = os.fstat(current.fileno())
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+    _clear_away(path)
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED, delete=False
+    ) as new:
         try:
             os.fchmod(new.fileno(), stat.S_IMODE(before.st_mode))
             with contextlib.suppress(PermissionError):

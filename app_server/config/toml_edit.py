@@ -12,6 +12,8 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
+from app_server.config.toml_comments import with_comments
+
 KeyPath = Sequence[str]
 
 
@@ -39,7 +41,7 @@ def set_value(text: str, path: KeyPath, value: Any) -> str:
     )
     for way in ways:
         try:
-            edited = way(text, path, value)
+            edited = _as_written(text, way(text, path, value))
             if tomllib.loads(edited) == wanted:
                 return edited
         except (TOMLKitError, AttributeError, LookupError, TypeError, ValueError):
@@ -51,7 +53,8 @@ def set_value(text: str, path: KeyPath, value: Any) -> str:
 def remove(text: str, path: KeyPath) -> str:
     """Return TOML text without the value at a path, in which nothing else means anything else.
 
-    Comments inside of a table go with it. A text without the value is returned as it is.
+    Comments inside of a table go with it, those above the next header stay. A text without the
+    value is returned as it is.
 
     Raises:
         tomllib.TOMLDecodeError: the text is not TOML.
@@ -65,12 +68,20 @@ def remove(text: str, path: KeyPath) -> str:
         return text
     del above[path[-1]]
     try:
-        edited = _remove(text, path)
+        edited = _as_written(text, _remove(text, path))
         if _without_empty(tomllib.loads(edited), path) == _without_empty(wanted, path):
             return edited
     except (TOMLKitError, AttributeError, LookupError, TypeError, ValueError) as exc:
         raise NotEditable(f"cannot remove `{'.'.join(path)}` in the form that it has") from exc
     raise NotEditable(f"cannot remove `{'.'.join(path)}` in the form that it has")
+
+
+def _as_written(before: str, after: str) -> str:
+    """Give an edited text the comments above headers, and the line ends, of the old one."""
+    after = with_comments(before, after)
+    if "\r\n" in before and "\n" not in before.replace("\r\n", ""):
+        after = after.replace("\r\n", "\n").replace("\n", "\r\n")
+    return after
 
 
 def _remove(text: str, path: KeyPath) -> str:

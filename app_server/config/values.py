@@ -19,6 +19,10 @@ MAX_FILE_BYTES = 1024 * 1024
 """Bytes of config.toml; a larger one is refused."""
 
 
+BYTE_ORDER_MARK = "\ufeff"
+"""Editors on Windows begin a file with it; Codex takes such files, TOML 1.0 says nothing of it."""
+
+
 class ConfigError(Exception):
     """A setting that cannot be used; the text is what clients are shown."""
 
@@ -47,6 +51,8 @@ class Config:
     source: Path | None = None
     text: str = ""
     """The file as it was read, for positions."""
+    mark: str = ""
+    """The byte order mark that the file begins with, if it has one."""
     profile: "Config | None" = field(default=None, repr=False)
     """The user's second file, alone; the document has it over the first one."""
     overridden: frozenset[KeyPath] = field(default=frozenset())
@@ -160,7 +166,9 @@ def read_config(path: Path) -> Config:
         raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
     try:
         text = content.decode()
-        return Config(tomllib.loads(text), path, text)
+        mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+        text = text.removeprefix(BYTE_ORDER_MARK)
+        return Config(tomllib.loads(text), path, text, mark)
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: not UTF-8") from exc
     except tomllib.TOMLDecodeError as exc:

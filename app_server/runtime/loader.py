@@ -16,6 +16,7 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -105,7 +106,8 @@ class Importer:
 
     def _run(self) -> None:
         # Threads that resolve names of hosts would import it.
-        importlib.import_module("encodings.idna")
+        with suppress(ImportError):
+            importlib.import_module("encodings.idna")
         while (work := self._waiting.get()) is not None:
             work()
 
