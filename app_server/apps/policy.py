@@ -180,7 +180,8 @@ def registrations(
             manifest=manifests.get(server),
         )
 
-    resources = register(RESOURCES, {"enabled_tools": []}, RuntimeMetadata(telemetry=telemetry))
+    shared = RuntimeMetadata(telemetry=telemetry, serves_skills=True)
+    resources = register(RESOURCES, {"enabled_tools": []}, shared)
     return [resources] + [
         register(
             route.server,

@@ -153,6 +153,8 @@ class RuntimeMetadata(_Closed):
     """Whether `codex/toolInput` of a result is what the tool really got."""
     trusts_approval_context: bool = False
     """Whether `codex/approvalContext` of its tools is shown to the reviewer."""
+    serves_skills: bool = False
+    """Whether its resources of the type `mcp/skill` are skills."""
     sandbox_state_source: Literal["own", "primary"] = "own"
     """Which environment the sandbox state describes: the server's, or the thread's."""
     approvals_reviewer: Literal["user", "auto_review"] | None = None

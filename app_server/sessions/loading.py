@@ -264,6 +264,7 @@ async def _session_settings(config: Config) -> SessionSettings:
         offers_patches=_is_offered(view, "apply_patch"),
         asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
         shows_patches_early=features.boolean(SHOWS_PATCHES_EARLY, default=False),
+        reads_server_skills=view.at("orchestrator").at("skills").boolean("enabled", default=False),
         installs_skill_servers=features.boolean(INSTALLS_SKILL_SERVERS, default=True),
         requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),

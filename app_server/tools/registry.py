@@ -27,6 +27,7 @@ from app_server.tools.mcp_resources import McpResources
 from app_server.tools.plugin_install import PluginInstall
 from app_server.tools.request_permissions import RequestPermissions
 from app_server.tools.request_user_input import RequestUserInput
+from app_server.tools.server_skills import ServerSkills
 from app_server.tools.tool_search import ToolSearch
 from app_server.tools.update_plan import UpdatePlan
 from app_server.tools.view_image import ViewImage
@@ -60,6 +61,8 @@ class ThreadTools:
     """Whether the model has a tool for patches."""
     asks_in_every_mode: bool = False
     """Whether the model may ask the user something outside of plan mode too."""
+    reads_server_skills: bool = False
+    """Whether the model may read skills that MCP servers have."""
     requests_permissions: bool = False
     """Whether the model may ask for more than the sandbox allows."""
     web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
@@ -86,6 +89,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         ViewImage(turn, confinement),
         *([UpdatePlan(turn)] if thread.offers_plans else []),
         McpResources(turn, thread.servers),
+        *([ServerSkills(thread.servers)] if thread.reads_server_skills else []),
         ToolSearch(thread.servers, thread.of_clients),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),
         ClientTools(turn, thread.of_clients),

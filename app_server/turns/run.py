@@ -71,6 +71,8 @@ class SessionSettings:
     commands: CommandSettings = field(default_factory=CommandSettings)
     places: Places | None = None
     """What a confinement knows of this machine; None: what the whole server knows."""
+    reads_server_skills: bool = False
+    """Whether the model may read skills that MCP servers have."""
     installs_skill_servers: bool = True
     """Whether the user is offered MCP servers that skills need."""
     review_model: str | None = None

@@ -314,7 +314,7 @@ def test_a_generation_becomes_registrations_with_all_that_the_rest_may_know() ->
         {"url": "http://127.0.0.1:9/mcp/codex_apps", **shared, "enabled_tools": []},
         SecretStr("bearer of codex_apps"),
         served.owner,
-        RuntimeMetadata(telemetry=telemetry),
+        RuntimeMetadata(telemetry=telemetry, serves_skills=True),
     )
     gmail = made["codex_apps__gmail"]
     of_tools = gmail.metadata.tools

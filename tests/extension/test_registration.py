@@ -37,6 +37,7 @@ def test_metadata_is_a_closed_list() -> None:
         "trusts_effective_input",
         "trusts_approval_context",
         "sandbox_state_source",
+        "serves_skills",
         "approvals_reviewer",
         "tools",
     }

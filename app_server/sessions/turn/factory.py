@@ -112,6 +112,7 @@ class TurnFactory:
             asks_in_every_mode=self._settings.asks_in_every_mode,
             places=self._terminals.place.places,
             grammar=self._ports.grammar,
+            reads_server_skills=self._settings.reads_server_skills,
             requests_permissions=self._settings.requests_permissions,
             plugin_offers=self._ports.plugin_offers,
             of_clients=self._of_clients,

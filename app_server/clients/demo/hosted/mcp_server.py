@@ -16,6 +16,8 @@ from app_server.clients.demo.hosted.tool import Call, HostedTool, JsonObject
 logger = logging.getLogger(__name__)
 
 RESOURCE_NOT_FOUND = -32002
+SKILL = "mcp/skill"
+"""The type of a resource that is a skill."""
 
 _CAPABILITIES: JsonObject = {"tools": {}, "resources": {}}
 
@@ -122,7 +124,10 @@ class HostedServer:
         return await tool.run(Call(arguments, meta, SessionCaller(context)))
 
     async def _list_resources(self, context: Context, params: JsonObject) -> JsonObject:
-        return {"resources": [{"uri": uri, "name": uri} for uri in self._resources]}
+        # A skill is not read itself, only its files: all there is of it is in the list.
+        skills = [one for one in self._resources.values() if one.get("mimeType") == SKILL]
+        files = [uri for uri, one in self._resources.items() if one.get("mimeType") != SKILL]
+        return {"resources": [*({"uri": uri, "name": uri} for uri in files), *skills]}
 
     async def _list_templates(self, context: Context, params: JsonObject) -> JsonObject:
         return {"resourceTemplates": []}

@@ -1,0 +1,171 @@
+"""Skills that a server has among its resources: what the model lists, reads, and may not read."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to, read_skills
+from app_server.tools import server_skill_calls
+from tests.support.apps_threads import Desk, open_desk
+from tests.support.harness import calls, claim, says
+
+ON = "[orchestrator.skills]\nenabled = true\n"
+KIND = {"authority": {"kind": "orchestrator"}}
+ONE = "skill://plug/one"
+
+
+def skill(uri: str, **meta: str) -> dict[str, Any]:
+    more = {"mimeType": "mcp/skill", "description": "First\n skill", "_meta": meta}
+    return {"uri": uri, "name": uri, **more}
+
+
+def file(uri: str, text: str) -> dict[str, Any]:
+    return {"uri": uri, "mimeType": "text/markdown", "text": text}
+
+
+@asynccontextmanager
+async def desk_with(
+    tmp_path: Path, *resources: dict[str, Any], config: str = ON
+) -> AsyncIterator[Desk]:
+    async with open_desk(tmp_path, config=config) as desk:
+        desk.apps.hosted.endpoint.resources |= {one["uri"]: one for one in resources}
+        await desk.open_thread()
+        yield desk
+
+
+async def run(desk: Desk, *functions: tuple[str, Any]) -> list[str]:
+    """Have the model make calls; gives what it reads of each."""
+    made = ({"namespace": "skills", "name": name, "arguments": a} for name, a in functions)
+    desk.served.model.scripts += [*map(calls, made), says("done")]
+    await desk.client.turn(desk.thread_id, "go")
+    return [item["output"] for item in desk.served.model.items() if "output" in item]
+
+
+RESOURCES = (
+    skill(ONE, plugin_name="plug", skill_name="one"),
+    skill("skill://me/two", source="user", skill_name="two"),
+    skill("skill://bad", skill_name="bad"),
+    file(f"{ONE}/SKILL.md", "x" * 8_192 + "yz"),
+    file("skill://plug/other/SKILL.md", "no"),
+)
+
+
+@claim("skills:of-servers")
+async def test_the_model_lists_skills_and_reads_their_files_page_by_page(tmp_path: Path) -> None:
+    main = {**KIND, "package": ONE, "resource": f"{ONE}/SKILL.md"}
+    async with desk_with(tmp_path, *RESOURCES) as desk:
+        listed, first, second = await run(
+            desk, ("list", KIND), ("read", main), ("read", {**main, "cursor": "8192"})
+        )
+        assert "skills" in desk.namespaces()
+    assert json.loads(listed) == {
+        "skills": [
+            {
+                **KIND,
+                "package": ONE,
+                "name": "plug:one",
+                "description": "First skill",
+                "main_resource": f"{ONE}/SKILL.md",
+            },
+            {
+                **KIND,
+                "package": "skill://me/two",
+                "name": "two",
+                "description": "First skill",
+                "main_resource": "skill://me/two/SKILL.md",
+            },
+        ],
+        "warnings": ["1 skills make no sense and are left out"],
+    }
+    page = {"resource": f"{ONE}/SKILL.md", "contents": "x" * 8_192}
+    assert json.loads(first) == {**page, "next_cursor": "8192", "truncated": True}
+    assert json.loads(second) == {
+        **page,
+        "contents": "yz",
+        "next_cursor": None,
+        "truncated": False,
+    }
+
+
+@claim("skills:of-servers")
+async def test_nothing_but_files_of_listed_skills_is_read(tmp_path: Path) -> None:
+    main = {**KIND, "package": ONE, "resource": f"{ONE}/SKILL.md"}
+    cases = [
+        ({**main, "package": "skill://plug/other"}, "skill package is not available from the "),
+        ({**main, "resource": "skill://plug/other/SKILL.md"}, "skill resource does not match"),
+        ({**main, "resource": f"{ONE}/../other/SKILL.md"}, "skill resource does not match"),
+        ({**main, "resource": f"{ONE}/gone.md"}, "the skills cannot be had: "),
+        ({**main, "cursor": "9000"}, "skills.read cursor is out of range"),
+        ({**main, "cursor": "x"}, "failed to parse function arguments: cursor: "),
+        ({**main, "authority": {"kind": "host"}}, "failed to parse function arguments: authority"),
+    ]
+    async with desk_with(tmp_path, *RESOURCES) as desk:
+        outputs = await run(desk, *[("read", arguments) for arguments, _ in cases])
+        reads = [m for m in desk.apps.hosted.script.names() if m == "resources/read"]
+    for output, (_, text) in zip(outputs, cases, strict=True):
+        assert output.startswith(text)
+    # One that is not there, and one whose cursor was wrong.
+    assert len(reads) == 2
+
+
+@claim("skills:of-servers")
+@pytest.mark.parametrize("config", ["", "[orchestrator.skills]\nenabled = false\n"])
+async def test_without_the_setting_there_are_no_such_functions(tmp_path: Path, config: str) -> None:
+    async with desk_with(tmp_path, *RESOURCES, config=config) as desk:
+        assert await run(desk, ("list", KIND)) == ["unsupported call: skillslist"]
+        assert "skills" not in desk.namespaces()
+
+
+async def test_a_file_that_is_too_large_or_slow_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = {**KIND, "package": ONE, "resource": f"{ONE}/SKILL.md"}
+    monkeypatch.setattr(server_skill_calls, "MAX_FILE_BYTES", 8_193)
+    async with desk_with(tmp_path, *RESOURCES) as desk:
+        assert await run(desk, ("read", main)) == ["the resource is larger than 8193 bytes"]
+        monkeypatch.setattr(server_skill_calls, "ANSWER_S", 0.0)
+        assert (await run(desk, ("list", KIND)))[-1] == "the skills did not come within 0 s"
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        skill(f"{ONE}/", plugin_name="p", skill_name="s"),
+        skill(f"{ONE}?x", plugin_name="p", skill_name="s"),
+        skill(f"{ONE}#x", plugin_name="p", skill_name="s"),
+        skill("skill://u:p@plug/one", plugin_name="p", skill_name="s"),
+        skill("skill://plug:1/one", plugin_name="p", skill_name="s"),
+        skill("skill:///one", plugin_name="p", skill_name="s"),
+        skill("skill://plug", plugin_name="p", skill_name="s"),
+        skill("skill://plug/../one", plugin_name="p", skill_name="s"),
+        skill("skill://plug/%2e%2e/one", plugin_name="p", skill_name="s"),
+        skill("skill://plug//one", plugin_name="p", skill_name="s"),
+        skill("file://plug/one", plugin_name="p", skill_name="s"),
+        skill(f"skill://plug/{'x' * 1024}", plugin_name="p", skill_name="s"),
+        skill(ONE, skill_name="s"),
+        skill(ONE, plugin_name="p"),
+        skill(ONE, plugin_name="p", skill_name="a<b"),
+        skill(ONE, plugin_name="p", skill_name="s" * 65),
+        {"uri": ONE, "mimeType": "mcp/skill"},
+        {"uri": 1, "mimeType": "mcp/skill", "_meta": {}},
+    ],
+)
+def test_a_resource_that_makes_no_sense_is_no_skill(resource: dict[str, Any]) -> None:
+    assert read_skills([resource]) == ([], 1)
+
+
+def test_a_hundred_skills_of_a_server_count() -> None:
+    many = [skill(f"{ONE}{n}", plugin_name="p", skill_name=f"s{n}") for n in range(101)]
+    skills, left_out = read_skills([{"uri": "a:b", "mimeType": "text/plain"}, *many])
+    assert (len(skills), left_out) == (100, 0)
+    assert skills[0] == ServerSkill(f"{ONE}0", "p:s0", "First skill")
+
+
+def test_a_file_belongs_to_a_skill_if_it_is_below_it() -> None:
+    assert belongs_to(ONE, f"{ONE}/a/b.md")
+    for other in (ONE, f"{ONE}x/SKILL.md", f"{ONE}/../two", f"{ONE}/a?b", f"{ONE}/%2e%2e/b"):
+        assert not belongs_to(ONE, other)
