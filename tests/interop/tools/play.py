@@ -145,7 +145,7 @@ async def running(command: str, model: ScriptedModel) -> AsyncIterator[tuple[Pla
 async def play(scenario: Scenario, place: Place, url: str, model: ScriptedModel) -> list[str]:
     """Hold a conversation and return its lines."""
     workspace = place.workspace(scenario)
-    client = await _connected(url)
+    client = Client(await opened(url))
     lines: list[str] = []
     try:
         hello = {
@@ -187,11 +187,12 @@ async def play(scenario: Scenario, place: Place, url: str, model: ScriptedModel)
     return [_plain(line, workspace, place) for line in _merged(lines)]
 
 
-async def _connected(url: str) -> Client:
+async def opened(url: str) -> ClientConnection:
+    """Connect to a server as soon as it listens."""
     with anyio.fail_after(READY_S):
         while True:
             try:
-                return Client(await connect(url, compression=None, max_size=None, proxy=None))
+                return await connect(url, compression=None, max_size=None, proxy=None)
             except OSError:
                 await asyncio.sleep(0.05)
 

@@ -1,0 +1,1 @@
+"""Every method of the protocol, called well and badly, on two servers."""
