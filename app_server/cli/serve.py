@@ -31,6 +31,7 @@ LAZY_COMMANDS = {
     "inspect": "app_server.cli.inspect",
     "mcp": "app_server.cli.mcp",
     "signal": "app_server.cli.signal",
+    "status": "app_server.cli.status",
 }
 """Commands of their own, imported late: a server has no use for them."""
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
@@ -58,6 +59,7 @@ examples:
   app-server mcp --help                             list, add, remove and sign in to MCP servers
   app-server bench ws://127.0.0.1:4500              measure running servers side by side
   app-server inspect                                look into a running server from a browser
+  app-server status                                 which servers run with a home folder
   app-server doctor                                 check stored threads, locks and the index
   app-server signal --help                          put messages into threads of a running server
   app-server exec-server --help                     run processes here for a server elsewhere

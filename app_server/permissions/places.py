@@ -71,6 +71,7 @@ SERVER_FOLDERS = (
     "log",
     "plugins",
     "rules",
+    "servers",
     "sessions",
     "signals",
     "skills",

@@ -3,7 +3,9 @@
 Source: docs/architecture.md, "Life of a process".
 """
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Self
 
@@ -16,6 +18,7 @@ from app_server.handlers.table import TABLE
 from app_server.rpc.connection import MessageStream
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
+from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import load
 from app_server.server.apps import serve_apps
@@ -24,11 +27,13 @@ from app_server.server.first_types import build_first_types
 from app_server.server.garbage_collection import collect_when_idle
 from app_server.server.home import home_errors
 from app_server.server.listeners import Listener
+from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
-from app_server.server.settings import Settings
+from app_server.server.settings import VERSION, Settings
 from app_server.server.substitutes import Substitutes
 from app_server.server.warm_up import load_sdk_if_used, warm_up
 from app_server.sessions.registry import Sessions
+from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore
 
 CLOSE_S = 10.0
@@ -43,6 +48,7 @@ class Core:
         conversations: Conversations,
         work: anyio.abc.TaskGroup,
         drain_s: float,
+        announcement: AsyncExitStack,
     ) -> None:
         """Join what `open` has made; `work` is entered by `serve`."""
         self.services: Services = built.services
@@ -50,6 +56,7 @@ class Core:
         self._conversations = conversations
         self._work = work
         self._drain_s = drain_s
+        self._announcement = announcement
         self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
         self._requests = Dispatcher(
             {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()},
@@ -90,7 +97,16 @@ class Core:
         except BaseException:
             await store.aclose()
             raise
-        return cls(built, conversations, work, settings.drain_s)
+        entry = ServerEntry(
+            pid=os.getpid(),
+            version=VERSION,
+            started_at=STARTED_AT,
+            addresses=urls,
+            token_file=str(token_file) if (token_file := settings.guards.token_file) else None,
+        )
+        announcement = AsyncExitStack()
+        await announcement.enter_async_context(in_worker(announced(settings.home, entry)))
+        return cls(built, conversations, work, settings.drain_s, announcement)
 
     async def converse(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
@@ -134,6 +150,7 @@ class Core:
             await self._built.lazy_model.aclose()
             await self.services.signals.aclose()
             await self.services.store.aclose()
+            await self._announcement.aclose()
 
     async def _drain(self, sessions: Sessions, hurrying: anyio.Event) -> None:
         async with anyio.create_task_group() as tasks:

@@ -5,11 +5,8 @@ Source: docs/listeners.md, "Tokens".
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-import anyio
-import anyio.to_thread
-
+from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.loader import load
 from app_server.transport.auth.capability import CapabilityToken, digest_of
 from app_server.transport.auth.gate import TokenCheck, TokenGate
@@ -36,7 +33,7 @@ async def token_gate(guards: ListenerGuards) -> AsyncIterator[TokenGate]:
     if guards.token_file is None:
         yield TokenGate(checks)
         return
-    async with _written_token(guards.token_file) as token:
+    async with in_worker(token_file(guards.token_file)) as token:
         yield TokenGate([*checks, CapabilityToken(digest_of(token))])
 
 
@@ -53,14 +50,3 @@ def _signed_token() -> Callable[[SignedAuth], TokenCheck]:
     from app_server.transport.auth.signed import SignedToken
 
     return SignedToken
-
-
-@asynccontextmanager
-async def _written_token(path: Path) -> AsyncIterator[str]:
-    written = token_file(path)
-    token = await anyio.to_thread.run_sync(written.__enter__)
-    try:
-        yield token
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(written.__exit__, None, None, None)

@@ -1,0 +1,169 @@
+"""Which servers run with a home: a file for each, which its server keeps locked.
+
+The system frees a lock when its holder dies. So a file whose lock is free is of a server that was
+killed; the next server that starts removes it. Everything here blocks.
+Source: docs/operations.md, "Which servers run".
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "servers"
+
+MAX_FILE_BYTES = 64 * 1024
+
+MAX_FILES = 1024
+"""Of servers that run or were killed; what is beyond is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """What a server says of itself."""
+
+    pid: int
+    version: str
+    started_at: int
+    """Unix seconds of the start of the process."""
+    addresses: Sequence[str]
+    """Where clients connect; none for a server that is part of another program."""
+    token_file: str | None = None
+    """Has the token that clients of `ws://` addresses need."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A file of a server."""
+
+    entry: ServerEntry
+    is_running: bool
+    """False: it was killed."""
+
+
+@contextmanager
+def announced(home: Path, entry: ServerEntry) -> Iterator[None]:
+    """Keep the file of a server while it runs, and remove those of servers that were killed.
+
+    A file that cannot be written is logged and nothing more: the server does not need it.
+    """
+    try:
+        kept = _Announcement(home / FOLDER, entry)
+    except OSError as exc:
+        logger.warning("this server will not be shown by `app-server status`: %s", exc)
+        yield
+        return
+    try:
+        yield
+    finally:
+        kept.remove()
+
+
+class _Announcement:
+    def __init__(self, folder: Path, entry: ServerEntry) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _remove_stale(folder)
+        name = secrets.token_hex(8)
+        self._path = folder / f"{name}.json"
+        # Whoever looks sees a whole file that is locked, or none.
+        draft = folder / f"{name}.draft"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = os.open(draft, flags, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            os.write(self._file, json.dumps(asdict(entry)).encode())
+            draft.rename(self._path)
+        except BaseException:
+            os.close(self._file)
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            raise
+
+    def remove(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as exc:
+            logger.warning("%s stays: %s", self._path, exc.strerror)
+        finally:
+            os.close(self._file)
+
+
+def servers_of(home: Path) -> list[FoundServer]:
+    """Return the servers of a home, those that run first, then by their start.
+
+    Raises:
+        OSError: the folder is there and cannot be read.
+    """
+    found = [server for path in _files(home / FOLDER) if (server := _read(path)) is not None]
+    return sorted(found, key=lambda one: (not one.is_running, one.entry.started_at, one.entry.pid))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".json")]
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in sorted(names)[:MAX_FILES]]
+
+
+def _read(path: Path) -> FoundServer | None:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        # It ended meanwhile, or another user's server wrote it.
+        return None
+    try:
+        is_running = not _try_lock(file, fcntl.LOCK_SH)
+        entry = _parse(os.pread(file, MAX_FILE_BYTES, 0))
+    finally:
+        os.close(file)
+    return None if entry is None else FoundServer(entry, is_running)
+
+
+def _parse(content: bytes) -> ServerEntry | None:
+    """Read an entry; None for what no server wrote."""
+    try:
+        members: Any = json.loads(content)
+        entry = ServerEntry(
+            pid=members["pid"],
+            version=members["version"],
+            started_at=members["started_at"],
+            addresses=members["addresses"],
+            token_file=members["token_file"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    numbers = isinstance(entry.pid, int) and isinstance(entry.started_at, int)
+    lists = isinstance(entry.addresses, list) and all(
+        isinstance(address, str) for address in entry.addresses
+    )
+    words = isinstance(entry.version, str) and isinstance(entry.token_file, str | None)
+    return entry if numbers and lists and words else None
+
+
+def _remove_stale(folder: Path) -> None:
+    for path in _files(folder):
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if _try_lock(file, fcntl.LOCK_EX):
+                    path.unlink()
+            finally:
+                os.close(file)
+
+
+def _try_lock(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
