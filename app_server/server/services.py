@@ -257,7 +257,8 @@ def _with_servers(servers: Mapping[str, Mapping[str, str]], edit: Any, found: Co
     text, there = found.text, found.document.get("mcp_servers", {})
     for name, table in servers.items():
         if name not in there:
-            text = edit.set_value(text, ("mcp_servers", name), dict(table))
+            for key, value in table.items():
+                text = edit.set_value(text, ("mcp_servers", name, key), value)
     return str(text)
 
 

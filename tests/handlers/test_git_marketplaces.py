@@ -83,6 +83,7 @@ async def test_a_repository_is_fetched_once_used_and_deleted_again(tmp_path: Pat
         assert answer == {**added, "alreadyAdded": False}
         table = {"source_type": "git", "source": shop.url, "ref": "main", "last_revision": commit}
         assert shop.configured() == table
+        assert "[marketplaces]" not in (shop.served.home / "config.toml").read_text()
         assert not (shop.folder / ".git").exists()
         assert await shop.versions() == ["1.0"]
         asked = len(shop.peer.requests)

@@ -117,6 +117,7 @@ async def test_what_a_skill_needs_is_installed_and_there_in_the_same_turn(
             "peer": {"command": f"{tmp_path}/peer.sh"},
             "far": {"url": ELSEWHERE},
         }
+        assert "[mcp_servers]" not in (tmp_path / "config.toml").read_text()
         # Now they are there.
         await begin(client, thread_id)
         assert METHOD not in methods_of(await client.until("turn/completed"))

@@ -91,7 +91,10 @@ class Repositories:
 
         def changed(edit: Any, found: Config) -> str:
             check(found)
-            return str(edit.set_value(found.text, ("marketplaces", name), table))
+            text = found.text
+            for key, value in table.items():
+                text = edit.set_value(text, ("marketplaces", name, key), value)
+            return str(text)
 
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self.clones.put, staging, name)
