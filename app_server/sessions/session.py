@@ -30,6 +30,7 @@ from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.hooks import TurnHooks
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.sessions.turn.slot import TurnSlot
@@ -39,6 +40,8 @@ from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.terminals import CommandPlace, Terminals
 from app_server.tools.commands.user_shell import UserShell
+from app_server.tools.dynamic_specs import DynamicTools
+from app_server.tools.registry import ThreadTools
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Asker
 from app_server.turns.approval.commands import CommandGate
@@ -107,17 +110,16 @@ class ThreadSession:
             clock,
             publisher.warning,
         )
-        ending = TurnEnding(
-            thread,
-            slot,
-            status,
-            publisher,
-            goals,
-            hooks,
-            clock,
-            elicitations.turn_over,
-            ports.figures,
+        parts = ThreadParts(
+            thread=thread,
+            slot=slot,
+            status=status,
+            publisher=publisher,
+            goals=goals,
+            hooks=hooks,
+            clock=clock,
         )
+        ending = TurnEnding(parts, elicitations.turn_over, ports.figures)
         user_hooks = ThreadHooks(
             thread,
             lambda: self.config,
@@ -128,87 +130,49 @@ class ThreadSession:
             clock,
             ports.folder_reads,
         )
+        skill_servers = SkillServers(
+            thread,
+            self.mcp,
+            clients,
+            status.waiting_on_user_input,
+            publisher.warning,
+            ports.install_servers if settings.installs_skill_servers else None,
+        )
         runner = TurnRunner(
-            thread=thread,
-            slot=slot,
-            status=status,
-            publisher=publisher,
+            parts,
+            TurnHooks(thread, user_hooks, clients, clock),
+            skill_servers,
+            ending,
             before_request=self._before_request,
-            skill_servers=SkillServers(
-                thread,
-                self.mcp,
-                clients,
-                status.waiting_on_user_input,
-                publisher.warning,
-                ports.install_servers if settings.installs_skill_servers else None,
-            ),
-            goals=goals,
-            hooks=TurnHooks(thread, user_hooks, clients, clock),
-            ending=ending,
-            clock=clock,
             go_on=self._go_on,
         )
-        decisions = Decisions(thread, clock)
-        asker = Asker(
-            thread=thread,
-            decisions=decisions,
-            clients=clients,
-            reviewer=reviewer,
-            clock=clock,
-            waiting=status.waiting_on_approval,
-            timeout_s=settings.approval_timeout_s,
-            hooks=user_hooks,
-        )
-        approvals = ThreadApprovals(
-            tools=ApprovalGate(clients, ports.approvals, reviewer, decisions),
-            commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
-            files=FileGate(asker),
-            permissions=PermissionGate(asker),
-        )
-        self.terminals = Terminals(
-            CommandPlace(
-                machine=ports.commands,
-                settings=settings.commands,
-                places=settings.places or ports.places,
-                credentials=ports.credentials
-                | credential_variables(settings.model.providers.values()),
-                environ=os.environ,
-                environments=ports.environments,
-            ),
-            tasks,
-        )
+        approvals = _approvals(thread, settings, ports, status, reviewer, user_hooks)
+        self.terminals = Terminals(_place(settings, ports), tasks)
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
-        factory = TurnFactory(
-            thread=thread,
-            slot=slot,
-            status=status,
-            servers=self.mcp,
-            approvals=approvals,
-            user_hooks=user_hooks,
-            terminals=self.terminals,
-            goals=goals,
-            model=model,
-            settings=settings,
-            ports=ports,
-            clocks=self.out_of_band.clocks,
-        )
-        starter = TurnStarter(
-            thread, slot, factory, runner, goals, surroundings, hooks, clock, tasks
-        )
+        of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
+
+        def tools() -> ThreadTools:
+            return ThreadTools(
+                servers=self.servers,
+                approvals=approvals,
+                user_hooks=user_hooks,
+                terminals=self.terminals,
+                hooks=hooks,
+                contribution=self.mcp.context,
+                grammar=ports.grammar,
+                settings=settings,
+                plugin_offers=ports.plugin_offers,
+                of_clients=of_clients,
+            )
+
+        factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
+        starter = TurnStarter(parts, factory, runner, surroundings, tasks)
         self.input = ClientInput(thread, slot, starter, hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
         self.reviews = ReviewStart(thread, slot, starter, ports.requirements)
-        self.user_commands = UserCommands(
-            thread,
-            slot,
-            starter,
-            self.input,
-            UserShell(self.terminals, ScriptReader(ports.grammar)),
-            clients,
-            clock,
-            tasks,
-        )
+        shell = UserShell(self.terminals, ScriptReader(ports.grammar))
+        self.user_commands = UserCommands(parts, starter, self.input, shell, clients, tasks)
         self.compaction = CompactionStart(slot, starter, self.wake)
         self._goal_turns = GoalTurns(thread, slot, starter, goals, ports.requirements)
 
@@ -309,3 +273,41 @@ class ThreadSession:
         await self.terminals.aclose()
         self.servers.stop()
         return was_open
+
+
+def _approvals(
+    thread: LiveThread,
+    settings: SessionSettings,
+    ports: SessionPorts,
+    status: SessionStatus,
+    reviewer: Reviewer,
+    user_hooks: ThreadHooks,
+) -> ThreadApprovals:
+    decisions = Decisions(thread, ports.clock)
+    asker = Asker(
+        thread=thread,
+        decisions=decisions,
+        clients=ports.clients,
+        reviewer=reviewer,
+        clock=ports.clock,
+        waiting=status.waiting_on_approval,
+        timeout_s=settings.approval_timeout_s,
+        hooks=user_hooks,
+    )
+    return ThreadApprovals(
+        tools=ApprovalGate(ports.clients, ports.approvals, reviewer, decisions),
+        commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
+        files=FileGate(asker),
+        permissions=PermissionGate(asker),
+    )
+
+
+def _place(settings: SessionSettings, ports: SessionPorts) -> CommandPlace:
+    return CommandPlace(
+        machine=ports.commands,
+        settings=settings.commands,
+        places=settings.places or ports.places,
+        credentials=ports.credentials | credential_variables(settings.model.providers.values()),
+        environ=os.environ,
+        environments=ports.environments,
+    )

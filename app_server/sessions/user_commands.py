@@ -11,12 +11,10 @@ from functools import partial
 import anyio
 import anyio.abc
 
-from app_server.runtime.clock import Clock
 from app_server.sessions.errors import SessionClosed, SessionPutAway
 from app_server.sessions.input.client import ClientInput
-from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter
-from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.user_shell import UserCommand, UserShell
 from app_server.turns.ports import ClientPort
@@ -32,23 +30,21 @@ class UserCommands:
 
     def __init__(
         self,
-        thread: LiveThread,
-        slot: TurnSlot,
+        parts: ThreadParts,
         starter: TurnStarter,
         given: ClientInput,
         shell: UserShell,
         clients: ClientPort,
-        clock: Clock,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         """`given` takes what the model is to know; `tasks` owns commands beside a turn."""
-        self._thread = thread
-        self._slot = slot
+        self._thread = parts.thread
+        self._slot = parts.slot
         self._starter = starter
         self._given = given
         self._shell = shell
         self._clients = clients
-        self._clock = clock
+        self._clock = parts.clock
         self._tasks = tasks
 
     async def start(self, command: UserCommand) -> Callable[[], None]:

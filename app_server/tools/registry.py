@@ -4,7 +4,7 @@ Source: docs/tools.md.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from app_server.extension.hooks import Hooks
@@ -14,7 +14,6 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.confining import confinement_of
-from app_server.permissions.places import Places
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.client_tools import ClientTools
@@ -35,7 +34,7 @@ from app_server.tools.web_search import WebSearch
 from app_server.tools.write_stdin import WriteStdin
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.web_search_settings import WebSearchSettings
+from app_server.turns.run import SessionSettings
 from app_server.turns.tools.table import ToolTable, TurnTool
 from app_server.turns.tools.turn import TurnContext
 
@@ -51,24 +50,12 @@ class ThreadTools:
     terminals: Terminals
     hooks: Hooks
     contribution: Callable[[], ContributionContext]
-    """What extensions are told of the thread."""
-    places: Places
-    """What a confinement knows of this machine."""
+    """The thread, as extensions see it."""
     grammar: ShellGrammar
-    offers_plans: bool = True
-    """Whether the model may show its plan with a tool."""
-    offers_patches: bool = True
-    """Whether the model has a tool for patches."""
-    asks_in_every_mode: bool = False
-    """Whether the model may ask the user something outside of plan mode too."""
-    reads_server_skills: bool = False
-    """Whether the model may read skills that MCP servers have."""
-    requests_permissions: bool = False
-    """Whether the model may ask for more than the sandbox allows."""
-    web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
-    plugin_offers: PluginOffers | None = None
+    settings: SessionSettings
+    plugin_offers: PluginOffers | None
     """What the model may suggest to install; None: nothing."""
-    of_clients: DynamicTools = field(default_factory=DynamicTools)
+    of_clients: DynamicTools
     """What a client declared for the thread."""
 
 
@@ -82,18 +69,18 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
         WriteStdin(turn, thread.terminals),
         *own,
-        *([permissions] if thread.requests_permissions else []),
-        RequestUserInput(turn, in_every_mode=thread.asks_in_every_mode),
+        *([permissions] if thread.settings.requests_permissions else []),
+        RequestUserInput(turn, in_every_mode=thread.settings.asks_in_every_mode),
         *([PluginInstall(turn, offers, thread.contribution)] if offers is not None else []),
-        *([patches] if thread.offers_patches else []),
+        *([patches] if thread.settings.offers_patches else []),
         ViewImage(turn, confinement),
-        *([UpdatePlan(turn)] if thread.offers_plans else []),
+        *([UpdatePlan(turn)] if thread.settings.offers_plans else []),
         McpResources(turn, thread.servers),
-        *([ServerSkills(thread.servers)] if thread.reads_server_skills else []),
+        *([ServerSkills(thread.servers)] if thread.settings.reads_server_skills else []),
         ToolSearch(thread.servers, thread.of_clients),
         McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),
         ClientTools(turn, thread.of_clients),
-        WebSearch(thread.web_search, partial(_is_unconfined, turn)),
+        WebSearch(thread.settings.web_search, partial(_is_unconfined, turn)),
     )
     around = HookedCalls(thread.user_hooks, turn).run
     return ToolTable(tools, turn.features, lambda: _notes(thread), around)
@@ -115,7 +102,7 @@ def _is_unconfined(turn: TurnContext) -> bool:
 
 
 def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:
-    confinement = confinement_of(turn.settings, thread.places)
+    confinement = confinement_of(turn.settings, thread.terminals.place.places)
     if turn.settings.mode == "plan" or turn.recorder.is_aside:
         # What was granted to carry work out is not there to plan or to review it.
         return confinement

@@ -40,23 +40,13 @@ class ServerSet:
         self._is_held = False
         self._launcher = Launcher(cwd, processes, self._environment_is_back)
         self._tables = ToolTables()
-        self._settings = settings
+        self.settings = settings
         self.servers = {name: self._make(config) for name, config in settings.servers.items()}
 
     @property
     def surface(self) -> str:
         """How the model is told of tools: `direct`, `deferred`, `code_mode`."""
-        return self._settings.surface
-
-    @property
-    def grace_s(self) -> float | None:
-        """How long a turn waits for starts; None: as long as they take."""
-        return self._settings.startup_grace_s
-
-    @property
-    def follows_list_changes(self) -> bool:
-        """Whether tools are listed again when a server says that they changed."""
-        return self._settings.follows_list_changes
+        return self.settings.surface
 
     def _make(self, config: ServerConfig) -> McpServer:
         server = McpServer(config, self._processes, self._notify, self._asks)
@@ -102,7 +92,7 @@ class ServerSet:
         if self._launcher.is_stopping:
             return
         before, self.servers = self.servers, {}
-        self._settings = settings
+        self.settings = settings
         fresh = []
         for name, config in settings.servers.items():
             server = before.get(name)

@@ -35,7 +35,8 @@ async def wait_for_required(servers: ServerSet) -> None:
 
 def grace_ends_at(servers: ServerSet) -> float:
     """Return when a grace that begins now is over, on the clock of anyio."""
-    return math.inf if servers.grace_s is None else anyio.current_time() + servers.grace_s
+    grace_s = servers.settings.startup_grace_s
+    return math.inf if grace_s is None else anyio.current_time() + grace_s
 
 
 async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
@@ -54,7 +55,7 @@ async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
 
 async def refresh_lists(servers: ServerSet) -> None:
     """List tools again where servers said that they changed, if that is wanted at all."""
-    if not servers.follows_list_changes:
+    if not servers.settings.follows_list_changes:
         return
     changed = [server for server in servers.servers.values() if server.list_is_old]
     if not changed:

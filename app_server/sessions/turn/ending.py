@@ -3,15 +3,10 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from app_server.extension.hooks import Hooks
-from app_server.runtime.clock import Clock
 from app_server.runtime.figures import ServerFigures
-from app_server.sessions.goals.goals import Goals
-from app_server.sessions.publisher import Publisher, TurnEnd
+from app_server.sessions.publisher import TurnEnd
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import end_of_turn
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.status import SessionStatus
-from app_server.threads.log.live import LiveThread
 from app_server.turns.run import TurnRun
 from protocol.model import WireModel
 from protocol.rollout import Record
@@ -28,24 +23,18 @@ class TurnEnding:
 
     def __init__(
         self,
-        thread: LiveThread,
-        slot: TurnSlot,
-        status: SessionStatus,
-        publisher: Publisher,
-        goals: Goals,
-        hooks: Hooks,
-        clock: Clock,
+        parts: ThreadParts,
         turn_over: Callable[[str], None],
         figures: ServerFigures,
     ) -> None:
         """`turn_over` is called with the id of each turn that ended."""
-        self._thread = thread
-        self._slot = slot
-        self._status = status
-        self._publisher = publisher
-        self._goals = goals
-        self._hooks = hooks
-        self._clock = clock
+        self._thread = parts.thread
+        self._slot = parts.slot
+        self._status = parts.status
+        self._publisher = parts.publisher
+        self._goals = parts.goals
+        self._hooks = parts.hooks
+        self._clock = parts.clock
         self._turn_over = turn_over
         self._figures = figures
 

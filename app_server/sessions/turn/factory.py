@@ -1,22 +1,14 @@
 """Joins what one turn needs: its recorder, its tools, its model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app_server.runtime.held_clocks import HeldClocks
-from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.tool import GoalTool
-from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.status import SessionStatus
-from app_server.threads.log.live import LiveThread
-from app_server.tools.commands.terminals import Terminals
-from app_server.tools.dynamic_specs import DynamicTools
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.tools.registry import ThreadTools, review_table, tool_table
-from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.run import CodeReview
-from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
@@ -32,33 +24,23 @@ class TurnFactory:
 
     def __init__(
         self,
-        *,
-        thread: LiveThread,
-        slot: TurnSlot,
-        status: SessionStatus,
-        servers: ThreadServers,
-        approvals: ThreadApprovals,
-        user_hooks: ThreadHooks,
-        terminals: Terminals,
-        goals: Goals,
+        parts: ThreadParts,
+        tools: Callable[[], ThreadTools],
         model: ThreadModel,
         settings: SessionSettings,
         ports: SessionPorts,
         clocks: HeldClocks,
     ) -> None:
-        self._thread = thread
-        self._slot = slot
-        self._status = status
-        self._servers = servers
-        self._approvals = approvals
-        self._user_hooks = user_hooks
-        self._terminals = terminals
-        self._goals = goals
+        """`tools` makes what the tools of a turn share with those of the others."""
+        self._thread = parts.thread
+        self._slot = parts.slot
+        self._status = parts.status
+        self._goals = parts.goals
+        self._tools = tools
         self._model = model
         self._settings = settings
         self._ports = ports
         self._clocks = clocks
-        self._of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
 
     @property
     def review_model(self) -> str | None:
@@ -69,17 +51,20 @@ class TurnFactory:
         """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
         recorder = TurnRecorder(self._thread, turn_id, self._ports.clients, self._ports.clock)
         turn = self._context(recorder, options)
-        table = tool_table(turn, self._thread_tools(), GoalTool(self._goals, turn_id))
+        table = tool_table(turn, self._tools(), GoalTool(self._goals, turn_id))
         return self._run(recorder, table, options, compacts=compacts)
 
     def make_review(
         self, turn_id: str, target: ReviewTarget, surroundings: Sequence[JsonObject]
     ) -> TurnRun:
-        """Make a turn that is in the log, and begins with a review; `told` is told the reviewer."""
+        """Make a turn that is in the log, and begins with a review.
+
+        The reviewer is sent `surroundings` first.
+        """
         run, options, ports = self.make(turn_id, TurnOptions()), TurnOptions(), self._ports
         recorder = TurnRecorder(self._thread, turn_id, ports.clients, ports.clock)
         aside = ReviewRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        table = review_table(self._context(aside, options), self._thread_tools())
+        table = review_table(self._context(aside, options), self._tools())
         reviewer = self._run(aside, table, options)
         run.review = CodeReview(target, recorder, aside, reviewer, surroundings).run
         return run
@@ -96,26 +81,6 @@ class TurnFactory:
             metadata=self._turn_metadata,
             output_limit_bytes=self._settings.output_limit_bytes,
             clocks=self._clocks,
-        )
-
-    def _thread_tools(self) -> ThreadTools:
-        return ThreadTools(
-            servers=self._servers.set,
-            approvals=self._approvals,
-            user_hooks=self._user_hooks,
-            terminals=self._terminals,
-            hooks=self._ports.extensions.hooks,
-            contribution=self._servers.context,
-            web_search=self._settings.web_search,
-            offers_plans=self._settings.offers_plans,
-            offers_patches=self._settings.offers_patches,
-            asks_in_every_mode=self._settings.asks_in_every_mode,
-            places=self._terminals.place.places,
-            grammar=self._ports.grammar,
-            reads_server_skills=self._settings.reads_server_skills,
-            requests_permissions=self._settings.requests_permissions,
-            plugin_offers=self._ports.plugin_offers,
-            of_clients=self._of_clients,
         )
 
     def _run(

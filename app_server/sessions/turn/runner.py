@@ -11,16 +11,12 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from app_server.logs.context import REQUEST, THREAD, TURN
-from app_server.runtime.clock import Clock
-from app_server.sessions.goals.goals import Goals
-from app_server.sessions.publisher import Publisher, TurnEnd
+from app_server.sessions.publisher import TurnEnd
 from app_server.sessions.settings import of_turn
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.hooks import TurnHooks
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.status import SessionStatus
-from app_server.threads.log.live import LiveThread
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.run import TurnRun
 from protocol.items import UserMessageThreadItem
@@ -41,33 +37,28 @@ class TurnRunner:
 
     def __init__(
         self,
-        *,
-        thread: LiveThread,
-        slot: TurnSlot,
-        status: SessionStatus,
-        publisher: Publisher,
-        before_request: Callable[[], Awaitable[None]],
-        skill_servers: SkillServers,
-        goals: Goals,
+        parts: ThreadParts,
         hooks: TurnHooks,
+        skill_servers: SkillServers,
         ending: TurnEnding,
-        clock: Clock,
+        *,
+        before_request: Callable[[], Awaitable[None]],
         go_on: Callable[[], Awaitable[None]],
     ) -> None:
         """`before_request` gets the thread ready for a request of a model.
 
         `go_on` begins what waited for the end of a turn.
         """
-        self._thread = thread
-        self._slot = slot
-        self._status = status
-        self._publisher = publisher
+        self._thread = parts.thread
+        self._slot = parts.slot
+        self._status = parts.status
+        self._publisher = parts.publisher
         self._before_request = before_request
         self._skill_servers = skill_servers
-        self._goals = goals
+        self._goals = parts.goals
         self._hooks = hooks
         self._ending = ending
-        self._clock = clock
+        self._clock = parts.clock
         self._go_on = go_on
 
     async def run(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:

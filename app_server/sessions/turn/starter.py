@@ -5,16 +5,12 @@ from functools import partial
 
 import anyio.abc
 
-from app_server.extension.hooks import Hooks
-from app_server.runtime.clock import Clock
-from app_server.sessions.goals.goals import Goals
 from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.factory import TurnFactory
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
 from app_server.sessions.turn.runner import TurnRunner
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.threads.log.live import LiveThread
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.items import UserMessageThreadItem
@@ -27,25 +23,21 @@ class TurnStarter:
 
     def __init__(
         self,
-        thread: LiveThread,
-        slot: TurnSlot,
+        parts: ThreadParts,
         factory: TurnFactory,
         runner: TurnRunner,
-        goals: Goals,
         surroundings: ThreadSurroundings,
-        hooks: Hooks,
-        clock: Clock,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         """`tasks` owns the turns."""
-        self._thread = thread
-        self._slot = slot
+        self._thread = parts.thread
+        self._slot = parts.slot
         self._factory = factory
         self._runner = runner
-        self._goals = goals
+        self._goals = parts.goals
         self._surroundings = surroundings
-        self._hooks = hooks
-        self._clock = clock
+        self._hooks = parts.hooks
+        self._clock = parts.clock
         self._tasks = tasks
 
     async def start(
