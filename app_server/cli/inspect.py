@@ -7,12 +7,14 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyio
 
 from app_server.cli.signal import DEFAULT_URL, URL_VARIABLE
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import Upstream, parse_upstream
+from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 
 DESCRIPTION = """\
 Look into a running app-server from a browser: its threads with every message as it comes, what it
@@ -27,6 +29,7 @@ examples:
   app-server inspect --open                     the same, and open the browser
   app-server inspect unix://$HOME/run/app.sock  a server on a Unix socket
   app-server inspect --port 6274                always at the same port
+  app-server inspect --token-file ~/.app-token  a server that was started with this token file
 
 first steps on the page:
   Threads: "New thread", type a message, Ctrl+Enter. Select a message to see it whole.
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
-        upstream = parse_upstream(options.url)
+        token_file = chosen_token_file(options.token_file, os.environ)
+        upstream = parse_upstream(options.url, token_file)
     except ValueError as exc:
         parser.error(str(exc))
     try:
@@ -81,6 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="where the page is served on 127.0.0.1 (default: any free port)",
     )
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     return parser
 

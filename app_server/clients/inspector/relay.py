@@ -11,33 +11,41 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from app_server.clients.inspector.upstream import Upstream
+from app_server.clients.token_file import NoToken
 
 NO_SERVER = 4001
 """Close code for the page: nobody answers at the server's address."""
 SERVER_CLOSED = 4002
 """Close code for the page: the server ended the connection."""
 REFUSED = 4003
-"""Close code for the page: the server refuses the inspector."""
+"""Close code for the page: the server refuses the inspector, or its token cannot be read."""
 
-MAX_REASON_CHARS = 100
-"""Of a close frame, which has room for 123 bytes (RFC 6455, section 5.5)."""
+MAX_REASON_BYTES = 123
+"""Of a close frame."""
 
 
 async def relay(page: ServerConnection, upstream: Upstream) -> None:
     """Connect to the server, and pass frames until one side has gone; then close the page."""
     try:
-        async with upstream.connect() as server:
+        async with await upstream.connection() as server:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_pass, page, server, tasks.cancel_scope)
                 tasks.start_soon(_pass, server, page, tasks.cancel_scope)
             code, reason = server.close_code, server.close_reason or ""
     except InvalidStatus as exc:
         await page.close(REFUSED, f"the server answers with HTTP {exc.response.status_code}")
+    except NoToken as exc:
+        await page.close(REFUSED, _shortened(str(exc)))
     except (OSError, WebSocketException):
         await page.close(NO_SERVER, "no server answers")
     else:
         # Without an effect where the page has gone first.
-        await page.close(SERVER_CLOSED, f"{code} {reason}".strip()[:MAX_REASON_CHARS])
+        await page.close(SERVER_CLOSED, _shortened(f"{code} {reason}".strip()))
+
+
+def _shortened(reason: str) -> str:
+    """Cut a text so that a close frame has room for it (RFC 6455, section 5.5)."""
+    return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
 
 
 async def _pass(source: Connection, sink: Connection, both: anyio.CancelScope) -> None:

@@ -20,6 +20,7 @@ from websockets.typing import Origin, Subprotocol
 from app_server.clients.inspector.run import MAX_PAGES, Inspector, serve_inspector
 from app_server.clients.inspector.upstream import Upstream
 from app_server.transport.address import UnixAddress
+from app_server.transport.guards import ListenerGuards
 from protocol.methods import METHODS
 from tests.support.harness import WAIT_S, serve
 
@@ -196,6 +197,24 @@ async def test_the_page_is_told_that_the_server_refuses() -> None:
         upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
             assert await closed(socket) == (4003, "the server answers with HTTP 401")
+
+
+async def test_the_token_is_read_for_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    url = ""
+    async with serve(tmp_path / "home", guards=ListenerGuards(token_file=file)) as served:
+        url = served.urls[0]
+        async with (
+            serve_inspector(Upstream(url, file)) as inspector,
+            page_socket(inspector) as socket,
+        ):
+            await socket.send(json.dumps({"id": 1, "method": "thread/list"}))
+            assert json.loads(await socket.recv())["error"]["message"] == "Not initialized"
+        async with serve_inspector(Upstream(url)) as inspector, page_socket(inspector) as socket:
+            assert await closed(socket) == (4003, "the server answers with HTTP 401")
+    async with serve_inspector(Upstream(url, file)) as inspector, page_socket(inspector) as socket:
+        code, reason = await closed(socket)
+    assert (code, reason.partition(": ")[0]) == (4003, "the token file cannot be read")
 
 
 async def test_a_page_that_leaves_takes_its_connection_along() -> None:

@@ -4,6 +4,8 @@
 import { backoffMs } from "/js/core/backoff.js";
 import { Emitter } from "/js/core/emitter.js";
 
+/** The name by which the server knows this client. */
+export const CLIENT_NAME = "app-server-inspector";
 const PROTOCOL = "app-server-inspector";
 const CALL_MS = 60_000;
 const MAX_OPEN_CALLS = 256;
@@ -12,7 +14,7 @@ const MAX_OPEN_CALLS = 256;
 const REASONS = {
   4001: "No server answers there.",
   4002: "The server closed the connection.",
-  4003: "The server refuses the inspector:",
+  4003: "The inspector is not let in:",
 };
 
 /** The server's error, or that there was no answer. */
@@ -100,7 +102,7 @@ export class Connection extends Emitter {
   }
 
   async #shakeHands() {
-    const clientInfo = { name: "app-server-inspector", title: "Inspector", version: "1" };
+    const clientInfo = { name: CLIENT_NAME, title: "Inspector", version: "1" };
     const params = { clientInfo, capabilities: { experimentalApi: true } };
     this.server = await this.#request("initialize", params, { quiet: false, timeoutMs: CALL_MS });
     this.#send({ method: "initialized" });

@@ -7,7 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
  *
  * Names that begin with "on" are listeners, `dataset` takes an object; attributes with null,
  * undefined or false are left out (but "aria-…" keep false), true is an empty one. Children are
- * nodes, texts, or lists of them; null and false are left out.
+ * nodes, texts, or lists of them; null, false and "" are left out.
  */
 export function h(tag, attributes, ...children) {
   const [name, ...classes] = tag.split(".");
@@ -86,6 +86,6 @@ function setAttributes(element, attributes) {
 function nodes(children) {
   return children
     .flat(Infinity)
-    .filter((child) => child !== null && child !== undefined && child !== false)
+    .filter((child) => child !== null && child !== undefined && child !== false && child !== "")
     .map((child) => (child instanceof Node ? child : String(child)));
 }

@@ -5,8 +5,13 @@ import { h } from "/js/core/dom.js";
 const MAX_LINES = 400;
 const LOOKS = { "+": "span.add", "-": "span.remove", "@": "span.place" };
 
+// A file that is new, or goes, comes as its content.
+const WHOLE = { add: "+", delete: "-" };
+
+/** `change` is one of an item `fileChange`. */
 export function diffOf(change) {
-  const lines = (change.diff ?? "").split("\n");
+  const sign = WHOLE[change.kind?.type] ?? "";
+  const lines = (change.diff ?? "").replace(/\n$/, "").split("\n").map((line) => sign + line);
   const shown = lines.slice(0, MAX_LINES).map((line) => {
     const look = LOOKS[line[0]];
     return look === undefined ? `${line}\n` : h(look, null, `${line}\n`);

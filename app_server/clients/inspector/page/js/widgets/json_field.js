@@ -25,6 +25,6 @@ export function jsonField(label, value, { rows = 6, accepts = () => "" } = {}) {
     area.focus();
     return undefined;
   };
-  const element = h(".field", null, h("label", { for: id }, label), area, problem);
+  const element = h(".field", null, label && h("label", { for: id }, label), area, problem);
   return { element, area, read, write: (next) => (area.value = JSON.stringify(next, null, 2)) };
 }

@@ -2,7 +2,7 @@
 
 import { h } from "/js/core/dom.js";
 
-const OPEN_LEVELS = 3;
+const OPEN_LEVELS = 4;
 const MAX_CHILDREN = 500;
 const MAX_STRING = 4000;
 
@@ -38,10 +38,9 @@ function branch(key, value, level) {
 
 function leaf(key, value) {
   if (typeof value === "string") {
-    const shown = value.length > MAX_STRING ? `${value.slice(0, MAX_STRING)}…` : value;
-    const element = h("span.string", null, JSON.stringify(shown));
-    const rest = value.length - shown.length;
-    return line(key, element, rest > 0 && h("span.more", null, ` ${rest} more characters`));
+    const element = h("span.string", null, JSON.stringify(value.slice(0, MAX_STRING)));
+    const rest = value.length - MAX_STRING;
+    return line(key, element, rest > 0 && h("span.more", null, ` and ${rest} more characters`));
   }
   return line(key, h(typeof value === "number" ? "span.number" : "span.word", null, String(value)));
 }

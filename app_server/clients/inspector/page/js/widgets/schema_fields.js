@@ -1,7 +1,7 @@
 // The fields of a form, one maker for each kind of schema.
 //
 // A field is {element, control, read}: `read(problems)` returns the value, undefined if it is left
-// out, and adds to `problems` the elements that are wrong, after it showed why.
+// out or wrong. What is wrong is shown, and added to `problems` as {control, clear}.
 
 import { h } from "/js/core/dom.js";
 import { jsonField } from "/js/widgets/json_field.js";
@@ -37,50 +37,56 @@ function labelled(name, definition, root, { isRequired, depth }) {
   const say = (control, text) => {
     problem.textContent = text;
     control.setAttribute("aria-invalid", text !== "");
+  };
+  // Shows what is wrong, or that nothing is any more; returns whether something is.
+  const isWrong = (problems, control, text) => {
+    say(control, text);
+    if (text !== "") problems.push({ control, clear: () => say(control, "") });
     return text !== "";
   };
-  const field = MAKERS[fieldKind(schema, depth)]({ schema, root, depth, isRequired, say });
+  const field = MAKERS[fieldKind(schema, depth)]({ schema, root, depth, isRequired, isWrong });
   field.control.id ||= id;
   field.control.setAttribute("aria-describedby", problem.id);
-  const title = schema.title ?? name;
-  const heading = h(
-    "label",
-    { for: field.control.id },
-    title,
+  const words = [
+    schema.title ?? name,
     isRequired && h("span.required", { title: "required" }, " *"),
     h("span.type", null, typeName(schema)),
-  );
+  ];
+  // Several controls together have the name of their group, and each its own.
+  const isGroup = field.control.matches("fieldset");
+  const heading = isGroup ? h("span.label", { id: `${id}-label` }, words) : h("label", { for: field.control.id }, words);
+  if (isGroup) field.control.setAttribute("aria-labelledby", heading.id);
   const hint = schema.description && h(".hint", null, schema.description);
   return { element: h(".field", null, heading, hint, field.element, problem), read: field.read };
 }
 
 const MAKERS = { text, number, boolean, choice, choices, list, object, json };
 
-function text({ schema, isRequired, say }) {
+function text({ schema, isRequired, isWrong }) {
   const isLong = (schema.maxLength ?? 0) > 200 || schema.format === "textarea";
   const control = h(isLong ? "textarea" : "input", { type: INPUT_TYPES[schema.format] ?? "text", rows: 3 });
   control.value = schema.default ?? "";
   const read = (problems) => {
     const value = control.value;
-    if (value === "" && !isRequired) return leave(say, control);
-    const wrong = value === "" && schema.minLength !== 0 ? "Fill this in." : textProblem(schema, value);
-    if (say(control, wrong)) problems.push(control);
-    return value;
+    const isLeftOut = value === "" && !isRequired;
+    const isMissing = value === "" && isRequired && schema.minLength !== 0;
+    const wrong = isLeftOut ? "" : isMissing ? "Fill this in." : textProblem(schema, value);
+    return isWrong(problems, control, wrong) || isLeftOut ? undefined : value;
   };
   return { element: control, control, read };
 }
 
 const INPUT_TYPES = { email: "email", uri: "url", date: "date" };
 
-function number({ schema, isRequired, say }) {
+function number({ schema, isRequired, isWrong }) {
   const control = h("input", { type: "text", inputmode: "decimal" });
   control.value = schema.default ?? "";
   const read = (problems) => {
     const written = control.value.trim();
-    if (written === "" && !isRequired) return leave(say, control);
+    const isLeftOut = written === "" && !isRequired;
     const value = written === "" ? Number.NaN : Number(written);
-    if (say(control, numberProblem(schema, value))) problems.push(control);
-    return value;
+    const wrong = isLeftOut ? "" : numberProblem(schema, value);
+    return isWrong(problems, control, wrong) || isLeftOut ? undefined : value;
   };
   return { element: control, control, read };
 }
@@ -93,7 +99,7 @@ function boolean(parts) {
   return { element: h(".check", null, control), control, read: () => control.checked };
 }
 
-function choice({ schema, isRequired, say }) {
+function choice({ schema, isRequired, isWrong }) {
   const options = optionsOf(schema);
   const hasDefault = schema.default !== undefined;
   const empty = h("option", { value: "" }, isRequired ? "Choose …" : LEFT_OUT);
@@ -106,13 +112,13 @@ function choice({ schema, isRequired, say }) {
   if (hasDefault) control.value = options.findIndex(({ value }) => value === schema.default);
   const read = (problems) => {
     const isMissing = isRequired && control.value === "";
-    if (say(control, isMissing ? "Choose one." : "")) problems.push(control);
+    isWrong(problems, control, isMissing ? "Choose one." : "");
     return control.value === "" ? undefined : options[control.value].value;
   };
   return { element: control, control, read };
 }
 
-function choices({ schema, root, isRequired, say }) {
+function choices({ schema, root, isRequired, isWrong }) {
   const { schema: items } = resolve(schema.items, root);
   const chosen = new Set(schema.default ?? []);
   const boxes = optionsOf(items).map(({ value, label }) => {
@@ -122,14 +128,14 @@ function choices({ schema, root, isRequired, say }) {
   const element = h("fieldset.stack.tight", null, boxes.map(({ element }) => element));
   const read = (problems) => {
     const values = boxes.filter(({ box }) => box.checked).map(({ value }) => value);
-    if (values.length === 0 && !isRequired) return leave(say, element);
-    if (say(element, lengthProblem(schema, values.length))) problems.push(boxes[0].box);
-    return values;
+    const isLeftOut = values.length === 0 && !isRequired;
+    const wrong = isLeftOut ? "" : lengthProblem(schema, values.length);
+    return isWrong(problems, element, wrong) || isLeftOut ? undefined : values;
   };
   return { element, control: element, read };
 }
 
-function list({ schema, root, depth, isRequired, say }) {
+function list({ schema, root, depth, isRequired, isWrong }) {
   const rows = h(".stack.tight");
   const add = h("button", { type: "button" }, "Add");
   const entries = [];
@@ -150,11 +156,12 @@ function list({ schema, root, depth, isRequired, say }) {
   add.addEventListener("click", () => append());
   const read = (problems) => {
     const values = entries.map((entry) => entry.read(problems));
-    if (values.length === 0 && !isRequired) return leave(say, add);
-    if (say(add, lengthProblem(schema, values.length))) problems.push(add);
-    return values;
+    const isLeftOut = values.length === 0 && !isRequired;
+    const wrong = isLeftOut ? "" : lengthProblem(schema, values.length);
+    return isWrong(problems, element, wrong) || isLeftOut ? undefined : values;
   };
-  return { element: h(".stack.tight", null, rows, h(".row", null, add)), control: add, read };
+  const element = h("fieldset.stack.tight", null, rows, h(".row", null, add));
+  return { element, control: element, read };
 }
 
 function object({ schema, root, depth, isRequired }) {
@@ -162,31 +169,27 @@ function object({ schema, root, depth, isRequired }) {
   const read = (problems) => {
     const own = [];
     const value = part.read(own);
-    // Nothing was filled in of what may be left out.
-    if (value === undefined && !isRequired) return undefined;
+    if (value === undefined && !isRequired) {
+      // Nothing was filled in: what must be in the object need not be there without it.
+      for (const { clear } of own) clear();
+      return undefined;
+    }
     problems.push(...own);
     return value ?? {};
   };
   return { element: part.element, control: part.element, read };
 }
 
-function json({ schema, isRequired, say }) {
+function json({ schema, isRequired, isWrong }) {
   const field = jsonField("", schema.default ?? null, { rows: 3 });
   if (schema.default === undefined) field.area.value = "";
   const read = (problems) => {
-    if (field.area.value.trim() === "") {
-      if (isRequired && say(field.area, "Fill this in, as JSON.")) problems.push(field.area);
-      return undefined;
-    }
-    say(field.area, "");
+    const isMissing = field.area.value.trim() === "";
+    if (isWrong(problems, field.area, isMissing && isRequired ? "Fill this in, as JSON." : "") || isMissing) return undefined;
     const value = field.read();
-    if (value === undefined) problems.push(field.area);
+    // The field says itself what is wrong with its text.
+    if (value === undefined) problems.push({ control: field.area, clear: () => {} });
     return value;
   };
   return { element: field.element, control: field.area, read };
-}
-
-function leave(say, control) {
-  say(control, "");
-  return undefined;
 }

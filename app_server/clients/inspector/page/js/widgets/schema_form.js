@@ -39,10 +39,15 @@ export function schemaForm(definition) {
       if (asJson) return json.read();
       const problems = [];
       const value = fields.read(problems);
-      problems[0]?.focus();
+      focusOn(problems[0]?.control);
       return problems.length === 0 ? (value ?? {}) : undefined;
     },
   };
+}
+
+// A group of controls takes no focus itself.
+function focusOn(control) {
+  (control?.querySelector("input, button") ?? control)?.focus();
 }
 
 function anObject(value) {

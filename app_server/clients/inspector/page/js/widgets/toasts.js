@@ -6,7 +6,7 @@ const SHOWN_MS = 4000;
 const MAX_SHOWN = 4;
 
 export class Toasts {
-  element = h(".toasts", { role: "status", "aria-live": "polite" });
+  element = h(".toasts", { role: "status", "aria-live": "polite", "aria-label": "Notices" });
 
   /** Say that something failed. */
   fail(text) {

@@ -1,0 +1,329 @@
+"""Modules of the page by themselves, run in a browser: rows, the log, forms, values."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from app_server.clients.inspector.upstream import Upstream
+from tests.support.inspector import inspector_page
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(name="page", scope="module", loop_scope="module")
+async def _page() -> AsyncIterator["Page"]:
+    async with inspector_page(Upstream("ws://127.0.0.1:9")) as page:
+        yield page
+
+
+async def run(page: "Page", module: str, body: str, *values: Any) -> Any:
+    """Run JavaScript with a module as `m` and values as `v`, and return its result."""
+    return await page.evaluate(
+        f"async (v) => {{ const m = await import('/js/{module}.js'); {body} }}", values
+    )
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.26, "0.3 ms"),
+        (12.4, "12 ms"),
+        (1200, "1.20 s"),
+        (125_000, "2 min 5 s"),
+        (7_260_000, "2 h 1 min"),
+    ],
+)
+async def test_durations(page: "Page", ms: float, text: str) -> None:
+    assert await run(page, "core/format", "return m.duration(v[0])", ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1234, "1.2 kB"), (64_000_000, "64.0 MB")]
+)
+async def test_sizes(page: "Page", count: int, text: str) -> None:
+    assert await run(page, "core/format", "return m.bytes(v[0])", count) == text
+
+
+async def test_waits_between_tries_to_connect_grow_to_a_bound(page: "Page") -> None:
+    waits = await run(
+        page, "core/backoff", "return [1, 2, 3, 5, 6, 1000].map((n) => m.backoffMs(n))"
+    )
+    assert waits == [250, 500, 1000, 4000, 4000, 4000]
+
+
+LOG = """
+const log = new m.WireLog({ maxEntries: 100, maxCharacters: 1000 });
+let dropped = 0;
+log.on("dropped", () => dropped++);
+"""
+
+
+async def test_the_log_is_bounded_in_messages(page: "Page") -> None:
+    body = """
+    for (let n = 1; n <= 1000; n++) log.add("in", { method: "x", params: { threadId: "t" } }, 1);
+    return [log.entries.length, log.entries[0].seq, log.ofThread("t").length, dropped];
+    """
+    length, first, of_thread, dropped = await run(page, "core/wire_log", LOG + body)
+    assert length <= 100
+    assert first == 1001 - length
+    assert of_thread == length
+    # A tenth at a time: cutting costs as much as the whole log.
+    assert dropped <= 100
+
+
+async def test_the_log_is_bounded_in_characters_and_keeps_the_newest(page: "Page") -> None:
+    body = """
+    for (let n = 0; n < 50; n++) log.add("in", { method: "x" }, 60);
+    const sum = log.entries.reduce((total, entry) => total + entry.size, 0);
+    log.add("in", { method: "huge" }, 100_000);
+    return [sum, log.entries.length, log.entries[0].method];
+    """
+    total, length, method = await run(page, "core/wire_log", LOG + body)
+    assert total <= 1000
+    assert (length, method) == (1, "huge")
+
+
+async def test_an_answer_has_method_thread_and_time_of_its_request(page: "Page") -> None:
+    body = """
+    log.add("out", { id: 1, method: "turn/start", params: { threadId: "t" } }, 1, true);
+    log.add("in", { id: 1, method: "ask", params: { threadId: "u" } }, 1);
+    log.add("in", { id: 1, result: {} }, 1);
+    log.add("out", { id: 1, result: {} }, 1);
+    return log.entries.map(({ kind, method, threadId, quiet }) => [kind, method, threadId, quiet]);
+    """
+    assert await run(page, "core/wire_log", LOG + body) == [
+        ["request", "turn/start", "t", True],
+        ["request", "ask", "u", False],
+        ["answer", "turn/start", "t", True],
+        ["answer", "ask", "u", False],
+    ]
+
+
+ROWS = """
+const { WireLog } = await import("/js/core/wire_log.js");
+const log = new WireLog();
+const delta = (itemId, delta) => {
+  const params = { threadId: "t", itemId, delta };
+  log.add("in", { method: "item/agentMessage/delta", params }, 10);
+};
+delta("a", "one "); delta("a", "two"); delta("b", "three");
+log.add("in", { method: "turn/completed", params: { threadId: "t" } }, 10);
+delta("b", "four");
+const show = (rows) =>
+  rows.rebuild(log.entries).map(({ entry, count, text }) => [entry.method, count, text]);
+"""
+
+
+async def test_deltas_of_one_text_are_one_row(page: "Page") -> None:
+    method = "item/agentMessage/delta"
+    assert await run(page, "threads/rows", ROWS + "return show(new m.Rows())") == [
+        [method, 2, "one two"],
+        [method, 1, "three"],
+        ["turn/completed", 1, ""],
+        [method, 1, "four"],
+    ]
+    rows = await run(page, "threads/rows", ROWS + "return show(new m.Rows({ folds: false }))")
+    assert len(rows) == 5
+
+
+async def test_rows_are_filtered_by_method_and_content(page: "Page") -> None:
+    for words, count in (("completed", 1), ("THREE", 1), ("nothing", 0)):
+        body = ROWS + "return show(new m.Rows({ filter: v[0] })).length"
+        assert await run(page, "threads/rows", body, words) == count
+
+
+async def form(page: "Page", schema: Any) -> Any:
+    """Make a form of a schema and return what it holds before anybody typed."""
+    body = """
+    const form = m.schemaForm(v[0]);
+    document.body.append(form.element);
+    const value = form.read() ?? null;
+    const problems = [...form.element.querySelectorAll(".problem")].map((one) => one.textContent);
+    form.element.remove();
+    return [value, problems.filter((text) => text !== "")];
+    """
+    return await run(page, "widgets/schema_form", body, schema)
+
+
+OBJECT = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "more", "value", "problems"),
+    [
+        ({}, {}, {}, []),
+        ({"a": {"type": "string"}}, {}, {}, []),
+        ({"a": {"type": "string"}}, {"required": ["a"]}, None, ["Fill this in."]),
+        ({"a": {"type": "string", "default": "x"}}, {"required": ["a"]}, {"a": "x"}, []),
+        (
+            {"a": {"type": "string", "default": "xyz", "maxLength": 2}},
+            {},
+            None,
+            ["At most 2 characters."],
+        ),
+        ({"a": {"type": "string", "default": "x", "pattern": "^y"}}, {}, None, ["Must match ^y"]),
+        ({"a": {"type": "string", "default": "x", "pattern": "(("}}, {}, {"a": "x"}, []),
+        ({"a": {"type": "integer", "default": 1.5}}, {}, None, ["Must be a whole number."]),
+        (
+            {"a": {"type": "number", "default": 0, "exclusiveMinimum": 0}},
+            {},
+            None,
+            ["More than 0."],
+        ),
+        ({"a": {"type": ["number", "null"], "default": 2}}, {}, {"a": 2}, []),
+        ({"a": {"type": "boolean"}}, {}, {}, []),
+        ({"a": {"type": "boolean"}}, {"required": ["a"]}, {"a": False}, []),
+        ({"a": {"enum": [1, 2], "default": 2}}, {}, {"a": 2}, []),
+        ({"a": {"const": "only"}}, {"required": ["a"]}, None, ["Choose one."]),
+        (
+            {"a": {"oneOf": [{"const": "k", "title": "Kay"}], "default": "k"}},
+            {},
+            {"a": "k"},
+            [],
+        ),
+        (
+            {
+                "a": {
+                    "type": "array",
+                    "items": {"enum": ["x", "y"]},
+                    "default": ["y"],
+                    "minItems": 2,
+                }
+            },
+            {},
+            None,
+            ["At least 2."],
+        ),
+        (
+            {"a": {"type": "array", "items": {"type": "integer"}, "default": [1, 2]}},
+            {},
+            {"a": [1, 2]},
+            [],
+        ),
+        ({"a": {"type": "object", "properties": {"b": {"type": "string"}}}}, {}, {}, []),
+        (
+            {"a": {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}},
+            {},
+            {},
+            [],
+        ),
+        (
+            {"a": {"type": "object", "properties": {"b": {"type": "string", "default": "c"}}}},
+            {},
+            {"a": {"b": "c"}},
+            [],
+        ),
+        (
+            {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}], "default": 3}},
+            {},
+            {"a": 3},
+            [],
+        ),
+        (
+            {"a": {"$ref": "#/$defs/A"}},
+            {"$defs": {"A": {"type": "integer", "default": 7}}},
+            {"a": 7},
+            [],
+        ),
+        ({"a": {"$ref": "#/$defs/gone"}}, {}, {}, []),
+        (
+            {"a": {"$ref": "https://example.com/s"}},
+            {"required": ["a"]},
+            None,
+            ["Fill this in, as JSON."],
+        ),
+    ],
+)
+async def test_forms_hold_what_schemas_say(
+    page: "Page", properties: Any, more: Any, value: Any, problems: list[str]
+) -> None:
+    assert await form(page, {**OBJECT, "properties": properties, **more}) == [value, problems]
+
+
+async def test_a_schema_that_refers_to_itself_ends_in_json(page: "Page") -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
+    schema = {**OBJECT, "properties": {"first": {"$ref": "#/$defs/Node"}}, "$defs": {"Node": node}}
+    assert await form(page, schema) == [{}, []]
+
+
+@pytest.mark.parametrize("schema", [{}, None, {"type": "object"}, {"type": "string"}, True])
+async def test_a_schema_without_properties_has_no_fields(page: "Page", schema: Any) -> None:
+    assert await form(page, schema) == [{}, []]
+
+
+async def test_a_form_can_be_filled_in_as_json(page: "Page") -> None:
+    body = """
+    const properties = { a: { type: "string", default: "x" } };
+    const form = m.schemaForm({ type: "object", properties });
+    document.body.append(form.element);
+    form.toggle.click();
+    const area = form.element.querySelector("textarea");
+    const before = area.value;
+    const reads = ['{"b": [1]}', "[]", "{"].map((text) => {
+      area.value = text;
+      return [form.read() ?? null, form.element.querySelector(".problem").textContent.slice(0, 16)];
+    });
+    form.element.remove();
+    return [JSON.parse(before), reads];
+    """
+    assert await run(page, "widgets/schema_form", body) == [
+        {"a": "x"},
+        [[{"b": [1]}, ""], [None, "Must be a JSON o"], [None, "This is no JSON:"]],
+    ]
+
+
+async def test_a_list_of_ten_thousand_has_few_elements_and_keeps_its_end_in_sight(
+    page: "Page",
+) -> None:
+    body = """
+    const { h } = await import("/js/core/dom.js");
+    const rows = Array.from({ length: 10_000 }, (_, index) => ({ index, revision: 0 }));
+    const list = new m.VirtualList({
+      label: "all",
+      create: () => h("div", { role: "option" }),
+      draw: (element, row) => (element.textContent = row.index),
+      onselect: () => {},
+    });
+    list.element.style.height = "280px";
+    document.body.append(list.element);
+    list.show(rows);
+    const next = () => new Promise(requestAnimationFrame);
+    const frame = async () => { await next(); await next(); };
+    const seen = () =>
+      [...list.all.children].filter((one) => !one.hidden).map((one) => Number(one.textContent));
+    await frame();
+    const atEnd = Math.max(...seen());
+    rows.push({ index: 10_000, revision: 0 });
+    list.refresh();
+    await frame();
+    const followed = Math.max(...seen());
+    list.select(0);
+    list.follow(false);
+    list.select(0);
+    await frame();
+    const atStart = seen();
+    const result = [atEnd, followed, Math.min(...atStart), list.all.childElementCount < 60];
+    list.close();
+    list.element.remove();
+    return result;
+    """
+    assert await run(page, "widgets/virtual_list", body) == [9_999, 10_000, 0, True]
+
+
+async def test_long_values_are_shown_in_part(page: "Page") -> None:
+    value = {"text": "x" * 10_000, "many": list(range(2000))}
+    body = """
+    const tree = m.jsonTree(v[0]);
+    tree.querySelectorAll("details").forEach((one) => (one.open = true));
+    await new Promise(requestAnimationFrame);
+    return tree.textContent;
+    """
+    text = await run(page, "widgets/json_tree", body, value)
+    assert len(text) < len(json.dumps(value))
+    assert "and 6000 more characters" in text
