@@ -9,6 +9,19 @@ class IssuerUnavailable(AccountError):
     """The issuer does not answer, or is not well: another time it may."""
 
 
+class BackendUnavailable(AccountError):
+    """The hosted backend does not answer: another time it may."""
+
+
+class BackendRefused(AccountError):
+    """The hosted backend answered something else than what it was asked."""
+
+    def __init__(self, text: str, status: int) -> None:
+        """`status` is that of HTTP; 200 where the body was no answer."""
+        super().__init__(text)
+        self.status = status
+
+
 class LoginFailed(AccountError):
     """A sign-in ended without credentials."""
 

@@ -10,7 +10,7 @@ from app_server.accounts.errors import (
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.ports import RefreshReason
 from app_server.accounts.record import AuthRecord, Tokens
-from app_server.accounts.web import IssuerAnswer, IssuerWeb, open_issuer_web
+from app_server.accounts.web import IssuerWeb, WebAnswer, open_issuer_web
 from protocol.model import JsonObject
 
 MAX_DETAIL = 300
@@ -102,7 +102,7 @@ def _error_code(body: JsonObject) -> str:
     return code if isinstance(code, str) else ""
 
 
-def _detail(answer: IssuerAnswer) -> str:
+def _detail(answer: WebAnswer) -> str:
     body = answer.parse()
     error = body.get("error")
     message = error.get("message") if isinstance(error, dict) else None

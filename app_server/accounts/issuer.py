@@ -78,7 +78,7 @@ class Issuer:
         return f"{self.url}/deviceauth/callback"
 
 
-def require_private_channel(url: str) -> None:
+def require_private_channel(url: str, whose: str = "the issuer") -> None:
     """Refuse to send secrets where others could read them.
 
     Raises:
@@ -87,7 +87,7 @@ def require_private_channel(url: str) -> None:
     target = _split(url)
     if target.scheme == "https" or (target.scheme == "http" and is_this_machine(target.hostname)):
         return
-    raise AccountError("an address of the issuer is neither https nor on this machine")
+    raise AccountError(f"an address of {whose} is neither https nor on this machine")
 
 
 def _split(url: str) -> SplitResult:

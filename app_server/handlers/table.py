@@ -110,8 +110,6 @@ def _mcp_servers() -> HandlerClass:
     "account/login/cancel",
     "account/login/start",
     "account/logout",
-    "account/rateLimits/read",
-    "account/usage/read",
     at_start=True,
 )
 def _account_account() -> HandlerClass:
@@ -478,6 +476,13 @@ def _account_read() -> HandlerClass:
     from app_server.handlers.account.reading import AccountReadHandlers
 
     return AccountReadHandlers
+
+
+@_serves("account/rateLimits/read", "account/usage/read")
+def _account_usage() -> HandlerClass:
+    from app_server.handlers.account.usage import AccountUsageHandlers
+
+    return AccountUsageHandlers
 
 
 @_serves("getConversationSummary")

@@ -389,7 +389,7 @@ async def test_the_configuration_may_allow_one_way_to_sign_in_and_some_workspace
 
 
 @claim("account:backend")
-async def test_what_needs_the_hosted_backend_says_so(
+async def test_what_needs_an_account_of_chatgpt_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = {"account/rateLimits/read": "rate limits", "account/usage/read": "token usage"}
@@ -405,7 +405,6 @@ async def test_what_needs_the_hosted_backend_says_so(
         await check(-32600, "chatgpt authentication required to read {}")
         await client.call("account/login/start", {"type": "chatgptDeviceCode"})
         await client.wait_for("account/updated", lambda p: p["authMode"] == "chatgpt")
-        await check(-32603, "reading {} is not built yet")
         bedrock = {"type": "amazonBedrock", "apiKey": "k", "region": "us-east-1"}
         error = await client.refusal("account/login/start", bedrock)
         assert error.data == {"code": "loginNotOffered"}

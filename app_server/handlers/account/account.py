@@ -46,15 +46,11 @@ from protocol.account import (
     ChatgptAuthTokensRefreshResponse,
     ChatgptDeviceCodeLoginAccountParams,
     ChatgptLoginAccountParams,
-    GetAccountRateLimitsParams,
-    GetAccountRateLimitsResponse,
-    GetAccountTokenUsageParams,
-    GetAccountTokenUsageResponse,
     LoginAccountParams,
     LoginAccountResponse,
     LogoutAccountResponse,
 )
-from protocol.errors import RpcError, internal_error, invalid_request
+from protocol.errors import internal_error, invalid_request
 from protocol.specs import NoParams
 
 if TYPE_CHECKING:
@@ -92,8 +88,6 @@ class AccountHandlers:
             "account/login/cancel": self.cancel_login,
             "account/login/start": self.start_login,
             "account/logout": self.logout,
-            "account/rateLimits/read": self.read_rate_limits,
-            "account/usage/read": self.read_usage,
         }
 
     async def start_login(
@@ -137,29 +131,6 @@ class AccountHandlers:
         except AccountError as exc:
             raise internal_error(f"logout failed: {exc}", "accountFailed") from exc
         return LogoutAccountResponse()
-
-    async def read_rate_limits(
-        self, context: RequestContext, params: GetAccountRateLimitsParams | None
-    ) -> GetAccountRateLimitsResponse:
-        """Refuse: the hosted backend is not asked yet."""
-        raise await self._not_read("rate limits")
-
-    async def read_usage(
-        self, context: RequestContext, params: GetAccountTokenUsageParams | None
-    ) -> GetAccountTokenUsageResponse:
-        """Refuse: the hosted backend is not asked yet."""
-        raise await self._not_read("token usage")
-
-    async def _not_read(self, what: str) -> RpcError:
-        with config_failures():
-            credentials = (await self._accounts.load()).credentials
-        if credentials is None:
-            return invalid_request(
-                f"codex account authentication required to read {what}", "notSignedIn"
-            )
-        if not credentials.is_chatgpt:
-            return invalid_request(f"chatgpt authentication required to read {what}", "notSignedIn")
-        return internal_error(f"reading {what} is not built yet", "backendNotBuilt")
 
     async def _sign_in_with_key(
         self, context: RequestContext, params: ApiKeyLoginAccountParams, settings: AccountSettings
