@@ -90,10 +90,20 @@ class CommandStartParams(WireModel):
     """Of the exec server's machine, where `cwd` is the folder that the work belongs to."""
 
 
+class ConnectionOpenParams(WireModel):
+    """Connect to a server by TCP; what comes is stdout, what goes is stdin."""
+
+    process_id: ProcessNumber
+    host: Annotated[str, Field(min_length=1, max_length=255)]
+    """An address or a name, as the exec server's machine knows it."""
+    port: UInt16
+
+
 class ProcessStartResponse(WireModel):
-    """The process runs."""
+    """The process runs, or the connection is made."""
 
     pid: int
+    """0 for a connection."""
 
 
 class ProcessParams(WireModel):

@@ -67,6 +67,9 @@ class RemotePlace(Protocol):
     def run_command(self, order: CommandOrder) -> AbstractAsyncContextManager[RemoteProcess]:
         """Run a command there, see Environments.start_command; connects if need be."""
 
+    def open_connection(self, host: str, port: int) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Connect to a server there, see Environments.open_connection; connects if need be."""
+
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
 
@@ -155,6 +158,19 @@ class Environments:
         else:
             async with self._find(environment_id).run(launch) as remote:
                 yield remote
+
+    @asynccontextmanager
+    async def open_connection(
+        self, environment_id: str, host: str, port: int
+    ) -> AsyncIterator[RemoteProcess]:
+        """Connect to a server of an environment that is not this machine, while the context lasts.
+
+        Raises:
+            ConnectionError: the environment is out of reach, if there is no number of an error.
+            OSError: nobody listens there.
+        """
+        async with self._find(environment_id).open_connection(host, port) as opened:
+            yield opened
 
     @property
     def elsewhere(self) -> list[str]:

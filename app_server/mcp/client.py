@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
+import httpx2
 from anyio.abc import TaskStatus
 from mcp_types import METHOD_NOT_FOUND
 
@@ -33,10 +34,12 @@ from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess, run_server
 from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.listing import Listing
+from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
 from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.loopback import is_loopback
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -184,6 +187,8 @@ async def serve_connection(
 
 def _tokens(config: ServerConfig) -> TokenSource | None:
     http = config.transport
+    if config.environment_id != LOCAL:
+        return None
     if not isinstance(http, HttpTransport) or http.oauth.home is None or not http.signs_in:
         return None
     return TokenSource(config.name, http, CredentialStore(http.oauth.home, http.oauth.store))
@@ -247,10 +252,9 @@ async def _open(
                 yield (process, process), process
         case HttpTransport() as http:
             if config.environment_id != LOCAL:
-                raise ServerUnavailable(
-                    f"a server behind a URL is reached from here, not from environment "
-                    f"`{config.environment_id}`: only processes run elsewhere"
-                )
+                async with _open_elsewhere(config, http, processes) as streams:
+                    yield streams, None
+                return
             headers = http.headers(config.name)
             credentials: list[Tokens] = [] if tokens is None else [tokens]
             if http.header_command is not None:
@@ -259,6 +263,37 @@ async def _open(
                 credentials.append(command)
             async with open_http(http.url, headers, *credentials) as streams:
                 yield streams, None
+
+
+@asynccontextmanager
+async def _open_elsewhere(
+    config: ServerConfig, http: HttpTransport, processes: Processes
+) -> AsyncIterator[Streams]:
+    """Open the streams to a server that another machine has for itself.
+
+    Raises:
+        ConnectionError: the environment is out of reach.
+        ServerUnavailable: it has another address, or the variable of its token is not set.
+    """
+    url = httpx2.URL(http.url)
+    if not is_loopback(url):
+        raise ServerUnavailable(
+            f"of environment `{config.environment_id}` only servers at `http://` and a loopback "
+            "address can be reached"
+        )
+    try:
+        async with processes.open_connection(config.environment_id, url.host, url.port or 80):
+            pass
+    except OSError as exc:
+        # With a number it is that machine that refuses: the handshake says so.
+        if exc.errno is None:
+            raise
+    headers = http.headers(config.name)
+    async with (
+        open_dial(processes, config.environment_id) as dial,
+        open_http(http.url, headers, dial=dial) as streams,
+    ):
+        yield streams
 
 
 async def _shake_hands(client: McpClient, config: ServerConfig) -> Listing:

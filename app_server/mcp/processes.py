@@ -62,3 +62,15 @@ class Processes(Protocol):
             ConnectionError: the environment is out of reach; this may pass by itself.
             OSError: the process cannot be started.
         """
+
+    def open_connection(
+        self, environment_id: str, host: str, port: int
+    ) -> AbstractAsyncContextManager[ChildProcess]:
+        """Connect to a server of an environment that is not this machine, while the context lasts.
+
+        What comes from it is stdout. Leaving ends it.
+
+        Raises:
+            ConnectionError: the environment is out of reach, if there is no number of an error.
+            OSError: nobody listens there.
+        """

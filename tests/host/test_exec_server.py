@@ -211,6 +211,9 @@ async def test_requests_that_make_no_sense_are_refused_and_change_nothing() -> N
         assert await client.call("process/list") == {
             "error": {"code": -32601, "message": "no such method: process/list"}
         }
+        assert await client.call("connection/open", processId=1, host="", port=1) == {
+            "error": {"code": -32602, "message": "bad parameters of connection/open: host"}
+        }
         assert await client.call("process/start", processId=0, command="x") == {
             "error": {"code": -32602, "message": "bad parameters of process/start: processId"}
         }

@@ -27,3 +27,11 @@ class NoProcesses:
         """Fail."""
         raise FileNotFoundError(errno.ENOENT, "no processes here", launch.command)
         yield
+
+    @asynccontextmanager
+    async def open_connection(
+        self, environment_id: str, host: str, port: int
+    ) -> AsyncIterator[ChildProcess]:
+        """Fail."""
+        raise ConnectionError("no connections here")
+        yield

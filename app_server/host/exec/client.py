@@ -31,6 +31,7 @@ from protocol.errors import ErrorObject
 from protocol.exec_server import (
     CommandStartParams,
     CommandTerminal,
+    ConnectionOpenParams,
     ExecEnvironmentInfoResponse,
     ExecMessage,
     ProcessCreditParams,
@@ -141,6 +142,21 @@ class ExecConnection:
         )
         async with self._running(
             number, "command/start", params, DEFAULT_READ_LIMIT_BYTES
+        ) as running:
+            yield running
+
+    @asynccontextmanager
+    async def open_connection(self, host: str, port: int) -> AsyncIterator[RemoteProcess]:
+        """Connect to a server of that machine for as long as the context lasts.
+
+        Raises:
+            ConnectionError: the connection to the exec server has ended, or there was no answer.
+            OSError: nobody listens there; it has the number of an error of that machine.
+        """
+        number = next(self._process_ids)
+        params = ConnectionOpenParams(process_id=number, host=host, port=port)
+        async with self._running(
+            number, "connection/open", params, DEFAULT_READ_LIMIT_BYTES
         ) as running:
             yield running
 

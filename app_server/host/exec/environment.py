@@ -84,6 +84,13 @@ class RemoteEnvironment:
         async with connection.run_command(order) as process:
             yield process
 
+    @asynccontextmanager
+    async def open_connection(self, host: str, port: int) -> AsyncIterator[RemoteProcess]:
+        """Connect to a server there; see RemotePlace."""
+        connection = await self._connected()
+        async with connection.open_connection(host, port) as opened:
+            yield opened
+
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or for the end of this environment; see RemotePlace."""
         if self._reachable.is_set():

@@ -22,10 +22,11 @@ from app_server.host.exec.protocol import (
     pack,
     render,
 )
+from app_server.host.exec.tunnel import TunnelChild
 from app_server.host.processes import LocalProcess
 from protocol.exec_server import ProcessCreditParams, ProcessExitedParams, StreamName
 
-Child: TypeAlias = LocalProcess | CommandChild
+Child: TypeAlias = LocalProcess | CommandChild | TunnelChild
 
 EXIT_S = 0.1
 """How long the end of a pipe waits for that of its process, to be told together with it."""

@@ -38,6 +38,7 @@ from app_server.host.exec.protocol import (
     unpack,
 )
 from app_server.host.exec.relay import Child, Relay
+from app_server.host.exec.tunnel import open_tunnel
 from app_server.host.processes import LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.permissions.places import places_of_machine
@@ -45,6 +46,7 @@ from app_server.runtime.launch import Launch
 from protocol.errors import ErrorObject
 from protocol.exec_server import (
     CommandStartParams,
+    ConnectionOpenParams,
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,
     ExecInitializeResponse,
@@ -227,6 +229,8 @@ class ExecSession:
                 await self._start(message, tasks)
             case "command/start":
                 await self._start_command(message, tasks)
+            case "connection/open":
+                await self._connect(message, tasks)
             case "process/kill":
                 if (relay := self._relay(message)) is not None:
                     relay.killed.set()
@@ -266,6 +270,15 @@ class ExecSession:
         server = self._server
         running = run_command(server.commands, params, server.places)
         await self._begin(message, params.process_id, running, tasks)
+
+    async def _connect(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
+        try:
+            params = ConnectionOpenParams.model_validate(message.params)
+        except ValidationError as exc:
+            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
+            await self._refuse(message, INVALID, f"bad parameters of connection/open: {place}")
+            return
+        await self._begin(message, params.process_id, open_tunnel(params.host, params.port), tasks)
 
     async def _begin(
         self,

@@ -9,8 +9,9 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import httpx2
 
@@ -23,6 +24,9 @@ from app_server.mcp_wire.http.connection import (
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 
 CONNECT_S = 15.0
+
+Dial: TypeAlias = Callable[[str, int], Awaitable[socket.socket]]
+"""Connects to a host and port; gives a socket that does not block, or raises OSError."""
 
 MAX_IDLE_CONNECTIONS = 32
 """Kept for later requests: as many as there are calls of one response of a model."""
@@ -86,10 +90,10 @@ class LoopbackSender:
     How many requests are under way at a time is for their sender to bound.
     """
 
-    def __init__(self, url: httpx2.URL) -> None:
-        """Prepare for the origin of a URL."""
+    def __init__(self, url: httpx2.URL, dial: Dial | None = None) -> None:
+        """Prepare for the origin of a URL; `dial` connects to it on another machine."""
         self._address = (url.host, url.port or 80)
-        self._family = socket.AF_INET6 if ":" in url.host else socket.AF_INET
+        self._dial = dial or _connect_here
         self._host = url.netloc.decode("ascii")
         self._idle = IdleConnections()
 
@@ -112,29 +116,39 @@ class LoopbackSender:
 
     async def _connect(self) -> LoopbackConnection:
         loop = asyncio.get_running_loop()
-        ours = socket.socket(self._family, socket.SOCK_STREAM)
+        ours: socket.socket | None = None
         try:
-            ours.setblocking(False)
-            ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(CONNECT_S):
-                await loop.sock_connect(ours, self._address)
+                ours = connected = await self._dial(*self._address)
             _, connection = await loop.create_connection(
-                lambda: LoopbackConnection(ours, self._idle.put), sock=ours
+                lambda: LoopbackConnection(connected, self._idle.put), sock=connected
             )
-        except TimeoutError:
-            ours.close()
-            raise Unreachable(f"no connection within {CONNECT_S:g} seconds") from None
-        except OSError as exc:
-            ours.close()
-            raise Unreachable(os.strerror(exc.errno) if exc.errno else "no connection") from exc
-        except BaseException:
-            ours.close()
+        except BaseException as exc:
+            if ours is not None:
+                ours.close()
+            if isinstance(exc, TimeoutError):
+                raise Unreachable(f"no connection within {CONNECT_S:g} seconds") from None
+            if isinstance(exc, OSError):
+                why = os.strerror(exc.errno) if exc.errno else "no connection"
+                raise Unreachable(why) from exc
             raise
         return connection
 
     def close(self) -> None:
         """Close the connections that are idle, and the others when they become free."""
         self._idle.close()
+
+
+async def _connect_here(host: str, port: int) -> socket.socket:
+    ours = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        ours.setblocking(False)
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(ours, (host, port))
+    except BaseException:
+        ours.close()
+        raise
+    return ours
 
 
 async def _exchange(connection: LoopbackConnection, data: bytes) -> LoopbackResponse:
@@ -164,9 +178,12 @@ def _render(request: HttpRequest, host: str) -> bytes:
 
 
 @asynccontextmanager
-async def open_loopback(url: httpx2.URL) -> AsyncIterator[LoopbackSender]:
-    """Open a sender for the origin of a URL; leaving closes its connections."""
-    sender = LoopbackSender(url)
+async def open_loopback(url: httpx2.URL, dial: Dial | None = None) -> AsyncIterator[LoopbackSender]:
+    """Open a sender for the origin of a URL; leaving closes its connections.
+
+    `dial` connects to it on another machine.
+    """
+    sender = LoopbackSender(url, dial)
     try:
         yield sender
     finally:

@@ -20,7 +20,7 @@ from app_server.mcp_wire.http.exchange import HttpSender, Unreachable, leave
 from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.limited import LimitedSender
 from app_server.mcp_wire.http.listener import Listener
-from app_server.mcp_wire.http.loopback import is_loopback, open_loopback
+from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, shown
 from app_server.mcp_wire.http.refusals import stand_in
 from app_server.mcp_wire.http.remote import open_remote
@@ -173,17 +173,19 @@ async def open_http(
     headers: Mapping[str, str],
     *credentials: Tokens,
     post_limit_bytes: int | None = None,
+    dial: Dial | None = None,
 ) -> AsyncIterator[Streams]:
     """Open the streams to a server; leaving ends everything under way, then the session.
 
     Requests carry what `credentials` give; of those with one header the first wins.
-    `post_limit_bytes` bounds whole responses to POST requests, streams of events too.
+    `post_limit_bytes` bounds whole responses to POST requests, streams of events too. `dial`
+    connects to a server for which `is_loopback` holds on another machine.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL or a header makes no sense.
     """
     session = Session(url, headers)
-    async with _open_sender(session, credentials) as opened:
+    async with _open_sender(session, credentials, dial) as opened:
         sender = opened if post_limit_bytes is None else LimitedSender(opened, post_limit_bytes)
         inbox = Inbox()
         async with asyncio.TaskGroup() as tasks:
@@ -198,10 +200,10 @@ async def open_http(
 
 @asynccontextmanager
 async def _open_sender(
-    session: Session, credentials: Sequence[Tokens]
+    session: Session, credentials: Sequence[Tokens], dial: Dial | None
 ) -> AsyncIterator[HttpSender]:
-    opened = open_loopback if is_loopback(session.url) else open_remote
-    async with opened(session.url) as sender:
+    url = session.url
+    async with open_loopback(url, dial) if is_loopback(url) else open_remote(url) as sender:
         chain: HttpSender = sender
         for tokens in credentials:
             chain = AuthorizedSender(chain, origin_of(session.url), tokens)

@@ -1,0 +1,216 @@
+"""HTTP servers of other machines, reached through their exec servers."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app_server.host.exec import environment as remote_environment
+from app_server.host.exec.address import parse_exec_address
+from app_server.host.exec.client import ExecConnection
+from app_server.host.exec.connect import open_exec_connection
+from app_server.host.exec.server import ExecServer, ExecSettings
+from app_server.mcp.tunnel import open_dial
+from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
+from tests.support.mcp_calls import http_peer
+
+TOOL = {"server": "raw", "tool": "look"}
+
+
+@asynccontextmanager
+async def exec_here(port: int = 0) -> AsyncIterator[tuple[str, ExecServer]]:
+    """Run an exec server in this process."""
+    server = ExecServer(ExecSettings("127.0.0.1", port))
+    async with server.listen() as url:
+        yield url, server
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[ExecConnection, ExecServer]]:
+    async with (
+        exec_here() as (url, server),
+        open_exec_connection(parse_exec_address(url, None, None, None)) as connection,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(connection.run)
+        yield connection, server
+        connection.close("over")
+
+
+@asynccontextmanager
+async def echo(limit: int | None = None) -> AsyncIterator[int]:
+    """Send back what comes; after `limit` bytes close."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        count = 0
+        while (data := await reader.read(65_536)) and (limit is None or count < limit):
+            count += len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def add(client: WireClient, url: str) -> None:
+    params = {"environmentId": "far", "execServerUrl": url}
+    assert await client.call("environment/add", params) == {}
+
+
+async def settled(client: WireClient) -> Any:
+    event = await client.wait_for(
+        "mcpServer/startupStatus/updated", lambda p: p["status"] != "starting"
+    )
+    return event["params"]["status"], event["params"]["error"]
+
+
+def web(url: str) -> str:
+    return f'[mcp_servers.raw]\nurl = "{url}"\nenvironment_id = "far"\n'
+
+
+@claim("environment:http")
+@pytest.mark.parametrize("json_response", [True, False], ids=["json", "events"])
+async def test_a_server_that_another_machine_has_for_itself_is_called_through_it(
+    tmp_path: Path, json_response: bool
+) -> None:
+    async with (
+        http_peer(json_response=json_response) as (url, requests),
+        serve(tmp_path, config=web(url)) as served,
+        served.client() as client,
+    ):
+        async with exec_here() as (address, far):
+            await add(client, address)
+            thread_id = await client.start_thread()
+            assert await settled(client) == ("ready", None)
+            assert far.running > 0
+            call = {"threadId": thread_id, **TOOL, "arguments": {"size": 200_000}}
+            answers = [await client.call("mcpServer/tool/call", call) for _ in range(2)]
+            assert answers[0] == answers[1]
+            port = int(address.rpartition(":")[2])
+        # The server is still there, but the way to it is not.
+        asked = len(requests)
+        with pytest.raises(WireError) as failure:
+            await client.call("mcpServer/tool/call", call)
+        assert failure.value.message == f"cannot reach {url}: no connection"
+        assert len(requests) == asked
+        async with exec_here(port):
+            assert await client.call("mcpServer/tool/call", call) == answers[0]
+
+
+@claim("environment:http")
+async def test_it_starts_when_its_environment_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
+    monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
+    async with (
+        http_peer(json_response=True) as (url, _),
+        serve(tmp_path, config=web(url)) as served,
+        served.client() as client,
+    ):
+        async with exec_here() as (address, _far):
+            pass
+        await add(client, address)
+        await client.start_thread()
+        status, error = await settled(client)
+        assert status == "failed"
+        assert "exec-server connection attempt failed" in error
+        async with exec_here(int(address.rpartition(":")[2])):
+            assert await settled(client) == ("ready", None)
+
+
+async def test_bytes_of_any_number_go_both_ways_and_the_end_is_heard() -> None:
+    sent = os.urandom(3 * 1024 * 1024)
+    async with connected() as (connection, server), echo(limit=len(sent)) as port:
+        async with connection.open_connection("127.0.0.1", port) as there:
+            received = bytearray()
+
+            async def take() -> None:
+                while data := await there.stdout.read(65_536):
+                    received.extend(data)
+
+            with anyio.fail_after(WAIT_S):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(take)
+                    there.write(sent)
+                    await there.drain()
+                    while len(received) < len(sent):
+                        await anyio.lowlevel.checkpoint()
+                    there.write(b"one more, which ends it")
+                await there.ended.wait()
+        assert received == sent
+        assert there.returncode == 0
+        with anyio.fail_after(WAIT_S):
+            while server.running:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_leaving_closes_the_connection() -> None:
+    gone = anyio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        gone.set()
+
+    listener = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with listener, connected() as (connection, _):
+        port = listener.sockets[0].getsockname()[1]
+        async with connection.open_connection("127.0.0.1", port):
+            assert not gone.is_set()
+        with anyio.fail_after(WAIT_S):
+            await gone.wait()
+
+
+async def test_nobody_there_is_an_error_with_the_number_of_that_machine() -> None:
+    async with connected() as (connection, server):
+        with pytest.raises(ConnectionRefusedError):
+            async with connection.open_connection("127.0.0.1", 1):
+                pass
+        assert server.running == 0
+
+
+class Broken:
+    """Processes whose connections take nothing more."""
+
+    @asynccontextmanager
+    async def open_connection(
+        self, environment_id: str, host: str, port: int
+    ) -> AsyncIterator[Any]:
+        yield Deaf()
+
+
+class Deaf:
+    """A connection that has ended without a word."""
+
+    def __init__(self) -> None:
+        self.stdout = asyncio.StreamReader()
+
+    def write(self, data: bytes) -> None:
+        """Take nothing."""
+
+    async def drain(self) -> None:
+        raise ConnectionResetError
+
+
+async def test_a_connection_that_breaks_ends_its_socket_and_no_other() -> None:
+    processes: Any = Broken()
+    async with open_dial(processes, "far") as dial:
+        first, second = await dial("127.0.0.1", 80), await dial("127.0.0.1", 80)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(first, b"x")
+        with anyio.fail_after(WAIT_S):
+            assert await loop.sock_recv(first, 1) == b""
+        with pytest.raises(BlockingIOError):
+            second.recv(1)
+        first.close()
+        second.close()
