@@ -32,6 +32,17 @@ from protocol.turns import ThreadTokenUsage, TurnError
 from protocol.values import Personality, ReasoningSummary
 
 
+class StoredNetwork(WireModel):
+    """Which hosts a profile lets commands reach through the proxy."""
+
+    allowed: list[str]
+    """Patterns of domains."""
+    denied: list[str]
+    limited: bool = False
+    local: bool = False
+    socks: bool = True
+
+
 class StoredProfile(WireModel):
     """A permission profile of the configuration, as it was when it was chosen."""
 
@@ -39,6 +50,9 @@ class StoredProfile(WireModel):
     extends: str | None = None
     entries: list[FileSystemSandboxEntry]
     network: bool = False
+    """Whether commands reach the network without a proxy."""
+    proxied: StoredNetwork | None = absent_if_none()
+    """The hosts that they reach through it; None: none."""
     sandbox_policy: SandboxPolicy
     """The policy that stands for it; the profile holds for as long as that is the thread's."""
 
@@ -229,19 +243,21 @@ class ApprovalDecided(RecordBase):
     type: Literal["approvalDecided"] = "approvalDecided"
     turn_id: str
     item_id: str
-    action: Literal["command", "fileChange", "permissions", "mcpToolCall"]
+    action: Literal["command", "fileChange", "permissions", "mcpToolCall", "network"]
     subject: str
-    """The command line, the files, the permissions, or the tool and its server; cut if long."""
+    """The command line, the files, the permissions, the tool and its server, or the URL of a host;
+    cut if long."""
     decision: str
     """`accept`, `acceptForSession`, `acceptWithExecpolicyAmendment`, `decline`, `cancel`; `failed`
-    if the answer made no sense, `expired` if nobody answered in time; of a tool `acceptAlways` too.
-    """
-    by: Literal["user", "reviewer", "server", "hook"]
-    """`server` if the question was withdrawn: the turn was interrupted, or the thread unloaded."""
+    if the answer made no sense, `expired` if nobody answered in time; of a tool `acceptAlways` too,
+    and of a host `applyNetworkPolicyAmendment`."""
+    by: Literal["user", "reviewer", "server", "hook", "policy"]
+    """`server` if the question was withdrawn: the turn was interrupted, or the thread unloaded.
+    `policy` if settings and rules decided about a host, and nobody was asked."""
     client: str | None = absent_if_none()
     """The name of the client that answered."""
     rule: list[str] | None = absent_if_none()
-    """The words of the rule that the user accepted with it."""
+    """The words of the rule that the user accepted with it; of a host `allow` or `deny`, and it."""
 
 
 class ItemLeftRunning(RecordBase):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from app_server.permissions.confinement import Confinement
+from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.paths import is_in
 from app_server.permissions.places import SERVER_FOLDERS, SLASH_TMP, Places
 
@@ -24,6 +25,7 @@ def confined_to(
     denied: Sequence[str] = (),
     denied_patterns: Sequence[str] = (),
     network: bool = False,
+    proxy: NetworkPolicy | None = None,
 ) -> Confinement:
     """Confine to folders to write in, with all that is kept from everybody who is confined.
 
@@ -49,6 +51,7 @@ def confined_to(
             if not any(is_in(place, root) for root in allowed)
         ),
         network=network,
+        proxy=proxy,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from app_server.permissions.globs import expression
+from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.paths import depth_of, folded, is_in
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -36,6 +37,9 @@ class Confinement:
     scratch: tuple[str, ...] = ()
     """Folders that a process gets empty and to itself; what it writes there ends with it."""
     network: bool = True
+    """Whether the network is reached as by any other process."""
+    proxy: NetworkPolicy | None = None
+    """Without `network`: the hosts that are reached through the server's proxy; None: none."""
 
     @property
     def is_confined(self) -> bool:

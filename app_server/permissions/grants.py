@@ -66,7 +66,8 @@ class Grant:
             readable=None if readable is None else (*readable, *self.read, *self.write),
             writable=None if writable is None else (*writable, *self.write),
             protected=(*confinement.protected, *protected),
-            network=confinement.network or self.network,
+            # Whoever has the proxy has a network: what it keeps away was kept away on purpose.
+            network=confinement.network or (self.network and confinement.proxy is None),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from app_server.permissions.confined import confined_to
 from app_server.permissions.confinement import Confinement
+from app_server.permissions.network.stored import policy_of
 from app_server.permissions.places import SLASH_TMP, Places
 from protocol.policy import (
     FileSystemAccessMode,
@@ -32,13 +33,19 @@ MINIMAL = (
 
 def read_only(profile: StoredProfile, *, network: bool) -> StoredProfile:
     """Return the same without anything that can be written, and with less network if at all."""
-    network = network and profile.network
+    is_direct = network and profile.network
+    proxied = profile.proxied if network else None
     entries = [
         entry.model_copy(update={"access": "read"}) if entry.access == "write" else entry
         for entry in profile.entries
     ]
-    policy = ReadOnlySandboxPolicy(network_access=network)
-    changed = {"entries": entries, "network": network, "sandbox_policy": policy}
+    policy = ReadOnlySandboxPolicy(network_access=is_direct or proxied is not None)
+    changed = {
+        "entries": entries,
+        "network": is_direct,
+        "proxied": proxied,
+        "sandbox_policy": policy,
+    }
     return profile.model_copy(update=changed)
 
 
@@ -69,6 +76,7 @@ def confinement_of_profile(
         denied=by_access["deny"],
         denied_patterns=patterns,
         network=profile.network,
+        proxy=None if profile.proxied is None else policy_of(profile.proxied),
     )
 
 

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.globs import is_pattern
+from app_server.permissions.network.settings import NetworkTable, read_network_table
+from app_server.permissions.network.stored import stored
 from protocol.policy import (
     FileSystemAccessMode,
     FileSystemSandboxEntry,
@@ -75,28 +77,26 @@ def read_profile(config: Config, name: str, user_home: str) -> StoredProfile:
     if name not in profile_names(config):
         raise ConfigError(f"default_permissions refers to undefined profile `{name}`")
     entries: dict[str, FileSystemSandboxEntry] = {}
-    network: bool | None = None
     chain = _chain(config, name)
-    for one in chain:
-        if one in BUILT_IN:
-            continue
-        view = config.view().at("permissions").at(one)
-        network = _network(view) if network is None else network
+    network = NetworkTable()
     for one in reversed(chain):
         given = BUILT_IN.get(one)
         if given is None:
-            table = config.view().at("permissions").at(one).at("filesystem")
-            given = list(_entries(table, user_home))
+            view = config.view().at("permissions").at(one)
+            given = list(_entries(view.at("filesystem"), user_home))
+            network = read_network_table(view.at("network")).over(network)
         entries |= {entry.path.model_dump_json(): entry for entry in given}
     if len(entries) > MAX_ENTRIES:
         raise ConfigError(f"permissions profile `{name}` has more than {MAX_ENTRIES} entries")
     listed = list(entries.values())
+    is_on = network.enabled is True
     return StoredProfile(
         id=name,
         extends=chain[1] if len(chain) > 1 else None,
         entries=listed,
-        network=network or False,
-        sandbox_policy=_nearest(listed, network=network or False),
+        network=is_on and not network.restricts,
+        proxied=stored(network.policy()) if is_on and network.restricts else None,
+        sandbox_policy=_nearest(listed, network=is_on),
     )
 
 
@@ -120,15 +120,6 @@ def _chain(config: Config, name: str) -> Sequence[str]:
         if len(chain) > MAX_EXTENDED:
             raise ConfigError(f"{where} is more than {MAX_EXTENDED} profiles away from its last")
     return chain
-
-
-def _network(profile: ConfigView) -> bool | None:
-    network = profile.at("network")
-    for key in network.table:
-        # A restriction that nothing here enforces must not become an open network.
-        if key != "enabled":
-            raise network.error("only `enabled` is supported of the network of a profile", key)
-    return network.boolean("enabled", default=False) if "enabled" in network else None
 
 
 def _entries(table: ConfigView, user_home: str) -> Iterator[FileSystemSandboxEntry]:

@@ -96,7 +96,8 @@ async def build_services(
     )
     config_file = ConfigFile(home)
     environments = Environments(background)
-    commands = MachineCommands()
+    rules = RuleBook(home, partial(_warn_of_rules, hub))
+    commands = MachineCommands(rules)
     places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
     plugins = Plugins(PluginStore(home), partial(_is_available, environments))
     skills = SkillCatalog(
@@ -128,7 +129,6 @@ async def build_services(
     def log_grew(state: ThreadState) -> None:
         signals.log_grew(state)
 
-    rules = RuleBook(home, partial(_warn_of_rules, hub))
     sessions = Sessions(
         SessionPorts(
             store=store,

@@ -17,6 +17,7 @@ from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.patch.half_written import settle_all
 from app_server.permissions.environment import read_command_settings
+from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.places import configured_places
 from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
@@ -274,6 +275,7 @@ async def _session_settings(config: Config) -> SessionSettings:
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),
         commands=read_command_settings(config),
+        network_proxy=read_network_feature(config),
     )
 
 

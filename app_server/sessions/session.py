@@ -14,6 +14,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
+from app_server.runtime.held_clocks import HeldClocks
 from app_server.sessions.compaction_start import CompactionStart
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.turns import GoalTurns
@@ -49,6 +50,7 @@ from app_server.turns.approval.decisions import Decisions
 from app_server.turns.approval.elicitations import ElicitationGate
 from app_server.turns.approval.files import FileGate
 from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.approval.network import NetworkGate
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.providers import credential_variables
@@ -119,7 +121,6 @@ class ThreadSession:
             hooks=hooks,
             clock=clock,
         )
-        ending = TurnEnding(parts, elicitations.turn_over, ports.figures)
         user_hooks = ThreadHooks(
             thread,
             lambda: self.config,
@@ -138,6 +139,10 @@ class ThreadSession:
             publisher.warning,
             ports.install_servers if settings.installs_skill_servers else None,
         )
+        clocks = self.out_of_band.clocks
+        approvals = _approvals(parts, settings, ports, reviewer, user_hooks, clocks)
+        turn_over = (elicitations.turn_over, approvals.network.turn_over)
+        ending = TurnEnding(parts, turn_over, ports.figures)
         runner = TurnRunner(
             parts,
             TurnHooks(thread, user_hooks, clients, clock),
@@ -146,7 +151,6 @@ class ThreadSession:
             before_request=self._before_request,
             go_on=self._go_on,
         )
-        approvals = _approvals(thread, settings, ports, status, reviewer, user_hooks)
         self.terminals = Terminals(_place(settings, ports), tasks)
         model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
         of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
@@ -276,21 +280,21 @@ class ThreadSession:
 
 
 def _approvals(
-    thread: LiveThread,
+    parts: ThreadParts,
     settings: SessionSettings,
     ports: SessionPorts,
-    status: SessionStatus,
     reviewer: Reviewer,
     user_hooks: ThreadHooks,
+    clocks: HeldClocks,
 ) -> ThreadApprovals:
-    decisions = Decisions(thread, ports.clock)
+    decisions = Decisions(parts.thread, ports.clock)
     asker = Asker(
-        thread=thread,
+        thread=parts.thread,
         decisions=decisions,
         clients=ports.clients,
         reviewer=reviewer,
         clock=ports.clock,
-        waiting=status.waiting_on_approval,
+        waiting=parts.status.waiting_on_approval,
         timeout_s=settings.approval_timeout_s,
         hooks=user_hooks,
     )
@@ -299,6 +303,7 @@ def _approvals(
         commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
         files=FileGate(asker),
         permissions=PermissionGate(asker),
+        network=NetworkGate(asker, ports.rules, parts.slot.interrupt, clocks),
     )
 
 

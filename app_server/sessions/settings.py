@@ -164,12 +164,14 @@ def read_only(settings: Settings, *, network: bool) -> Settings:
 
     What a profile hides stays hidden.
     """
-    confined = ReadOnlySandboxPolicy(network_access=network)
     profile = settings.profile_in_force
     if profile is not None:
         profile = without_writing(profile, network=network)
-        confined = ReadOnlySandboxPolicy(network_access=profile.network)
-    return settings.model_copy(update={"sandbox_policy": confined, "profile": profile})
+        return settings.model_copy(
+            update={"sandbox_policy": profile.sandbox_policy, "profile": profile}
+        )
+    confined = ReadOnlySandboxPolicy(network_access=network)
+    return settings.model_copy(update={"sandbox_policy": confined, "profile": None})
 
 
 def of_review(settings: Settings, model: str | None) -> Settings:

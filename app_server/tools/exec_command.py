@@ -17,6 +17,7 @@ from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
 from app_server.host.environments import LOCAL
 from app_server.host.exec.command import CommandOrder
+from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement import UNCONFINED, Confinement
@@ -30,7 +31,7 @@ from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.command_question import CommandRequest
-from app_server.turns.approval.commands import CommandGate
+from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
@@ -58,7 +59,7 @@ class ExecCommand:
         self,
         turn: TurnContext,
         terminals: Terminals,
-        gate: CommandGate,
+        approvals: ThreadApprovals,
         patches: ApplyPatch,
         confinement: Callable[[], Confinement],
     ) -> None:
@@ -67,7 +68,8 @@ class ExecCommand:
         self._turn = turn
         self._confinement = confinement
         self._terminals = terminals
-        self._gate = gate
+        self._gate = approvals.commands
+        self._network = approvals.network
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
@@ -211,7 +213,9 @@ class ExecCommand:
     async def _start(self, run: CommandRun, planned: _Planned, confinement: Confinement) -> None:
         match planned.launch:
             case CommandLaunch() as launch:
-                await self._terminals.start(run, launch, confinement)
+                await self._terminals.start(
+                    run, launch, confinement, self._connections(run, confinement)
+                )
             case CommandOrder() as order:
                 if not confinement.is_confined:
                     order = replace(order, sandbox_policy=DangerFullAccessSandboxPolicy())
@@ -219,8 +223,20 @@ class ExecCommand:
                     # Narrower than the thread's own policy, as in plan mode.
                     policy = ReadOnlySandboxPolicy(network_access=confinement.network)
                     order = replace(order, sandbox_policy=policy)
+                elif confinement.proxy is not None:
+                    # The proxy is of this machine: on another one there is no network then.
+                    narrowed = order.sandbox_policy.model_copy(update={"network_access": False})
+                    order = replace(order, sandbox_policy=narrowed)
                 where = planned.request.environment_id
                 await self._terminals.start_elsewhere(run, where, order)
+
+    def _connections(self, run: CommandRun, confinement: Confinement) -> Gate | None:
+        """Return what decides about the command's connections; None where nothing has to."""
+        if confinement.proxy is None:
+            return None
+        return self._network.of_command(
+            confinement.proxy, self._turn.turn_id, run.item.id, run.note
+        )
 
     async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Run:
         """Announce the item as one that nothing runs for yet, and ask."""
@@ -263,7 +279,7 @@ class ExecCommand:
             limit,
             time.perf_counter() - began_s,
             state_line(run.exit_code, run.session_id),
-            [] if made_room is None else [made_room],
+            [*([] if made_room is None else [made_room]), *run.read_notes()],
         )
 
     async def _wait(self, run: CommandRun, yield_s: float) -> bool:

@@ -14,6 +14,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.confining import confinement_of
+from app_server.permissions.proxied import through_proxy
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.client_tools import ClientTools
@@ -66,7 +67,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     offers = thread.plugin_offers
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
+        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinement),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.settings.requests_permissions else []),
@@ -91,7 +92,7 @@ def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
     confinement = partial(_confinement, turn, thread)
     patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinement)
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals.commands, patches, confinement),
+        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinement),
         WriteStdin(turn, thread.terminals),
     )
     return ToolTable(tools, turn.features, list, HookedCalls(thread.user_hooks, turn).run)
@@ -103,10 +104,10 @@ def _is_unconfined(turn: TurnContext) -> bool:
 
 def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:
     confinement = confinement_of(turn.settings, thread.terminals.place.places)
-    if turn.settings.mode == "plan" or turn.recorder.is_aside:
+    if turn.settings.mode != "plan" and not turn.recorder.is_aside:
         # What was granted to carry work out is not there to plan or to review it.
-        return confinement
-    return thread.approvals.permissions.widened(confinement, turn.turn_id)
+        confinement = thread.approvals.permissions.widened(confinement, turn.turn_id)
+    return through_proxy(confinement, thread.settings.network_proxy)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

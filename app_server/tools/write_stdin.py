@@ -69,6 +69,7 @@ class WriteStdin:
             limit,
             time.perf_counter() - began_s,
             state_line(run.item.exit_code, run.session_id),
+            run.read_notes(),
         )
 
     async def _write(self, run: CommandRun, chars: str) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from app_server.permissions.environment import CommandSettings
+from app_server.permissions.network.settings import NetworkTable
 from app_server.permissions.places import Places
 from app_server.skills.dependencies import NeededServer
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
@@ -77,6 +78,8 @@ class SessionSettings:
     """Whether the user is offered MCP servers that skills need."""
     review_model: str | None = None
     """The model that reviews code; None: the thread's own."""
+    network_proxy: NetworkTable | None = None
+    """What holds for commands that have a network; None: they have it without a proxy."""
     approval_timeout_s: float | None = None
     """For the user to answer a question about an action; None means without limit."""
 

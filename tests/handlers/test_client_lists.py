@@ -174,7 +174,8 @@ def feature(name: str, stage: str, *, enabled: bool, default: bool) -> dict[str,
 
 @claim("features:list")
 async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
-    config = "[features]\nconnectors = false\n"
+    # A feature may be a table of its settings.
+    config = "[features]\nconnectors = false\nnetwork_proxy.mode = 'limited'\n"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         mine = {"features.mcp_tool_list_changed": True}
         thread_id = await client.start_thread(config=mine)
@@ -191,6 +192,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
                 default=False,
             ),
             feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
+            feature("network_proxy", "underDevelopment", enabled=True, default=False),
             feature("plugins", "stable", enabled=True, default=True),
             feature("request_permissions_tool", "underDevelopment", enabled=False, default=False),
             feature("skill_mcp_dependency_install", "stable", enabled=True, default=True),

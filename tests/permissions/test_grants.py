@@ -4,6 +4,7 @@ import pytest
 
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.grants import MAX_GRANTED_PATHS, Grant, granted
+from app_server.permissions.network.policy import NetworkPolicy
 from protocol.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
@@ -46,6 +47,11 @@ def test_a_grant_widens_a_confinement() -> None:
     assert wider.access("/out/key") == "none"
     assert wider.access("/out/.git/config") == "read"
     assert Grant(write=("/out",)).widened(Confinement(writable=(), network=False)).network is False
+
+
+def test_whoever_has_the_proxy_keeps_it_when_a_network_is_granted() -> None:
+    proxied = Confinement(writable=(), network=False, proxy=NetworkPolicy(allowed=("a.org",)))
+    assert Grant(network=True).widened(proxied) == proxied
 
 
 def test_whoever_is_not_confined_stays_so() -> None:

@@ -11,6 +11,8 @@ from app_server.permissions import globs
 from app_server.permissions.confinement import Confinement, Ruling
 from app_server.permissions.confining import confinement_of
 from app_server.permissions.globs import TooMuchToMatch, matches, real_pattern
+from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network.stored import policy_of, stored
 from app_server.permissions.places import Places
 from app_server.permissions.profile_places import MINIMAL, confinement_of_profile, read_only
 from app_server.permissions.profiles import profile_names, read_profile
@@ -20,7 +22,7 @@ from protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings, StoredProfile
+from protocol.rollout import Settings, StoredNetwork, StoredProfile
 from tests.support.harness import claim
 from tests.support.sandboxes import make_victim, run_confined
 
@@ -195,7 +197,7 @@ def test_a_profile_holds_until_another_policy_is_chosen() -> None:
         ),
         (
             "[permissions.a.network]\nenabled = true\nallowed_domains = []",
-            "only `enabled` is supported of the network of a profile\n"
+            "`allowed_domains` is not supported of the network of commands\n"
             "in `permissions.a.network.allowed_domains`\n",
         ),
     ],
@@ -205,6 +207,56 @@ def test_what_makes_no_sense_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as refused:
         profile("a", text)
     assert str(refused.value) == problem
+
+
+NETWORKS = """
+[permissions.base]
+extends = ":workspace"
+[permissions.base.network]
+enabled = true
+domains = {"a.org" = "allow", "b.org" = "allow"}
+[permissions.child]
+extends = "base"
+[permissions.child.network]
+mode = "limited"
+domains = {"b.org" = "deny"}
+[permissions.off]
+extends = "child"
+[permissions.off.network]
+enabled = false
+"""
+
+
+@claim("network:proxy")
+def test_a_profile_that_restricts_its_network_has_it_through_the_proxy_alone() -> None:
+    child = profile("child", NETWORKS)
+    assert not child.network
+    assert child.proxied == StoredNetwork(allowed=["a.org"], denied=["b.org"], limited=True)
+    assert child.sandbox_policy == WorkspaceWriteSandboxPolicy(network_access=True)
+    policy = NetworkPolicy(allowed=("a.org",), denied=("b.org",), is_limited=True)
+    confinement = confinement_of_profile(child, ["/work"], PLACES)
+    assert (confinement.network, confinement.proxy) == (False, policy)
+    off = profile("off", NETWORKS)
+    assert (off.network, off.proxied) == (False, None)
+    assert off.sandbox_policy == WorkspaceWriteSandboxPolicy()
+
+
+def test_who_writes_nothing_keeps_the_proxy_unless_there_is_to_be_no_network() -> None:
+    child = profile("child", NETWORKS)
+    narrowed = read_only(child, network=True)
+    assert (narrowed.network, narrowed.proxied) == (False, child.proxied)
+    assert narrowed.sandbox_policy == ReadOnlySandboxPolicy(network_access=True)
+    narrowed = read_only(child, network=False)
+    assert (narrowed.network, narrowed.proxied) == (False, None)
+    assert narrowed.sandbox_policy == ReadOnlySandboxPolicy()
+
+
+def test_what_is_stored_of_a_network_is_what_comes_back() -> None:
+    for policy in (
+        NetworkPolicy(),
+        NetworkPolicy(("a",), ("b",), is_limited=True, reaches_local=True, has_socks=False),
+    ):
+        assert policy_of(stored(policy)) == policy
 
 
 def test_bounds_of_profiles() -> None:

@@ -19,7 +19,9 @@ from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.program import Program, ProgramOrder
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.confining import confinement_of
+from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.places import configured_places
+from app_server.permissions.proxied import through_proxy
 from app_server.permissions.trust import project_trust, says_something
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
@@ -154,7 +156,8 @@ class CommandExecHandlers:
             settings, _ = with_required(settings, requirements)
             if isinstance(settings.sandbox_policy, _OURS_NOT):
                 return UNCONFINED
-            return confinement_of(settings, configured_places(config, self._places))
+            confinement = confinement_of(settings, configured_places(config, self._places))
+            return through_proxy(confinement, read_network_feature(config))
 
 
 def _check(params: CommandExecParams) -> None:

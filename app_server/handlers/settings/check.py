@@ -11,6 +11,7 @@ from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
+from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.places import Places, configured_places
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
@@ -41,6 +42,7 @@ def check_settings(config: Config) -> None:
     view.seconds("approval_timeout_s")
     view.boolean("model_supports_search_tool", default=False)
     view.at("features").boolean("plugins", default=True)
+    read_network_feature(config)
     read_memory_settings(config)
     read_account_settings(config)
     servers = read_mcp_settings(config).servers

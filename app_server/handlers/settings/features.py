@@ -11,6 +11,7 @@ from typing import NamedTuple
 from app_server.config.values import Config, ConfigView
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
+from app_server.permissions.network.settings import FEATURE
 from app_server.rpc.context import Handler, RequestContext
 from app_server.views.offset_pages import page
 from protocol.models import (
@@ -41,6 +42,7 @@ FEATURES = (
     Feature(["auth_elicitation"], "stable", default=True),
     Feature(["default_mode_request_user_input"], "underDevelopment", default=False),
     Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
+    Feature([FEATURE], "underDevelopment", default=False),
     Feature(["plugins"], "stable", default=True),
     Feature(["request_permissions_tool"], "underDevelopment", default=False),
     Feature(["skill_mcp_dependency_install"], "stable", default=True),
@@ -122,6 +124,13 @@ def _shown(table: ConfigView) -> Iterator[ExperimentalFeature]:
         yield ExperimentalFeature(
             name=names[0],
             stage=stage,
-            enabled=table.boolean(key, default=default),
+            enabled=_is_on(table, key, default=default),
             default_enabled=default,
         )
+
+
+def _is_on(table: ConfigView, key: str, *, default: bool) -> bool:
+    """Read a feature: a boolean, or a table of its settings, which is on unless it says not."""
+    if isinstance(table.table.get(key), dict):
+        return table.at(key).boolean("enabled", default=True)
+    return table.boolean(key, default=default)

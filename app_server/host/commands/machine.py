@@ -5,7 +5,11 @@ Source: docs/tools.md, "Commands", "Sandbox".
 
 import asyncio
 import os
+import socket
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -13,17 +17,26 @@ import anyio.to_thread
 from app_server.host.commands.command import OnOutput, RunningCommand
 from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch
-from app_server.host.sandbox.launcher import SandboxLauncher, Wrapped
+from app_server.host.proxy.gate import Gate, UnaskedGate
+from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.resolving import resolved
+from app_server.permissions.rules.book import RuleBook
+from app_server.runtime.loader import Lazy, LoadFailed, load
+
+if TYPE_CHECKING:
+    from app_server.host.proxy.served import ServedProxy
 
 
 class MachineCommands:
     """All commands of one server; nothing of them outlives it."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: RuleBook | None = None) -> None:
+        """`rules` hold for the connections of commands that nobody can be asked about."""
+        self._rules = rules or RuleBook()
         self._commands = Commands()
         self._sandbox = SandboxLauncher()
+        self._proxy = Lazy("the proxy of commands", _load_proxy)
         self._putting_away: set[asyncio.Task[None]] = set()
 
     async def warm_up(self) -> None:
@@ -35,11 +48,17 @@ class MachineCommands:
         await self._commands.warm_up()
 
     async def start(
-        self, launch: CommandLaunch, confinement: Confinement, on_output: OnOutput
+        self,
+        launch: CommandLaunch,
+        confinement: Confinement,
+        on_output: OnOutput,
+        gate: Gate | None = None,
     ) -> RunningCommand:
         """Start a command; it runs until it ends or is stopped, whoever waits for it.
 
         `confinement` is as settings have it: links are followed here. `on_output` never waits.
+        `gate` decides about its connections where its network is the proxy; without one the
+        settings and rules alone do.
 
         Raises:
             SandboxUnavailable: it cannot be confined on this machine, and was not started.
@@ -47,6 +66,7 @@ class MachineCommands:
         """
         if not confinement.is_confined:
             return await self._commands.start(launch, on_output)
+        proxied = await self._proxied(confinement, gate)
         wrapped = await anyio.to_thread.run_sync(self._wrap, launch, confinement)
         command: RunningCommand | None = None
         try:
@@ -60,7 +80,11 @@ class MachineCommands:
             command = await self._commands.start(confined, on_output)
         finally:
             wrapped.started()
-            self._put_away(wrapped, command)
+            serving = None
+            if command is not None and proxied is not None:
+                assert wrapped.network is not None
+                serving = proxied(wrapped.network)
+            self._put_away(wrapped, command, serving)
         return command
 
     async def aclose(self) -> None:
@@ -74,13 +98,40 @@ class MachineCommands:
         has_terminal = launch.terminal is not None
         return self._sandbox.wrap(launch.argv, cwd, resolved(confinement), tty=has_terminal)
 
-    def _put_away(self, wrapped: Wrapped, command: RunningCommand | None) -> None:
-        task = asyncio.get_running_loop().create_task(_close(wrapped, command))
+    async def _proxied(
+        self, confinement: Confinement, gate: Gate | None
+    ) -> "Callable[[socket.socket], ServedProxy] | None":
+        if confinement.proxy is None:
+            return None
+        try:
+            made = await self._proxy.get()
+        except LoadFailed as exc:
+            raise SandboxUnavailable(f"the proxy of the command cannot be loaded: {exc}") from exc
+        return partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
+
+    def _put_away(
+        self, wrapped: Wrapped, command: RunningCommand | None, serving: "ServedProxy | None"
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(_close(wrapped, command, serving))
         self._putting_away.add(task)
         task.add_done_callback(self._putting_away.discard)
 
 
-async def _close(wrapped: Wrapped, command: RunningCommand | None) -> None:
+def _served_proxy() -> "type[ServedProxy]":
+    from app_server.host.proxy.served import ServedProxy
+
+    return ServedProxy
+
+
+async def _load_proxy() -> "type[ServedProxy]":
+    return await load(_served_proxy)
+
+
+async def _close(
+    wrapped: Wrapped, command: RunningCommand | None, serving: "ServedProxy | None"
+) -> None:
     if command is not None:
         await command.gone.wait()
+    if serving is not None:
+        await serving.aclose()
     await anyio.to_thread.run_sync(wrapped.close)

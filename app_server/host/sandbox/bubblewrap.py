@@ -3,9 +3,10 @@
 Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwrap(1)).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from app_server.host.sandbox.mounts import Mount, Show
+from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped import NO_NETWORK
 from app_server.permissions.confinement import Confinement
 
@@ -26,10 +27,17 @@ def arguments(
     links: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
     """Return the command line up to, and without, the command; all places exist by now."""
-    network = () if confinement.network else ("--unshare-net", "--setenv", NO_NETWORK, "1")
     # Who has a terminal takes it for a session of its own, which needs one that is not new.
     session = () if has_terminal else ("--new-session",)
-    line = [program, *NAMESPACES, *network, "--die-with-parent", *session, "--cap-drop", "ALL"]
+    line = [
+        program,
+        *NAMESPACES,
+        *_network(confinement),
+        "--die-with-parent",
+        *session,
+        "--cap-drop",
+        "ALL",
+    ]
     match root:
         case "write":
             line += ["--bind", "/", "/"]
@@ -62,3 +70,14 @@ def arguments(
     for place in sealed:
         line += ["--remount-ro", place]
     return [*line, "--seccomp", str(seccomp_fd), "--chdir", cwd, "--"]
+
+
+def _network(confinement: Confinement) -> Iterator[str]:
+    if confinement.network:
+        return
+    yield "--unshare-net"
+    variables = [(NO_NETWORK, "1")]
+    if confinement.proxy is not None:
+        variables = list(proxy_variables(confinement.proxy))
+    for name, value in variables:
+        yield from ("--setenv", name, value)

@@ -18,7 +18,8 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
 from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
 from app_server.host.sandbox.process_limits import limiting_program
-from app_server.host.sandbox.seccomp import seccomp_filter
+from app_server.host.sandbox.proxied import entrance
+from app_server.host.sandbox.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
@@ -63,7 +64,14 @@ def _wrap(
     except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
     terminal = [_setsid(), "-c"] if tty else []
-    filter_fd = _readable(seccomp_filter(_architecture(), network=confinement.network), held)
+    sockets: Sockets = "all" if confinement.network else "none"
+    before, inherited, network = list(limit), [], None
+    if confinement.proxy is not None:
+        sockets = "own"
+        inside, fd, network = entrance(held)
+        held.callback(os.close, fd)
+        before, inherited = [*limit, *inside], [fd]
+    filter_fd = _readable(seccomp_filter(_architecture(), sockets), held)
     line = arguments(
         program,
         shown_everywhere(confinement),
@@ -75,10 +83,11 @@ def _wrap(
         links=_links() if shown_everywhere(confinement) == "none" else (),
     )
     return Wrapped(
-        (*limit, *line, *terminal, *command),
-        (filter_fd,),
+        (*before, *line, *terminal, *command),
+        (filter_fd, *inherited),
         is_confined=True,
         takes_terminal=tty,
+        network=network,
         ends=[placeholder.release for placeholder in placeholders],
     )
 

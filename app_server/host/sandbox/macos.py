@@ -6,6 +6,7 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.wrapped import NO_NETWORK, Wrapped
 from app_server.permissions.confinement import Access, Confinement
 from app_server.permissions.globs import expression_text
@@ -63,7 +64,15 @@ class SandboxExec:
         """Say what to start; see SandboxLauncher.wrap.
 
         There is no session of its own around it, so a terminal is as good as without.
+
+        Raises:
+            SandboxUnavailable: its network is to be the server's proxy.
         """
+        if confinement.proxy is not None:
+            raise SandboxUnavailable(
+                "commands have a network through the proxy on Linux alone: give the thread no "
+                "network, or switch `features.network_proxy` off"
+            )
         prefix = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
         line = (self.program, "-p", profile(confinement), *prefix, *command)
         return Wrapped(line, is_confined=True)

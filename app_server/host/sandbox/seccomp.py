@@ -9,6 +9,7 @@ Source: docs/tools.md, "Sandbox"; https://man7.org/linux/man-pages/man2/seccomp.
 import errno
 from collections.abc import Iterator
 from functools import cache
+from typing import Literal, TypeAlias
 
 from app_server.host.sandbox.bpf import And, JumpIf, Line, Load, Name, Return, assemble
 from app_server.host.sandbox.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
@@ -29,23 +30,28 @@ TERMINAL_INPUT = (0x5412, 0x541C)
 """`TIOCSTI` and `TIOCLINUX`: both can type into a terminal."""
 
 AF_UNIX = 1
+IP_FAMILIES = (2, 10)
+"""`AF_INET` and `AF_INET6`."""
 TYPE_BITS = 0xF
 """Of the type of a socket; above are flags."""
 CONNECTED_TYPES = (1, 5)
 """`SOCK_STREAM` and `SOCK_SEQPACKET`; others could send to any address without connecting."""
 
 
+Sockets: TypeAlias = Literal["all", "own", "none"]
+"""Which there are. A socket of the Unix domain in the file system may belong to a service that is
+not confined, whatever network a process is in: so with `none` there are those of the Unix domain
+alone, and none connects to another; with `own` there are those of IP, which stay in a network of
+their own, and of the Unix domain only pairs."""
+
+
 @cache
-def seccomp_filter(architecture: Architecture, *, network: bool) -> bytes:
-    """Return the filter, in the form that bubblewrap loads.
-
-    Without `network` there are sockets of the Unix domain alone, and none connects to another: a
-    socket in the file system may belong to a service that is not confined.
-    """
-    return assemble(list(_lines(architecture, network=network)))
+def seccomp_filter(architecture: Architecture, sockets: Sockets) -> bytes:
+    """Return the filter, in the form that bubblewrap loads."""
+    return assemble(list(_lines(architecture, sockets)))
 
 
-def _lines(architecture: Architecture, *, network: bool) -> Iterator[Line]:
+def _lines(architecture: Architecture, sockets: Sockets) -> Iterator[Line]:
     numbers = architecture.numbers
     yield _ARCHITECTURE
     yield JumpIf("equal", architecture.audit, "ours")
@@ -58,9 +64,10 @@ def _lines(architecture: Architecture, *, network: bool) -> Iterator[Line]:
     yield JumpIf("equal", numbers["clone3"], "unknown")
     yield JumpIf("equal", numbers["clone"], "clone")
     yield JumpIf("equal", numbers["ioctl"], "ioctl")
-    if not network:
-        yield JumpIf("equal", numbers["socket"], "socket")
-        yield JumpIf("equal", numbers["socketpair"], "socket")
+    if sockets != "all":
+        yield JumpIf("equal", numbers["socket"], "unix" if sockets == "none" else "ip")
+        yield JumpIf("equal", numbers["socketpair"], "unix")
+    if sockets == "none":
         yield JumpIf("equal", numbers["connect"], "refused")
     for name in REFUSED:
         yield JumpIf("equal", numbers[name], "refused")
@@ -74,12 +81,18 @@ def _lines(architecture: Architecture, *, network: bool) -> Iterator[Line]:
     for request in TERMINAL_INPUT:
         yield JumpIf("equal", request, "refused")
     yield Return(ALLOW)
-    if not network:
-        yield Name("socket")
+    if sockets == "own":
+        yield Name("ip")
         yield _argument(0)
-        yield JumpIf("equal", AF_UNIX, "unix")
+        for family in IP_FAMILIES:
+            yield JumpIf("equal", family, "allowed")
         yield Return(EPERM)
+    if sockets != "all":
         yield Name("unix")
+        yield _argument(0)
+        yield JumpIf("equal", AF_UNIX, "type")
+        yield Return(EPERM)
+        yield Name("type")
         yield _argument(1)
         yield And(TYPE_BITS)
         for kind in CONNECTED_TYPES:

@@ -1,6 +1,7 @@
 """What to start in the place of a command that is confined."""
 
 import os
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -18,6 +19,7 @@ class Wrapped:
         *,
         is_confined: bool = False,
         takes_terminal: bool = False,
+        network: socket.socket | None = None,
         ends: Sequence[Callable[[], None]] = (),
     ) -> None:
         self.argv = argv
@@ -28,6 +30,9 @@ class Wrapped:
         self.takes_terminal = takes_terminal
         """The command makes its stdin its controlling terminal by itself. Whoever starts it must
         not have done so: `setsid` yes, `TIOCSCTTY` no."""
+        self.network = network
+        """Where the listener of its proxy arrives, as a descriptor beside a byte; None: it has no
+        proxy. Closed with this."""
         self._open = list(pass_fds)
         self._ends = list(ends)
 
@@ -42,6 +47,8 @@ class Wrapped:
         Blocks: call it in a worker thread. Harmless when called again.
         """
         self.started()
+        if self.network is not None:
+            self.network.close()
         with ExitStack() as stack:
             while self._ends:
                 stack.callback(self._ends.pop(0))

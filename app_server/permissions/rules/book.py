@@ -12,7 +12,9 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
+from app_server.permissions.network.policy import NetworkRule
 from app_server.permissions.rules.amendment import is_writable
+from app_server.permissions.rules.calls import NETWORK_PROTOCOLS
 from app_server.permissions.rules.files import (
     MAX_FILE_BYTES,
     BrokenRules,
@@ -29,6 +31,9 @@ LEARNED = "default.rules"
 LOCK = ".lock"
 LOCK_S = 10.0
 """For another server to finish its write; a write takes milliseconds."""
+
+_WORDS = {"allow": "allow", "prompt": "prompt", "forbidden": "deny"}
+"""Decisions about hosts, as files have them."""
 
 _Stamp: TypeAlias = tuple[tuple[str, int, int, int], ...]
 
@@ -90,10 +95,29 @@ class RuleBook:
         """
         if not is_writable(words):
             raise NotLearned("the rule has no words, an empty one, or too many")
+        learned = PrefixRule(tuple((word,) for word in words))
+        # Texts of JSON are texts of Starlark.
+        call = f'prefix_rule(pattern=[{", ".join(map(_text, words))}], decision="allow")'
+        await self._write(call, lambda rules: learned in rules.prefixes)
+
+    async def learn_network(self, rule: NetworkRule) -> None:
+        """Write a rule about a host down; otherwise as `learn`.
+
+        Raises:
+            NotLearned: the file cannot be read or written; it is as it was.
+        """
+        protocol = next(name for name, said in NETWORK_PROTOCOLS.items() if said == rule.protocol)
+        said = {"host": rule.host, "protocol": protocol, "decision": _WORDS[rule.decision]}
+        if rule.justification is not None:
+            said["justification"] = rule.justification
+        call = f"network_rule({', '.join(f'{name}={_text(said[name])}' for name in said)})"
+        await self._write(call, lambda rules: rule in rules.networks)
+
+    async def _write(self, call: str, is_there: Callable[[Rules], bool]) -> None:
         if self._folder is None:
             raise NotLearned("there is no home folder")
         try:
-            await anyio.to_thread.run_sync(_add, self._folder, tuple(words))
+            await anyio.to_thread.run_sync(_add, self._folder, call, is_there)
         except (BrokenRules, StoreFailed) as exc:
             raise NotLearned(str(exc)) from exc
 
@@ -113,22 +137,20 @@ def _stamp_of(folder: Path) -> _Stamp:
     return tuple(sorted(found))
 
 
-def _add(folder: Path, words: tuple[str, ...]) -> None:
+def _add(folder: Path, call: str, is_there: Callable[[Rules], bool]) -> None:
     # A link stays a link: what it leads to is replaced.
     path = Path(os.path.realpath(folder / LEARNED))
     with lock_held(folder / LOCK, LOCK_S):
         text = read_text(path)
-        rule = PrefixRule(tuple((word,) for word in words))
-        if rule in parse_rules(path, text):
+        if is_there(parse_rules(path, text)):
             return
         if text and not text.endswith("\n"):
             text += "\n"
-        # Texts of JSON are texts of Starlark.
-        content = text + f'prefix_rule(pattern={_list(words)}, decision="allow")\n'
+        content = f"{text}{call}\n"
         if len(content.encode()) > MAX_FILE_BYTES:
             raise BrokenRules(path, None, f"it would be larger than {MAX_FILE_BYTES} bytes")
         write_private(path, content.encode())
 
 
-def _list(words: Sequence[str]) -> str:
-    return f"[{', '.join(to_json(word).decode() for word in words)}]"
+def _text(value: str) -> str:
+    return to_json(value).decode()

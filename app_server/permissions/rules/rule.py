@@ -1,5 +1,7 @@
 """Rules about commands by the words that they begin with, and which of them holds. No I/O.
 
+Rules about hosts are kept beside them, as the same files have both.
+
 Source: docs/tools.md, "Approvals and rules".
 """
 
@@ -7,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
+
+from app_server.permissions.network.policy import NetworkRule
 
 RuleDecision: TypeAlias = Literal["allow", "prompt", "forbidden"]
 
@@ -37,28 +41,60 @@ class PrefixRule:
 
 
 @dataclass(frozen=True, slots=True)
+class HostExecutable:
+    """Where a program that rules know by its name may be."""
+
+    name: str
+    paths: tuple[str, ...]
+    """Absolute; none: it counts nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """All rules that hold for a thread."""
 
     prefixes: tuple[PrefixRule, ...] = ()
+    networks: tuple[NetworkRule, ...] = ()
+    executables: tuple[HostExecutable, ...] = ()
+    """Of several for one name the last counts."""
 
     def of(self, words: Sequence[str]) -> PrefixRule | None:
         """Return the strictest rule for a command; None if there is none for it.
 
-        A program of the system is known by its name too: `/usr/bin/git` is `git`.
+        A program that is named by its path is known by its name too. Wherever it is, rules forbid
+        it or want somebody to be asked; they allow it where `host_executable` says that it is, or
+        if nothing does, in the folders of the system: `/usr/bin/git` is `git`.
         """
-        return strictest(rule for rule in self.prefixes if _matches(rule, words))
+        return strictest(rule for rule in self.prefixes if self._matches(rule, words))
+
+    def joined(self, other: "Rules") -> "Rules":
+        """Return both; the other's come last."""
+        return Rules(
+            (*self.prefixes, *other.prefixes),
+            (*self.networks, *other.networks),
+            (*self.executables, *other.executables),
+        )
+
+    @property
+    def count(self) -> int:
+        """How many there are, of all kinds."""
+        return len(self.prefixes) + len(self.networks) + len(self.executables)
+
+    def _matches(self, rule: PrefixRule, words: Sequence[str]) -> bool:
+        if rule.matches(words):
+            return True
+        program = PurePosixPath(words[0])
+        if not program.is_absolute():
+            return False
+        if rule.decision == "allow" and not self._is_where_it_should(program):
+            return False
+        return rule.matches([program.name, *words[1:]])
+
+    def _is_where_it_should(self, program: PurePosixPath) -> bool:
+        said = [one.paths for one in self.executables if one.name == program.name]
+        return str(program) in said[-1] if said else str(program.parent) in _SYSTEM_FOLDERS
 
 
 def strictest(rules: Iterable[PrefixRule]) -> PrefixRule | None:
     """Return the strictest of some rules, the first of equals; None if there are none."""
     return max(rules, key=lambda rule: _STRICTNESS.index(rule.decision), default=None)
-
-
-def _matches(rule: PrefixRule, words: Sequence[str]) -> bool:
-    if rule.matches(words):
-        return True
-    program = PurePosixPath(words[0])
-    if str(program.parent) not in _SYSTEM_FOLDERS:
-        return False
-    return rule.matches([program.name, *words[1:]])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from app_server.config.values import Config, ConfigError
 from app_server.host.folder_reads import READ_S, FolderReads
+from app_server.permissions.network.settings import read_network_feature
 from app_server.runtime.clock import Clock
 from app_server.sessions.surroundings.agents_files import (
     Instructions,
@@ -52,6 +53,7 @@ class ThreadSurroundings:
         self._clock = clock
         self._warn = warn
         self._settings = read_agents_settings(config)
+        self._has_proxy = read_network_feature(config) is not None
         self._reads = reads
         self._skills = skills
         self._instructions = Instructions()
@@ -135,6 +137,7 @@ class ThreadSurroundings:
             shell=self._shell,
             date=date_of(self._clock.now_ms()),
             timezone=self._timezone,
+            has_proxy=self._has_proxy,
         )
 
 

@@ -24,10 +24,10 @@ class TurnEnding:
     def __init__(
         self,
         parts: ThreadParts,
-        turn_over: Callable[[str], None],
+        turn_over: Sequence[Callable[[str], None]],
         figures: ServerFigures,
     ) -> None:
-        """`turn_over` is called with the id of each turn that ended."""
+        """Each of `turn_over` is called with the id of each turn that ended."""
         self._thread = parts.thread
         self._slot = parts.slot
         self._status = parts.status
@@ -75,7 +75,8 @@ class TurnEnding:
         self._status.publish()
         self._publisher.turn_completed(turn, end, error, run.last_message)
         self._thread.open_items.clear()
-        self._turn_over(run.id)
+        for turn_over in self._turn_over:
+            turn_over(run.id)
         self._hooks.turn_ended(self._thread.id, run.id)
         failure = None if error is None else _kind_of(error)
         self._figures.turn_ended(end, failure)

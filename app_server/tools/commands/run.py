@@ -21,6 +21,10 @@ NOT_STARTED = -1
 """The exit code of what could not be started."""
 
 
+MAX_NOTES = 16
+"""Beside the output of a command, until the model reads it."""
+
+
 class CommandRun:
     """A command of a thread, from when its item is announced to when that is complete."""
 
@@ -43,6 +47,7 @@ class CommandRun:
         self.output_s = time.monotonic()
         """When it printed last, or began."""
         self.process: RunningCommand | RemoteCommand | None = None
+        self._notes: list[str] = []
         self._recorder = recorder
         self._output = KeptOutput()
         self._deltas = OutputDeltas(self._emit)
@@ -60,6 +65,16 @@ class CommandRun:
         """Give what the model was not told yet; from now on it was."""
         unread, self.unread = self.unread, KeptOutput()
         return unread
+
+    def note(self, text: str) -> None:
+        """Keep a text that the model is told beside the output; of too many the last are lost."""
+        if len(self._notes) < MAX_NOTES:
+            self._notes.append(text)
+
+    def read_notes(self) -> list[str]:
+        """Give the notes that the model was not told yet; from now on it was."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def send_pending(self) -> None:
         """Tell clients what it printed and they were not told yet, as its process has ended."""

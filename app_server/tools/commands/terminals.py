@@ -15,6 +15,7 @@ from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.exec.command import CommandOrder
+from app_server.host.proxy.gate import Gate
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.permissions.places import Places
@@ -77,15 +78,21 @@ class Terminals:
         self._runs[session_id] = run
         return run
 
-    async def start(self, run: CommandRun, launch: CommandLaunch, confinement: Confinement) -> None:
-        """Start the process of a command.
+    async def start(
+        self,
+        run: CommandRun,
+        launch: CommandLaunch,
+        confinement: Confinement,
+        gate: Gate | None = None,
+    ) -> None:
+        """Start the process of a command; `gate` as MachineCommands.start has it.
 
         Raises:
             SandboxUnavailable, OSError: see MachineCommands.start; or the thread is being closed.
         """
         if self._closed:
             raise OSError(0, "the thread is being closed")
-        run.process = await self.place.machine.start(launch, confinement, run.take)
+        run.process = await self.place.machine.start(launch, confinement, run.take, gate)
 
     async def start_elsewhere(
         self, run: CommandRun, environment_id: str, order: CommandOrder

@@ -17,7 +17,10 @@ from app_server.turns.approval.decisions import Action, Decisions
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
-from protocol.approvals import AcceptWithExecpolicyAmendmentDecision
+from protocol.approvals import (
+    AcceptWithExecpolicyAmendmentDecision,
+    ApplyNetworkPolicyAmendmentDecision,
+)
 from protocol.items import GuardianApprovalReviewAction
 from protocol.model import JsonObject, WireModel
 
@@ -186,4 +189,7 @@ def _rule(answer: WireModel) -> list[str] | None:
     decision = getattr(answer, "decision", None)
     if isinstance(decision, AcceptWithExecpolicyAmendmentDecision):
         return decision.accept_with_execpolicy_amendment.execpolicy_amendment
+    if isinstance(decision, ApplyNetworkPolicyAmendmentDecision):
+        amendment = decision.apply_network_policy_amendment.network_policy_amendment
+        return [amendment.action, amendment.host]
     return None

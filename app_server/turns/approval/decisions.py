@@ -17,8 +17,8 @@ from protocol.rollout import ApprovalDecided
 MAX_SUBJECT_BYTES = 4_096
 """Of what is written down of a question."""
 
-Action: TypeAlias = Literal["command", "fileChange", "permissions", "mcpToolCall"]
-By: TypeAlias = Literal["user", "reviewer", "server", "hook"]
+Action: TypeAlias = Literal["command", "fileChange", "permissions", "mcpToolCall", "network"]
+By: TypeAlias = Literal["user", "reviewer", "server", "hook", "policy"]
 
 
 class Asked(Protocol):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.commands import CommandGate
 from app_server.turns.approval.files import FileGate
+from app_server.turns.approval.network import NetworkGate
 from app_server.turns.approval.permissions import PermissionGate
 
 
@@ -17,3 +18,4 @@ class ThreadApprovals:
     commands: CommandGate
     files: FileGate
     permissions: PermissionGate
+    network: NetworkGate

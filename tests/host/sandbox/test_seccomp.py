@@ -16,7 +16,7 @@ from app_server.host.sandbox.bpf import (
     Return,
     assemble,
 )
-from app_server.host.sandbox.seccomp import ALLOW, ENOSYS, EPERM, KILL, seccomp_filter
+from app_server.host.sandbox.seccomp import ALLOW, ENOSYS, EPERM, KILL, Sockets, seccomp_filter
 from app_server.host.sandbox.system_calls import (
     AARCH64,
     NEWEST,
@@ -26,7 +26,7 @@ from app_server.host.sandbox.system_calls import (
 )
 
 BOTH = pytest.mark.parametrize("machine", [X86_64, AARCH64], ids=["x86_64", "aarch64"])
-NETWORK = pytest.mark.parametrize("network", [True, False], ids=["network", "none"])
+SOCKETS = pytest.mark.parametrize("sockets", ["all", "own", "none"])
 
 
 def verdict(program: bytes, number: int, *arguments: int, audit: int) -> int:
@@ -57,78 +57,92 @@ def verdict(program: bytes, number: int, *arguments: int, audit: int) -> int:
                 raise AssertionError(f"no such operation: {operation}")
 
 
-def judged(machine: Architecture, network: bool, name: str | int, *arguments: int) -> int:
+def judged(machine: Architecture, sockets: Sockets, name: str | int, *arguments: int) -> int:
     number = machine.numbers[name] if isinstance(name, str) else name
-    program = seccomp_filter(machine, network=network)
+    program = seccomp_filter(machine, sockets)
     return verdict(program, number, *arguments, audit=machine.audit)
 
 
 @BOTH
-@NETWORK
-def test_what_is_always_refused(machine: Architecture, network: bool) -> None:
-    assert {name: judged(machine, network, name) for name in REFUSED} == dict.fromkeys(
+@SOCKETS
+def test_what_is_always_refused(machine: Architecture, sockets: Sockets) -> None:
+    assert {name: judged(machine, sockets, name) for name in REFUSED} == dict.fromkeys(
         REFUSED, EPERM
     )
-    assert judged(machine, network, "clone3") == ENOSYS
-    assert judged(machine, network, NEWEST + 1) == ENOSYS
-    assert judged(machine, network, 0x7FFFFFFF) == ENOSYS
-    assert judged(machine, network, -1) == ENOSYS
+    assert judged(machine, sockets, "clone3") == ENOSYS
+    assert judged(machine, sockets, NEWEST + 1) == ENOSYS
+    assert judged(machine, sockets, 0x7FFFFFFF) == ENOSYS
+    assert judged(machine, sockets, -1) == ENOSYS
 
 
 @BOTH
-@NETWORK
-def test_what_builds_and_tests_need_is_allowed(machine: Architecture, network: bool) -> None:
+@SOCKETS
+def test_what_builds_and_tests_need_is_allowed(machine: Architecture, sockets: Sockets) -> None:
     looked_at = {*machine.numbers.values()}
     others = [number for number in range(NEWEST + 1) if number not in looked_at]
-    assert {judged(machine, network, number) for number in others} == {ALLOW}
+    assert {judged(machine, sockets, number) for number in others} == {ALLOW}
     # A thread, and a child as `vfork` makes it.
-    assert judged(machine, network, "clone", 0x3D0F00) == ALLOW
-    assert judged(machine, network, "clone", 0x4111) == ALLOW
-    assert judged(machine, network, "ioctl", 0, 0x5401) == ALLOW
+    assert judged(machine, sockets, "clone", 0x3D0F00) == ALLOW
+    assert judged(machine, sockets, "clone", 0x4111) == ALLOW
+    assert judged(machine, sockets, "ioctl", 0, 0x5401) == ALLOW
     for kind in (1, 5, 1 | 0x80000, 5 | 0x800):
-        assert judged(machine, network, "socket", 1, kind) == ALLOW
-        assert judged(machine, network, "socketpair", 1, kind) == ALLOW
+        assert judged(machine, sockets, "socket", 1, kind) == (EPERM if sockets == "own" else ALLOW)
+        assert judged(machine, sockets, "socketpair", 1, kind) == ALLOW
 
 
 @BOTH
-@NETWORK
+@SOCKETS
 @pytest.mark.parametrize("flag", [0x20000, *(1 << bit for bit in range(25, 31))], ids=hex)
-def test_no_clone_makes_a_namespace(machine: Architecture, network: bool, flag: int) -> None:
+def test_no_clone_makes_a_namespace(machine: Architecture, sockets: Sockets, flag: int) -> None:
     for flags in (flag, flag | 0x11, flag | (1 << 63)):
-        assert judged(machine, network, "clone", flags) == EPERM
+        assert judged(machine, sockets, "clone", flags) == EPERM
 
 
 @BOTH
-@NETWORK
-def test_nothing_types_into_a_terminal(machine: Architecture, network: bool) -> None:
+@SOCKETS
+def test_nothing_types_into_a_terminal(machine: Architecture, sockets: Sockets) -> None:
     for request in (0x5412, 0x541C):
         # The kernel looks at the lower half alone, so the upper one is no way around.
         for upper in (0, 1 << 32, 0xFFFFFFFF << 32):
-            assert judged(machine, network, "ioctl", 0, upper | request) == EPERM
+            assert judged(machine, sockets, "ioctl", 0, upper | request) == EPERM
 
 
 @BOTH
 def test_without_network_there_are_sockets_within_the_sandbox_alone(machine: Architecture) -> None:
     for domain in (0, 2, 10, 16, 17, 40, 0xFFFFFFFF):
-        assert judged(machine, False, "socket", domain, 1) == EPERM
-        assert judged(machine, False, "socketpair", domain, 1) == EPERM
-        assert judged(machine, True, "socket", domain, 1) == ALLOW
+        assert judged(machine, "none", "socket", domain, 1) == EPERM
+        assert judged(machine, "none", "socketpair", domain, 1) == EPERM
+        assert judged(machine, "all", "socket", domain, 1) == ALLOW
     for kind in (2, 3, 2 | 0x80000):
-        assert judged(machine, False, "socket", 1, kind) == EPERM
-        assert judged(machine, False, "socketpair", 1, kind) == EPERM
-    assert judged(machine, False, "connect") == EPERM
-    assert judged(machine, True, "connect") == ALLOW
+        assert judged(machine, "none", "socket", 1, kind) == EPERM
+        assert judged(machine, "none", "socketpair", 1, kind) == EPERM
+    assert judged(machine, "none", "connect") == EPERM
+    assert judged(machine, "all", "connect") == ALLOW
 
 
-@NETWORK
-def test_calls_of_other_architectures(network: bool) -> None:
-    program = seccomp_filter(X86_64, network=network)
+@BOTH
+def test_in_a_network_of_its_own_there_are_sockets_of_ip(machine: Architecture) -> None:
+    for domain in (2, 10):
+        for kind in (1, 2, 1 | 0x80000):
+            assert judged(machine, "own", "socket", domain, kind) == ALLOW
+        assert judged(machine, "own", "socketpair", domain, 1) == EPERM
+    # Those of the Unix domain could connect to services outside.
+    for domain in (0, 1, 16, 17, 40, 0xFFFFFFFF):
+        assert judged(machine, "own", "socket", domain, 1) == EPERM
+    for kind in (2, 3, 2 | 0x80000):
+        assert judged(machine, "own", "socketpair", 1, kind) == EPERM
+    assert judged(machine, "own", "connect") == ALLOW
+
+
+@SOCKETS
+def test_calls_of_other_architectures(sockets: Sockets) -> None:
+    program = seccomp_filter(X86_64, sockets)
     for audit in (0x40000003, AARCH64.audit, 0):
         assert verdict(program, 1, audit=audit) == KILL
     # x32: the same architecture, and numbers of its own.
     assert verdict(program, 0x40000000 | 101, audit=X86_64.audit) == ENOSYS
     assert verdict(program, 0x40000000, audit=X86_64.audit) == ENOSYS
-    program = seccomp_filter(AARCH64, network=network)
+    program = seccomp_filter(AARCH64, sockets)
     assert verdict(program, 1, audit=0x40000028) == KILL
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.permissions.network.policy import NetworkRule
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.files import MAX_FILE_BYTES, BrokenRules
 from app_server.permissions.rules.rule import PrefixRule, Rules
@@ -57,6 +58,20 @@ async def test_a_learned_rule_is_one_line_that_codex_reads_too(tmp_path: Path) -
     assert file.stat().st_mode & 0o777 == 0o600
     learned = PrefixRule((("touch",), ('a "b" \\ é\n',)))
     assert await book.current() == Rules((PrefixRule((("git",), ("push",))), learned))
+
+
+async def test_a_learned_rule_about_a_host_is_one_line_that_codex_reads_too(tmp_path: Path) -> None:
+    book = RuleBook(tmp_path)
+    allowed = NetworkRule("a.com", "https", "allow", 'Allow https access to "a.com"')
+    denied = NetworkRule("::1", "socks5Tcp", "forbidden")
+    for rule in (allowed, denied, allowed):
+        await book.learn_network(rule)
+    assert (tmp_path / "rules" / "default.rules").read_text() == (
+        'network_rule(host="a.com", protocol="https", decision="allow", '
+        'justification="Allow https access to \\"a.com\\"")\n'
+        'network_rule(host="::1", protocol="socks5_tcp", decision="deny")\n'
+    )
+    assert await book.current() == Rules(networks=(allowed, denied))
 
 
 async def test_what_is_in_the_file_stays(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app_server.permissions.network.policy import NetworkRule
 from app_server.permissions.rules.files import (
     MAX_FILE_BYTES,
     MAX_FILES,
@@ -12,7 +13,7 @@ from app_server.permissions.rules.files import (
     parse_rules,
     read_rules,
 )
-from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.permissions.rules.rule import HostExecutable, PrefixRule, Rules
 
 PATH = Path("/home/me/rules/mine.rules")
 
@@ -34,17 +35,45 @@ READ = {
 
 @pytest.mark.parametrize("text", READ)
 def test_rules_are_read(text: str) -> None:
-    assert parse_rules(PATH, text) == (READ[text],)
+    assert parse_rules(PATH, text) == Rules((READ[text],))
 
 
-def test_comments_texts_and_calls_of_codex_that_say_nothing_of_commands_are_passed_over() -> None:
-    text = (
-        '"""My rules."""\n# a comment\nprefix_rule(pattern=["a"])  # another\n\n'
-        'network_rule(host="a.com", protocol="https", decision="allow")\n'
-        'host_executable(name="git", paths=["/usr/bin/git"])\n'
-    )
-    assert parse_rules(PATH, text) == (PrefixRule((("a",),)),)
-    assert parse_rules(PATH, "") == ()
+NETWORK = {
+    'network_rule(host="A.com.", protocol="https", decision="allow")': NetworkRule(
+        "a.com", "https", "allow"
+    ),
+    'network_rule("a.com:443", "http-connect", "prompt", "why")': NetworkRule(
+        "a.com", "https", "prompt", "why"
+    ),
+    'network_rule(host="[::1]:80", protocol="http", decision="deny")': NetworkRule(
+        "::1", "http", "forbidden"
+    ),
+    'network_rule(host="::1", protocol="socks5_tcp", decision="forbidden")': NetworkRule(
+        "::1", "socks5Tcp", "forbidden"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", NETWORK)
+def test_rules_about_hosts_are_read(text: str) -> None:
+    assert parse_rules(PATH, text) == Rules(networks=(NETWORK[text],))
+
+
+def test_comments_and_texts_are_passed_over() -> None:
+    text = '"""My rules."""\n# a comment\nprefix_rule(pattern=["a"])  # another\n'
+    assert parse_rules(PATH, text) == Rules((PrefixRule((("a",),)),))
+    assert parse_rules(PATH, "") == Rules()
+
+
+def test_an_example_may_name_a_program_where_the_file_says_that_it_is() -> None:
+    rule = 'prefix_rule(pattern=["git"], match=["/opt/git x"], not_match=["/usr/bin/git x"])'
+    place = 'host_executable(name="git", paths=["/opt/git", "/opt/git"])'
+    for text in (f"{rule}\n{place}", f"{place}\n{rule}"):
+        assert parse_rules(PATH, text) == Rules(
+            (PrefixRule((("git",),)),), executables=(HostExecutable("git", ("/opt/git",)),)
+        )
+    with pytest.raises(BrokenRules, match=r":2: match: '/opt/git x' is not matched"):
+        parse_rules(PATH, f"\n{rule}")
 
 
 BROKEN = {
@@ -101,7 +130,42 @@ BROKEN = {
     '[prefix_rule(pattern=["a"]) for _ in "ab"]': (
         "only calls of prefix_rule with literal values are understood"
     ),
-    'foo(pattern=["git"])': "foo is not known; only prefix_rule is",
+    'foo(pattern=["git"])': (
+        "foo is not known; only prefix_rule, network_rule, host_executable are"
+    ),
+    'network_rule(protocol="http", decision="allow")': "host: must be a text",
+    'network_rule(host="*.a.com", protocol="http", decision="allow")': (
+        "host: it must be a name of letters, digits, `-`, `_` and dots, or an address"
+    ),
+    'network_rule(host="http://a.com", protocol="http", decision="allow")': (
+        "host: it must be a name of letters, digits, `-`, `_` and dots, or an address"
+    ),
+    'network_rule(host="127.1", protocol="http", decision="allow")': (
+        "host: an IPv4 address must be four numbers"
+    ),
+    'network_rule(host="a.com", decision="allow")': (
+        "protocol: must be one of http, https, socks5_tcp, socks5_udp"
+    ),
+    'network_rule(host="a.com", protocol="ftp", decision="allow")': (
+        "protocol: must be one of http, https, socks5_tcp, socks5_udp"
+    ),
+    'network_rule(host="a.com", protocol="http")': (
+        "decision: must be one of allow, prompt, forbidden"
+    ),
+    'network_rule(host="a.com", protocol="http", decision="allow", justification="")': (
+        "justification: must be a text that is not empty"
+    ),
+    'host_executable(name="a/git", paths=[])': (
+        "name: must be the name of a program, without a folder"
+    ),
+    'host_executable(name="git", paths="/git")': "paths: must be a list of texts",
+    'host_executable(name="git", paths=["git"])': (
+        "paths: 'git' must be absolute, and end with `git`"
+    ),
+    'host_executable(name="git", paths=["/bin/hg"])': (
+        "paths: '/bin/hg' must be absolute, and end with `git`"
+    ),
+    f'host_executable(name="git", paths={["/git"] * 65})': "paths: must be at most 64",
     'prefix_rule(pattern=["git"': "'[' was never closed",
 }
 
@@ -175,3 +239,22 @@ def test_the_strictest_rule_holds() -> None:
     assert rules.of(["/usr/bin/git", "push", "-f"]) is forbidden
     assert rules.of(["./git", "push", "-f"]) is None
     assert rules.of(["gitk"]) is None
+
+
+def test_a_program_counts_by_its_name_where_it_should_be() -> None:
+    allow, forbidden = PrefixRule((("git",),)), PrefixRule((("rm",),), "forbidden")
+    anywhere = Rules((allow, forbidden))
+    assert anywhere.of(["/bin/git"]) is allow
+    assert anywhere.of(["/opt/git"]) is None
+    assert anywhere.of(["/opt/rm", "x"]) is forbidden
+    said = Rules(
+        (allow, forbidden),
+        executables=(
+            HostExecutable("git", ("/a/git",)),
+            HostExecutable("git", ("/opt/git",)),
+            HostExecutable("rm", ()),
+        ),
+    )
+    assert said.of(["git"]) is said.of(["/opt/git"]) is allow
+    assert said.of(["/bin/git"]) is said.of(["/a/git"]) is None
+    assert said.of(["/opt/rm"]) is forbidden

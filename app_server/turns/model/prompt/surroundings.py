@@ -50,6 +50,8 @@ class Surroundings:
     """Of the user's calendar: `2026-11-22`."""
     timezone: str | None
     """As the database of time zones names it, if that is known."""
+    has_proxy: bool = False
+    """Whether commands that have a network have it through the proxy."""
 
 
 class KnownSurroundings:
@@ -88,7 +90,7 @@ def news(surroundings: Surroundings, known: Mapping[str, JsonObject]) -> list[Js
     if skills is not None:
         _add_if_new(messages, message("developer", _framed(SKILLS, skills)), known)
     if not surroundings.settings.without_environment:
-        _add_if_new(messages, message("developer", _permissions(surroundings.settings)), known)
+        _add_if_new(messages, message("developer", _permissions(surroundings)), known)
     if (mode := _mode(surroundings.settings, known.get(MODE))) is not None:
         _add_if_new(messages, message("developer", mode), known)
     _add_if_new(messages, message("user", _facts(surroundings)), known)
@@ -147,8 +149,14 @@ def _body(text: str) -> str:
     return text.partition("\n")[2].removeprefix(f"{REPLACES}\n\n")
 
 
-def _permissions(settings: Settings) -> str:
-    lines = [_sandbox(settings.sandbox_policy, settings.roots), _network(settings.sandbox_policy)]
+def _permissions(surroundings: Surroundings) -> str:
+    settings = surroundings.settings
+    profile = settings.profile_in_force
+    has_proxy = surroundings.has_proxy or (profile is not None and profile.proxied is not None)
+    lines = [
+        _sandbox(settings.sandbox_policy, settings.roots),
+        _network(settings.sandbox_policy, has_proxy=has_proxy),
+    ]
     lines.append(_approvals(settings.approval_policy, settings.sandbox_policy))
     return "\n".join((f"<{PERMISSIONS}>", *lines, f"</{PERMISSIONS}>"))
 
@@ -179,9 +187,17 @@ def _sandbox(policy: SandboxPolicy, roots: Sequence[str]) -> str:
     )
 
 
-def _network(policy: SandboxPolicy) -> str:
+def _network(policy: SandboxPolicy, *, has_proxy: bool) -> str:
+    is_confined = not isinstance(policy, DangerFullAccessSandboxPolicy | ExternalSandboxPolicy)
+    if has_proxy and is_confined and has_network(policy):
+        return PROXIED
     return f"Network: {'on' if has_network(policy) else 'off'}."
 
+
+PROXIED = """\
+Network: on, through the proxy that `HTTP_PROXY` and `ALL_PROXY` name; what does not use it \
+reaches nothing. The user may be asked about a host, and hosts can be refused: do not look for \
+ways around that."""
 
 ESCALATION = """\
 A command that the sandbox would stop can be asked for: call `exec_command` with \

@@ -1,0 +1,73 @@
+"""Who decides whether the proxy may connect somewhere: a port that rooms above fill.
+
+Source: docs/tools.md, "Network through a proxy".
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from app_server.permissions.network.policy import NetworkPolicy, Verdict, verdict_on
+from app_server.permissions.network.target import Target
+from app_server.permissions.rules.book import RuleBook
+
+Refusal: TypeAlias = Literal["denied", "not_allowed", "not_allowed_local", "method_not_allowed"]
+"""Why a connection is refused, in the words of Codex."""
+
+REASONS: dict[Refusal, str] = {
+    "denied": "the host is denied by a rule or by the settings",
+    "not_allowed": "nobody allowed the host",
+    "not_allowed_local": "this machine and private networks are not reached",
+    "method_not_allowed": "the network is limited to reading over plain HTTP",
+}
+"""For people."""
+
+_REFUSALS: dict[Verdict, Refusal] = {
+    "ask": "not_allowed",
+    "denied": "denied",
+    "not_allowed": "not_allowed",
+    "not_allowed_local": "not_allowed_local",
+    "method_not_allowed": "method_not_allowed",
+}
+
+
+class Gate(Protocol):
+    """Decides about the connections of one command."""
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        """What settings say."""
+
+    async def decide(self, target: Target) -> Refusal | None:
+        """Say whether a connection may be made, None if it may; perhaps asks somebody first."""
+
+    async def refused(self, target: Target, why: Refusal) -> None:
+        """Hear of a connection that was refused although `decide` had nothing against it."""
+
+
+class Refused(Exception):
+    """A connection that must not be made."""
+
+    def __init__(self, why: Refusal) -> None:
+        super().__init__(REASONS[why])
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class UnaskedGate:
+    """Decides by settings and rules: what they say nothing of is refused."""
+
+    policy: NetworkPolicy
+    rules: RuleBook
+
+    async def decide(self, target: Target) -> Refusal | None:
+        """Say whether a connection may be made; see Gate."""
+        rules = await self.rules.current()
+        return refusal_of(verdict_on(target, self.policy, rules.networks))
+
+    async def refused(self, target: Target, why: Refusal) -> None:
+        """Nobody has to be told."""
+
+
+def refusal_of(verdict: Verdict) -> Refusal | None:
+    """Say why a connection is refused where nobody can be asked; None if it is allowed."""
+    return _REFUSALS.get(verdict)

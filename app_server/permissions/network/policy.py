@@ -1,0 +1,73 @@
+"""Which hosts a proxy lets commands reach: from settings and rules to a verdict.
+
+Source: docs/tools.md, "Network through a proxy".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from app_server.permissions.network.domains import matches_any
+from app_server.permissions.network.target import Target, is_named_local
+
+Verdict: TypeAlias = Literal[
+    "allow", "ask", "denied", "not_allowed", "not_allowed_local", "method_not_allowed"
+]
+"""What becomes of a connection: `ask` where nothing says anything of the host. The last four
+refuse it: by a denied domain or rule, because nobody allowed it, as it is local, by `limited`."""
+
+READING = ("GET", "HEAD", "OPTIONS")
+"""Methods of a limited network."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """What settings say of the hosts that commands reach through the proxy."""
+
+    allowed: tuple[str, ...] = ()
+    """Patterns of domains (domains.py)."""
+    denied: tuple[str, ...] = ()
+    """Patterns of domains; they win."""
+    is_limited: bool = False
+    """Only plain HTTP, and of it what reads."""
+    reaches_local: bool = False
+    """Whether this machine and private networks count as other hosts do."""
+    has_socks: bool = True
+
+    def may_be_local(self, host: str) -> bool:
+        """Whether a host may lead to a local address: if all may, or if it is allowed by name.
+
+        A name that resolves to a local address is not enough: whoever has the name chooses that.
+        """
+        return self.reaches_local or (is_named_local(host) and host in self.allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRule:
+    """What becomes of connections to one host: `network_rule` of a file of rules."""
+
+    host: str
+    """As `plain_host` returns it."""
+    protocol: str
+    """`http`, `https`, `socks5Tcp` or `socks5Udp`."""
+    decision: Literal["allow", "prompt", "forbidden"]
+    justification: str | None = None
+
+
+def verdict_on(target: Target, policy: NetworkPolicy, rules: Sequence[NetworkRule]) -> Verdict:
+    """Say what becomes of a connection, before its host is resolved.
+
+    A rule that forbids a host does so for every protocol; one that allows it or wants somebody to
+    be asked is for its own.
+    """
+    about = [rule for rule in rules if rule.host == target.host]
+    if matches_any(policy.denied, target.host) or any(r.decision == "forbidden" for r in about):
+        return "denied"
+    if policy.is_limited and target.protocol != "http":
+        return "method_not_allowed"
+    if is_named_local(target.host) and not policy.may_be_local(target.host):
+        return "not_allowed_local"
+    said = {rule.decision for rule in about if rule.protocol == target.protocol}
+    if "prompt" in said:
+        return "ask"
+    return "allow" if "allow" in said or matches_any(policy.allowed, target.host) else "ask"

@@ -1,0 +1,142 @@
+"""What config.toml says of the network of commands.
+
+`[permissions.NAME.network]` and `[features.network_proxy]` are tables of the same keys.
+Source: docs/config.md, "Network of commands".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from app_server.config.values import Config, ConfigView
+from app_server.permissions.network.domains import EVERY, plain_pattern
+from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network.target import BadHost
+
+FEATURE = "network_proxy"
+
+MAX_DOMAINS = 1_024
+"""Patterns of one table."""
+
+MODES = ("full", "limited")
+
+DomainPermission: TypeAlias = Literal["allow", "deny"]
+PERMISSIONS = ("allow", "deny")
+
+WITHOUT_EFFECT = (
+    "allow_upstream_proxy",
+    "dangerously_allow_non_loopback_proxy",
+    "enable_socks5_udp",
+)
+"""Booleans about a proxy with a port of its own, and about what this one does not do."""
+
+ADDRESSES = ("proxy_url", "socks_url")
+"""Where a proxy listens: each command has its own, in a network of its own."""
+
+_KEYS = frozenset(
+    (
+        *("allow_local_binding", "domains", "enable_socks5", "enabled", "mode"),
+        *WITHOUT_EFFECT,
+        *ADDRESSES,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTable:
+    """What one table says, or several put over one another; None says nothing."""
+
+    enabled: bool | None = None
+    domains: Mapping[str, DomainPermission] = field(default_factory=dict)
+    """By pattern."""
+    mode: str | None = None
+    allow_local_binding: bool | None = None
+    enable_socks5: bool | None = None
+
+    @property
+    def restricts(self) -> bool:
+        """Whether it says more than whether there is a network, so that a proxy has to hold it."""
+        return NetworkTable(enabled=self.enabled) != self
+
+    def over(self, other: "NetworkTable") -> "NetworkTable":
+        """Return both; where both say something, this one counts."""
+        return NetworkTable(
+            enabled=other.enabled if self.enabled is None else self.enabled,
+            domains={**other.domains, **self.domains},
+            mode=self.mode or other.mode,
+            allow_local_binding=_first(self.allow_local_binding, other.allow_local_binding),
+            enable_socks5=_first(self.enable_socks5, other.enable_socks5),
+        )
+
+    def policy(self) -> NetworkPolicy:
+        """Return what it lets be reached."""
+        return NetworkPolicy(
+            allowed=tuple(name for name, said in self.domains.items() if said == "allow"),
+            denied=tuple(name for name, said in self.domains.items() if said == "deny"),
+            is_limited=self.mode == "limited",
+            reaches_local=self.allow_local_binding is True,
+            has_socks=self.enable_socks5 is not False,
+        )
+
+
+def read_network_table(view: ConfigView) -> NetworkTable:
+    """Read a table.
+
+    Raises:
+        ConfigError: a value does not fit; or a key is not known here, as a restriction that nothing
+            enforces must not become an open network.
+    """
+    for key in view.table:
+        if key not in _KEYS:
+            raise view.error(f"`{key}` is not supported of the network of commands", key)
+    for key in WITHOUT_EFFECT:
+        view.boolean(key, default=False)
+    for key in ADDRESSES:
+        view.string(key)
+    return NetworkTable(
+        enabled=_boolean(view, "enabled"),
+        domains=_domains(view.at("domains")),
+        mode=view.choice("mode", MODES),
+        allow_local_binding=_boolean(view, "allow_local_binding"),
+        enable_socks5=_boolean(view, "enable_socks5"),
+    )
+
+
+def read_network_feature(config: Config) -> NetworkTable | None:
+    """Read `features.network_proxy`, a boolean or a table; None if it is off.
+
+    A table without `enabled` is on: who names domains wants them to hold.
+
+    Raises:
+        ConfigError: see `read_network_table`.
+    """
+    features = config.view().at("features")
+    if not isinstance(features.table.get(FEATURE), dict):
+        return NetworkTable() if features.boolean(FEATURE, default=False) else None
+    table = read_network_table(features.at(FEATURE))
+    return None if table.enabled is False else table
+
+
+def _domains(view: ConfigView) -> Mapping[str, DomainPermission]:
+    if len(view.table) > MAX_DOMAINS:
+        raise view.error(f"there may be at most {MAX_DOMAINS} domains")
+    domains: dict[str, DomainPermission] = {}
+    for key in view.table:
+        said = view.choice(key, PERMISSIONS)
+        try:
+            pattern = plain_pattern(key)
+        except BadHost as exc:
+            raise view.error(f"domain `{key}`: {exc}", key) from exc
+        if pattern == EVERY and said == "deny":
+            raise view.error("`*` cannot be denied: without `enabled` there is no network", key)
+        # Two spellings of one pattern: the stricter word counts.
+        domains[pattern] = "deny" if "deny" in (said, domains.get(pattern)) else "allow"
+    return domains
+
+
+def _boolean(view: ConfigView, key: str) -> bool | None:
+    return view.boolean(key, default=False) if key in view else None
+
+
+def _first(one: bool | None, other: bool | None) -> bool | None:
+    return other if one is None else one

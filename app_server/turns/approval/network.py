@@ -1,0 +1,283 @@
+"""Whether commands may connect to a host: settings and rules first, then the user or the reviewer.
+
+Source: docs/tools.md, "Network through a proxy".
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import anyio
+
+from app_server.host.proxy.gate import REASONS, Refusal, refusal_of
+from app_server.permissions.decision import may_leave_sandbox
+from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, verdict_on
+from app_server.permissions.network.target import Target
+from app_server.permissions.rules.book import NotLearned, RuleBook
+from app_server.runtime.held_clocks import HeldClocks
+from app_server.turns.approval.approvals import ApprovalCancelled, Denied
+from app_server.turns.approval.asking import NO_ANSWER, Asker, Question
+from app_server.turns.approval.commands import REJECTED
+from app_server.turns.approval.network_question import network_question
+from protocol.approvals import (
+    AcceptWithExecpolicyAmendmentDecision,
+    ApplyNetworkPolicyAmendmentDecision,
+    CommandExecutionRequestApprovalResponse,
+)
+from protocol.lifecycle import WarningNotification
+from protocol.policy import NetworkPolicyAmendment
+
+MAX_REMEMBERED = 1_024
+"""Targets of one thread that the user allowed for the session; the oldest are forgotten."""
+
+MAX_SESSION_RULES = 256
+"""Rules that could not be written down, and hold for the session; the oldest are forgotten."""
+
+MAX_TARGETS = 256
+"""Of one command whose decisions are written down, each once, and that are not asked about again
+after a refusal. Further ones are decided in the same way, and refused where somebody would have to
+be asked."""
+
+Word: TypeAlias = Literal["accept", "decline"]
+
+
+class _Pending:
+    """A question that connections to one target wait for."""
+
+    def __init__(self) -> None:
+        self.settled = anyio.Event()
+        self.is_allowed: bool | None = None
+        """None after it is settled: whoever asked has gone, and others may ask."""
+
+
+@dataclass(slots=True)
+class NetworkGate:
+    """The connections of one thread's commands; what was allowed for the session is kept here."""
+
+    asker: Asker
+    rules: RuleBook
+    interrupt: Callable[[str], None]
+    """Ends the running turn, by its id, as interrupted."""
+    clocks: HeldClocks
+    """For how long commands are waited for; they stand still while the user is asked."""
+    _remembered: dict[Target, None] = field(default_factory=dict, init=False)
+    _learned: list[NetworkRule] = field(default_factory=list, init=False)
+    """What could not be written down."""
+    _pending: dict[Target, _Pending] = field(default_factory=dict, init=False)
+    _open: dict[anyio.CancelScope, str] = field(default_factory=dict, init=False)
+
+    def of_command(
+        self, policy: NetworkPolicy, turn_id: str, item_id: str, tell: Callable[[str], None]
+    ) -> "CommandConnections":
+        """Return what decides about the connections of one command, whose item is named.
+
+        `tell` is called with a text for the model for each host that is refused, once.
+        """
+        return CommandConnections(self, policy, turn_id, item_id, tell)
+
+    def turn_over(self, turn_id: str) -> None:
+        """Withdraw what was asked in a turn: it is refused."""
+        for scope, asked_in in list(self._open.items()):
+            if asked_in == turn_id:
+                scope.cancel()
+
+    async def known(self) -> tuple[NetworkRule, ...]:
+        """Return the rules that hold now."""
+        return (*(await self.rules.current()).networks, *self._learned)
+
+    def is_remembered(self, target: Target) -> bool:
+        """Whether it was allowed for the session."""
+        return target in self._remembered
+
+    async def ask(self, target: Target) -> bool:
+        """Ask whether a target may be connected to; connections that ask at once share a question.
+
+        False where policy forbids the question, or no turn runs that it could belong to. Cancelling
+        withdraws it, unless others wait for it too: then they ask.
+
+        Raises:
+            OSError: the answer cannot be written down.
+        """
+        while (pending := self._pending.get(target)) is not None:
+            await pending.settled.wait()
+            if pending.is_allowed is not None:
+                return pending.is_allowed
+        state = self.asker.thread.state
+        if state.open_turn is None or not may_leave_sandbox(state.in_force.approval_policy):
+            return False
+        pending = self._pending[target] = _Pending()
+        try:
+            pending.is_allowed = await self._ask(target, state.open_turn.id)
+        finally:
+            del self._pending[target]
+            pending.settled.set()
+        return pending.is_allowed
+
+    async def _ask(self, target: Target, turn_id: str) -> bool:
+        question = network_question(self.asker, turn_id, target)
+        with self._withdrawable(turn_id), self._held():
+            try:
+                return await self._put(target, question)
+            except ApprovalCancelled:
+                self.interrupt(turn_id)
+            except Denied:
+                pass
+        return False
+
+    async def _put(self, target: Target, question: Question) -> bool:
+        if await self.asker.is_allowed_by_hook(question, _nothing):
+            return True
+        if self.asker.is_reviewed:
+            await self.asker.review(question, _nothing)
+            return True
+        response = CommandExecutionRequestApprovalResponse
+        answer = await self.asker.ask(question, response, _check, _nothing)
+        match answer.decision:
+            case "acceptForSession":
+                self._remembered[target] = None
+                if len(self._remembered) > MAX_REMEMBERED:
+                    del self._remembered[next(iter(self._remembered))]
+            case ApplyNetworkPolicyAmendmentDecision() as chosen:
+                amendment = chosen.apply_network_policy_amendment.network_policy_amendment
+                return await self._apply(amendment, target)
+        return True
+
+    async def _apply(self, amendment: NetworkPolicyAmendment, target: Target) -> bool:
+        """Write down what the user wants for good; it has to be about the host that was asked."""
+        if amendment.host != target.host:
+            self._warn(f"the rule for `{amendment.host}` is not applied: asked was `{target.host}`")
+            return False
+        is_allowed = amendment.action == "allow"
+        does = "Allow" if is_allowed else "Deny"
+        rule = NetworkRule(
+            target.host,
+            target.protocol,
+            "allow" if is_allowed else "forbidden",
+            f"{does} {target.protocol} access to {target.host}",
+        )
+        try:
+            await self.rules.learn_network(rule)
+        except NotLearned as exc:
+            self._warn(f"the rule is not written down: {exc}; it holds for this session only")
+            self._learned.append(rule)
+            del self._learned[:-MAX_SESSION_RULES]
+        return is_allowed
+
+    def _warn(self, message: str) -> None:
+        thread_id = self.asker.thread.id
+        warning = WarningNotification(thread_id=thread_id, message=message)
+        self.asker.clients.emit(thread_id, warning)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self.clocks.hold()
+        try:
+            yield
+        finally:
+            self.clocks.release()
+
+    @contextmanager
+    def _withdrawable(self, turn_id: str) -> Iterator[None]:
+        with anyio.CancelScope() as scope:
+            self._open[scope] = turn_id
+            try:
+                yield
+            finally:
+                del self._open[scope]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What is written down of a connection."""
+
+    turn_id: str
+    item_id: str
+    subject: str
+    action: Literal["network"] = "network"
+
+
+class CommandConnections:
+    """Decides about the connections of one command: the gate of its proxy."""
+
+    def __init__(
+        self,
+        gate: NetworkGate,
+        policy: NetworkPolicy,
+        turn_id: str,
+        item_id: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.policy = policy
+        """What settings say."""
+        self._gate = gate
+        self._turn_id = turn_id
+        self._item_id = item_id
+        self._tell = tell
+        self._written: dict[Target, set[Word]] = {}
+        self._accepted: set[Target] = set()
+        """What somebody allowed this once: for this command."""
+
+    async def decide(self, target: Target) -> Refusal | None:
+        """Say whether a connection may be made, None if it may; asks if nothing else decides.
+
+        Raises:
+            OSError: the decision cannot be written down; it must not be made then.
+        """
+        verdict = verdict_on(target, self.policy, await self._gate.known())
+        if verdict == "ask" and target in self._accepted:
+            return None
+        if verdict == "ask" and self._gate.is_remembered(target):
+            verdict = "allow"
+        if verdict == "ask" and self._may_be_asked(target):
+            if await self._gate.ask(target):
+                self._accepted.add(target)
+                return None
+            verdict = "not_allowed"
+        why = refusal_of(verdict)
+        if why is None:
+            await self._write(target, "accept")
+        else:
+            await self.refused(target, why)
+        return why
+
+    async def refused(self, target: Target, why: Refusal) -> None:
+        """Write a refusal down, and tell the model, once for each target."""
+        if "decline" not in self._written.get(target, ()):
+            self._tell(f"Network access to {target.shown()} was refused: {REASONS[why]}")
+        await self._write(target, "decline")
+
+    def _may_be_asked(self, target: Target) -> bool:
+        if len(self._written) + len(self._accepted) >= MAX_TARGETS:
+            return False
+        # Whoever was told no does not ask again and again.
+        return "decline" not in self._written.get(target, ())
+
+    async def _write(self, target: Target, word: Word) -> None:
+        if target not in self._written and len(self._written) >= MAX_TARGETS:
+            return
+        said = self._written.setdefault(target, set())
+        if word not in said:
+            said.add(word)
+            decided = _Decided(self._turn_id, self._item_id, target.shown())
+            await self._gate.asker.decisions.write(decided, word, "policy")
+
+
+def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
+    match answer.decision:
+        case (
+            "accept"
+            | "acceptForSession"
+            | AcceptWithExecpolicyAmendmentDecision()
+            | ApplyNetworkPolicyAmendmentDecision()
+        ):
+            return
+        case "cancel":
+            raise ApprovalCancelled(REJECTED)
+        case "decline":
+            raise Denied(REJECTED)
+    raise Denied(NO_ANSWER)
+
+
+async def _nothing() -> None:
+    pass

@@ -1,0 +1,1 @@
+"""Which hosts commands may reach: pure functions."""

@@ -1,0 +1,36 @@
+"""What the feature makes of a confinement."""
+
+from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network.settings import NetworkTable
+from app_server.permissions.proxied import through_proxy
+
+FEATURE = NetworkTable(domains={"a.org": "allow", "b.org": "deny"}, mode="limited")
+POLICY = NetworkPolicy(allowed=("a.org",), denied=("b.org",), is_limited=True)
+
+
+def test_the_proxy_takes_the_place_of_a_network() -> None:
+    direct = Confinement(writable=("/w",), network=True)
+    assert through_proxy(direct, None) == direct
+    proxied = Confinement(writable=("/w",), network=False, proxy=POLICY)
+    assert through_proxy(direct, FEATURE) == proxied
+    assert through_proxy(direct, NetworkTable()).proxy == NetworkPolicy()
+
+
+def test_it_gives_no_network_to_whoever_has_none_or_is_not_confined() -> None:
+    without = Confinement(writable=(), network=False)
+    assert through_proxy(without, FEATURE) == without
+    assert through_proxy(UNCONFINED, FEATURE) is UNCONFINED
+
+
+def test_with_the_proxy_of_a_profile_both_hold() -> None:
+    profile = NetworkPolicy(("p.org", "b.org"), ("d.org",), reaches_local=True, has_socks=False)
+    confinement = Confinement(writable=(), network=False, proxy=profile)
+    assert through_proxy(confinement, None) == confinement
+    assert through_proxy(confinement, FEATURE).proxy == NetworkPolicy(
+        allowed=("p.org", "b.org", "a.org"),
+        denied=("d.org", "b.org"),
+        is_limited=True,
+        reaches_local=True,
+        has_socks=False,
+    )
