@@ -59,14 +59,16 @@ DONE = SseEvent(b"message", b"[DONE]")
 STOP = chunk(reason="stop")
 
 
-def used(total: int, prompt: int, output: int, cached: int = 0) -> ResponseCompleted:
+def used(
+    total: int, prompt: int, output: int, cached: int = 0, reasoned: int = 0
+) -> ResponseCompleted:
     return ResponseCompleted(
         TokenUsageBreakdown(
             total_tokens=total,
             input_tokens=prompt,
             cached_input_tokens=cached,
             output_tokens=output,
-            reasoning_output_tokens=0,
+            reasoning_output_tokens=reasoned,
         )
     )
 
@@ -125,6 +127,29 @@ RECORDED: dict[str, list[ModelEvent]] = {
             }
         ),
         used(352, 310, 42, 256),
+    ],
+    "vllm_0_32_reasoning_and_text": [
+        ItemAdded(reasoning("")),
+        ReasoningDelta(None, 0, "\ufffdx"),
+        ItemDone(reasoning("\ufffdx")),
+        ItemAdded(message("")),
+        TextDelta(None, "\ufffd\x11"),
+        TextDelta(None, "i"),
+        TextDelta(None, "\ufffd\x06"),
+        ItemDone(message("\ufffd\x11i\ufffd\x06")),
+        used(31, 21, 10, reasoned=1),
+    ],
+    "vllm_0_32_required_calls": [
+        ItemDone(function("chatcmpl-tool-b2104c316edd6392", "false")),
+        ItemDone(
+            {
+                "type": "custom_tool_call",
+                "input": "false",
+                "name": "apply_patch",
+                "call_id": "chatcmpl-tool-bb71090537109491",
+            }
+        ),
+        used(145, 21, 124),
     ],
     "ollama_whole_calls": [
         ItemAdded(reasoning("")),
