@@ -87,9 +87,7 @@ class Client:
                     params: JsonObject = event["params"]
                     return params
 
-    async def asked(
-        self, method: str, *, timeout_s: float | None = None
-    ) -> tuple[Json, JsonObject]:
+    async def asked(self, method: str) -> tuple[Json, JsonObject]:
         """Return id and params of the next request of the server for a method.
 
         Events that came before it are forgotten; `reply` answers it.
@@ -98,7 +96,7 @@ class Client:
             TimeoutError: no such request in time.
             anyio.EndOfStream: the connection has ended.
         """
-        with _within(self._limit(timeout_s), f"request {method}"):
+        with _within(self._wait_s, f"request {method}"):
             while True:
                 message = self._events.popleft() if self._events else await self._receive()
                 if message.get("method") == method and "id" in message:

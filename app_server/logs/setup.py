@@ -99,10 +99,10 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> "LogHandler":
-    """Log to `stream`, by default stderr, for as long as the process lasts."""
+def set_up_logs(settings: LogSettings) -> "LogHandler":
+    """Log to stderr for as long as the process lasts."""
     # Now: some programs take their credentials out of the environment when they have read them.
-    handler = LogHandler(settings.format, dict(os.environ), stream or sys.stderr)
+    handler = LogHandler(settings.format, dict(os.environ), sys.stderr)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(settings.level.upper())

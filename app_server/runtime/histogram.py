@@ -26,7 +26,6 @@ class Histogram:
 
     def __init__(self) -> None:
         self.count = 0
-        self.total_us = 0.0
         self.max_us = 0.0
         self._counts = array("Q", bytes(8 * BUCKETS))
 
@@ -34,7 +33,6 @@ class Histogram:
         """Count one time."""
         us = seconds * 1e6
         self.count += 1
-        self.total_us += us
         self.max_us = max(self.max_us, us)
         if us <= FIRST_US:
             bucket = 0

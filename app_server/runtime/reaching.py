@@ -113,7 +113,7 @@ def open_file(path: str, allows: Allows) -> BinaryIO:
 
 
 @contextmanager
-def folders_made(there: Reached, mode: int = 0o777) -> Iterator[tuple[int, str]]:
+def folders_made(there: Reached) -> Iterator[tuple[int, str]]:
     """Make the folders that are missing; gives the descriptor of the last, and the name in it.
 
     Raises:
@@ -123,7 +123,7 @@ def folders_made(there: Reached, mode: int = 0o777) -> Iterator[tuple[int, str]]
     try:
         for part in there.below:
             with suppress(FileExistsError):
-                os.mkdir(name, mode, dir_fd=folder)
+                os.mkdir(name, dir_fd=folder)
             inner = os.open(name, FOLDER, dir_fd=folder)
             os.close(folder)
             folder, name = inner, part

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort
     from app_server.handlers.services import Services
     from app_server.rpc.connection import MessageStream
-    from app_server.runtime.clock import Clock
     from app_server.server.core import Core
     from app_server.transport.auth.gate import TokenGate
     from app_server.transport.guards import ListenerGuards
-    from app_server.turns.model.interface import Model
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +41,15 @@ class AppServer:
         self,
         settings: Settings,
         *,
-        clock: "Clock | None" = None,
-        model: "Model | None" = None,
         extensions: "ExtensionRegistry | None" = None,
         apps: "AppsPort | None" = None,
     ) -> None:
-        """`clock`, `model`, `extensions` and `apps` stand in for the real ones in tests.
+        """`extensions` and `apps` stand in for the real ones in tests.
 
         `apps` is taken where `extensions` are given; without it there are no apps then.
         """
         self._settings = settings
-        self._substitutes = Substitutes(clock=clock, model=model, extensions=extensions, apps=apps)
+        self._substitutes = Substitutes(extensions=extensions, apps=apps)
         self._stopping = anyio.Event()
         self._hurrying = anyio.Event()
         self._core: Core | None = None

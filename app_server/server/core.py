@@ -76,7 +76,7 @@ class Core:
         Raises:
             HomeUnusable: the stored threads cannot be opened.
         """
-        hub = Hub((substitutes.clock or SystemClock()).now_ms)
+        hub = Hub(SystemClock().now_ms)
         conversations = Conversations(hub, settings.connection)
         store = ThreadStore(settings.home)
         store.address = next((url for url in urls if url != "stdio://"), None)

@@ -82,7 +82,7 @@ async def build_services(
 
     `background` is cancelled when the server ends, `work` has whatever threads do and ends before.
     """
-    home, clock = settings.home, substitutes.clock or SystemClock()
+    home, clock = settings.home, SystemClock()
     figures = ServerFigures(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(
@@ -132,7 +132,7 @@ async def build_services(
     sessions = Sessions(
         SessionPorts(
             store=store,
-            model=substitutes.model or lazy_model,
+            model=lazy_model,
             model_lists=model_lists,
             clients=hub,
             clock=clock,

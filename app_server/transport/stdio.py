@@ -5,7 +5,6 @@ Source: docs/wire.md, "Framing".
 
 import asyncio
 import sys
-from typing import BinaryIO
 
 import anyio
 
@@ -48,14 +47,12 @@ class StdioStream:
         self._writer.close()
 
 
-async def open_stdio(stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> StdioStream:
-    """Take over stdin and stdout (or the given pipes) as a MessageStream."""
+async def open_stdio() -> StdioStream:
+    """Take over stdin and stdout as a MessageStream."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-    await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), stdin or sys.stdin.buffer
-    )
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, protocol = await loop.connect_write_pipe(
-        asyncio.streams.FlowControlMixin, stdout or sys.stdout.buffer
+        asyncio.streams.FlowControlMixin, sys.stdout.buffer
     )
     return StdioStream(reader, asyncio.StreamWriter(transport, protocol, None, loop))

@@ -95,7 +95,6 @@ class TurnRun:
         tools: ToolTable,
         options: TurnOptions,
         settings: SessionSettings,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         *,
         compacts: bool = False,
     ) -> None:
@@ -125,7 +124,7 @@ class TurnRun:
         self._recorder = recorder
         self._tools = tools
         self._model = model
-        self._calls = ModelCalls(recorder, port, model, sleep)
+        self._calls = ModelCalls(recorder, port, model)
         self._compactor = Compactor(
             recorder,
             self._calls,

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-MAX_TERMINAL = 65_535
-"""Rows or columns: the system counts them with 16 bits."""
-
 
 @dataclass(frozen=True, slots=True)
 class TerminalSize:

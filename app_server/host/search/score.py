@@ -57,12 +57,12 @@ def _kind(letter: str) -> int:
     return _DIGIT if letter.isnumeric() else _NONE
 
 
-def best_scattered(query: str, folded: str, path: str, begin: int = 0) -> Fit | None:
-    """Find the best places for the letters of a query, in order, from `begin` on.
+def best_scattered(query: str, folded: str, path: str) -> Fit | None:
+    """Find the best places for the letters of a query, in order.
 
     `query` and `folded` are folded, `path` is the same text as it is written.
     """
-    windows = _windows(query, folded, begin)
+    windows = _windows(query, folded)
     if windows is None:
         return None
     first, last = windows[0]
@@ -114,9 +114,9 @@ def _next_row(before: list[_Cell], places: Sequence[int], path: str) -> list[_Ce
     return row
 
 
-def _windows(query: str, folded: str, begin: int) -> list[tuple[int, int]] | None:
+def _windows(query: str, folded: str) -> list[tuple[int, int]] | None:
     """Return for each letter the first and the last place that it can have."""
-    firsts, place = [], begin - 1
+    firsts, place = [], -1
     for letter in query:
         place = folded.find(letter, place + 1)
         if place < 0:
@@ -124,7 +124,7 @@ def _windows(query: str, folded: str, begin: int) -> list[tuple[int, int]] | Non
         firsts.append(place)
     lasts, place = [], len(folded)
     for letter in reversed(query):
-        place = folded.rfind(letter, begin, place)
+        place = folded.rfind(letter, 0, place)
         lasts.append(place)
     return list(zip(firsts, reversed(lasts), strict=True))
 

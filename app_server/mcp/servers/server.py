@@ -75,7 +75,6 @@ class McpServer:
         processes: Processes,
         notify: StatusCallback,
         asks: ElicitationPort | None = None,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.config = config
         self._processes = processes
@@ -96,7 +95,6 @@ class McpServer:
         self.waited_for = False
         """Whether a turn has given the start its grace."""
         self._notify = notify
-        self._sleep = sleep
         self._peer: Peer | None = None
         self._made_of: Ingredients | None = None
         self._calls = 0
@@ -132,7 +130,7 @@ class McpServer:
                 await self._connect_once(load_sdk, cwd)
                 if wait_s is None or self.settled.is_set():
                     return
-                await self._sleep(wait_s)
+                await anyio.sleep(wait_s)
 
     async def _connect_once(
         self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str

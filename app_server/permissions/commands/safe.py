@@ -19,11 +19,6 @@ _SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin"})
 _Check: TypeAlias = Callable[[Sequence[str]], bool]
 
 
-def only_reads(script: Script) -> bool:
-    """Whether a script was understood, and each of its commands is known to read only."""
-    return script.is_understood and not not_reading(script)
-
-
 def not_reading(script: Script, *, is_elsewhere: bool = False) -> list[Command]:
     """Return the commands of a script that are not known to read only.
 

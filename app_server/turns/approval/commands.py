@@ -112,9 +112,7 @@ class CommandGate:
         decision = await self.decide(request)
         return decision if isinstance(decision, Run) else Run(ask.sandboxed)
 
-    async def may_run_unsandboxed(
-        self, request: CommandRequest, on_denied: OnDenied, reason: str = RETRY
-    ) -> bool:
+    async def may_run_unsandboxed(self, request: CommandRequest, on_denied: OnDenied) -> bool:
         """Ask, after the sandbox denied what a command did, whether it may run again without.
 
         False if policy forbids the question, or the answer is no: the model then gets the failure
@@ -128,7 +126,7 @@ class CommandGate:
         if self._is_remembered(request, sandboxed=False):
             return True
         amendment = unsandboxed_amendment(request.facts, await self._rules())
-        ask = Ask(sandboxed=False, reason=reason, amendment=amendment)
+        ask = Ask(sandboxed=False, reason=RETRY, amendment=amendment)
 
         async def nothing() -> None:
             pass

@@ -38,12 +38,10 @@ class ModelCalls:
         recorder: TurnRecorder,
         port: Model,
         model: ThreadModel,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.port = port
         self.model = model
         self._recorder = recorder
-        self._sleep = sleep
 
     async def call(
         self,
@@ -73,7 +71,7 @@ class ModelCalls:
                 await self._recorder.remember(*outputs_for_open_calls(self._recorder.history))
                 self._announce_retry(failure, attempt, limit)
                 wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (attempt - 1))
-                await self._sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
+                await anyio.sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
 
     def _provider(self) -> Provider:
         provider = self.model.provider

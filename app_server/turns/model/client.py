@@ -82,7 +82,6 @@ class ModelClient:
         self,
         offline_url: Callable[[], Awaitable[str]],
         accounts: Accounts,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         trusted: ssl.SSLContext | None = None,
     ) -> None:
         """`offline_url` starts the offline model if need be and gives its base URL.
@@ -91,7 +90,6 @@ class ModelClient:
         """
         self._offline_url = offline_url
         self._accounts = accounts
-        self._sleep = sleep
         self._share = LoopShare()
         self._http = httpx.AsyncClient(
             headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
@@ -167,7 +165,7 @@ class ModelClient:
                 if failure.retry_after_s is None or tries_left == 0:
                     raise
                 tries_left -= 1
-                await self._sleep(min(failure.retry_after_s, MAX_RETRY_S))
+                await anyio.sleep(min(failure.retry_after_s, MAX_RETRY_S))
 
     async def _request(
         self,

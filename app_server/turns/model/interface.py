@@ -116,13 +116,12 @@ class ModelFailure(Exception):
         info: Json = "other",
         *,
         retry_after_s: float | None = None,
-        limits: Sequence[RateLimitSnapshot] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.info = info
         self.retry_after_s = retry_after_s
-        self.limits = limits
+        self.limits: Sequence[RateLimitSnapshot] = ()
 
     @property
     def http_status(self) -> int | None:

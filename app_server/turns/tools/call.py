@@ -19,8 +19,6 @@ _KINDS: dict[str, CallKind] = {
     "custom_tool_call": "custom",
     "tool_search_call": "search",
 }
-
-CALL_TYPES = frozenset(_KINDS)
 """Items of a response that are calls, by their `type`."""
 
 

@@ -88,13 +88,13 @@ class Ledger:
         """Return a signal whose body is still there."""
         return await self._run(lambda sql: _one(sql, signal_id))
 
-    async def due(self, limit: int = DUE) -> Sequence[Entry]:
+    async def due(self) -> Sequence[Entry]:
         """Return signals that may be injected, the oldest first."""
         return await self._run(
             lambda sql: _entries(
                 sql,
                 "state IN ('waiting', 'uncertain') AND attempts < ? ORDER BY place LIMIT ?",
-                (MAX_ATTEMPTS, limit),
+                (MAX_ATTEMPTS, DUE),
             )
         )
 
