@@ -20,6 +20,9 @@ PACKAGE = Path(__file__).parents[2] / "app_server"
 MAY_KNOW = ("apps/", "clients/demo/", "handlers/", "server/")
 """Folders of `app_server`. Whatever else is in there is protected, also what is new."""
 
+LISTS = frozenset({"config/codex_features.py", "config/known_keys.py"})
+"""Files that list the keys of config.toml, of which some have a name of the product in them."""
+
 WORDS = {
     "a name of the product": re.compile(r"codex[ _-]?(apps|connectors?)", re.IGNORECASE),
     "the word connector": re.compile(r"\bconnectors?\b", re.IGNORECASE),
@@ -52,7 +55,8 @@ def violations(package: Path) -> list[str]:
 
 
 def _broken_by_others(path: Path, source: str) -> Iterator[str]:
-    yield from (rule for rule, pattern in WORDS.items() if pattern.search(source))
+    if path.as_posix() not in LISTS:
+        yield from (rule for rule, pattern in WORDS.items() if pattern.search(source))
     names = _named_modules(path, source) if "apps" in source else ()
     if any(_is_in(name, "app_server.apps") for name in names):
         yield "an import of apps"
@@ -95,6 +99,12 @@ PROTECTED = sorted(
     for path in PACKAGE.iterdir()
     if f"{path.name}/" not in MAY_KNOW and (path / "__init__.py").exists()
 )
+
+
+def test_files_that_list_keys_do_nothing_else() -> None:
+    for name in LISTS:
+        nodes = ast.walk(ast.parse((PACKAGE / name).read_text()))
+        assert not any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If) for node in nodes)
 
 
 def test_the_generic_rooms_are_protected() -> None:
