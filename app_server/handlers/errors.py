@@ -14,6 +14,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.sessions.errors import (
+    McpMetaTooLarge,
     NoActiveTurn,
     NotLoaded,
     SessionClosed,
@@ -23,6 +24,7 @@ from app_server.sessions.errors import (
     TurnNotSteerable,
 )
 from app_server.sessions.input.idempotency import InputIdTaken
+from app_server.sessions.input.mcp_meta import MAX_META_BYTES
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.threads.log.live import LogClosed
 from app_server.threads.store import (
@@ -36,7 +38,13 @@ from app_server.threads.store import (
 )
 from app_server.turns.model.catalogue.providers import ProviderNotFound
 from protocol.cursors import InvalidCursor
-from protocol.errors import INVALID_REQUEST, RpcError, internal_error, invalid_request
+from protocol.errors import (
+    INVALID_REQUEST,
+    RpcError,
+    internal_error,
+    invalid_params,
+    invalid_request,
+)
 from protocol.model import JsonObject
 
 
@@ -153,6 +161,18 @@ def turn_failures(doing: str) -> Iterator[None]:
         }
         raise RpcError(
             INVALID_REQUEST, str(exc), data={"code": "activeTurnNotSteerable", **facts}
+        ) from exc
+
+
+@contextmanager
+def input_failures() -> Iterator[None]:
+    """Translate failures of what a client gives to a turn."""
+    try:
+        yield
+    except McpMetaTooLarge as exc:
+        rule = f"must be at most {MAX_META_BYTES} bytes for one turn"
+        raise invalid_params(
+            f"Invalid params: `mcpMetaByServer` {rule}", field="mcpMetaByServer", rule=rule
         ) from exc
 
 

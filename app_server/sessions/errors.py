@@ -24,6 +24,10 @@ class TurnNotSteerable(Exception):
         self.kind = kind
 
 
+class McpMetaTooLarge(Exception):
+    """A turn's metadata for MCP servers would be larger than its bound."""
+
+
 class TurnActive(Exception):
     """A turn runs, or is about to."""
 

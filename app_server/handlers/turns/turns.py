@@ -8,6 +8,7 @@ from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import (
     config_failures,
+    input_failures,
     setting_failures,
     thread_failures,
     turn_failures,
@@ -75,6 +76,7 @@ class TurnHandlers:
             thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
             config_failures(),
             setting_failures(),
+            input_failures(),
         ):
             requirements = await self._configuration.requirements()
             profiles = await profile_config(self._configuration, params.permissions)
@@ -116,6 +118,7 @@ class TurnHandlers:
         with (
             thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
             turn_failures("steer"),
+            input_failures(),
         ):
             session = await self._sessions.writable(params.thread_id)
             await session.input.steer(

@@ -10,6 +10,7 @@ from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.errors import SessionClosed, TurnIdMismatch, TurnNotSteerable
 from app_server.sessions.input.idempotency import name_records, turn_that_took
+from app_server.sessions.input.mcp_meta import check_mcp_meta
 from app_server.sessions.turn.records import user_message_item
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
@@ -49,6 +50,7 @@ class ClientInput:
 
         Raises:
             InputIdTaken: another input has the same name.
+            McpMetaTooLarge: with this there would be too much of it.
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
@@ -56,7 +58,9 @@ class ClientInput:
             name = user_input.client_id, user_input.digest
             if (taken_by := turn_that_took(self._thread.state, *name)) is not None:
                 return taken_by, _nothing
-            if self._slot.run is not None:
+            if self._slot.run is None:
+                check_mcp_meta({}, options.mcp_meta)
+            else:
                 await self._queue(self._slot.run, user_input, options.mcp_meta)
                 return self._slot.run.id, _nothing
             if self._slot.draining:
@@ -75,7 +79,7 @@ class ClientInput:
         `client_metadata` makes the entries from then on of those so far.
 
         Raises:
-            NoActiveTurn, TurnIdMismatch, TurnNotSteerable, SessionClosed
+            NoActiveTurn, TurnIdMismatch, TurnNotSteerable, McpMetaTooLarge, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
         async with self._slot.changing():
@@ -91,6 +95,7 @@ class ClientInput:
             run.options.client_metadata = client_metadata(run.options.client_metadata)
 
     async def _queue(self, run: TurnRun, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
+        check_mcp_meta(run.options.mcp_meta, mcp_meta)
         at_ms = self._clock.now_ms()
         records = name_records(user_input.client_id, user_input.digest, run.id, at_ms)
         if user_input.items:
