@@ -10,6 +10,20 @@ from collections.abc import Sequence
 
 from app_server.config.codex_features import CODEX_FEATURES
 
+_NETWORK = (
+    "allow_local_binding",
+    "allow_upstream_proxy",
+    "dangerously_allow_non_loopback_proxy",
+    "domains",
+    "enable_socks5",
+    "enable_socks5_udp",
+    "enabled",
+    "mode",
+    "proxy_url",
+    "socks_url",
+)
+"""Keys of a network, wherever it is described (docs/config.md, "Network of commands")."""
+
 KNOWN: Sequence[str] = (
     "allow_login_shell",
     "approval_policy.granular.mcp_elicitations",
@@ -43,6 +57,7 @@ KNOWN: Sequence[str] = (
     "features.connectors",
     "features.default_mode_request_user_input",
     "features.mcp_tool_list_changed",
+    *(f"features.network_proxy.{key}" for key in _NETWORK),
     "features.plugins",
     "features.request_permissions_tool",
     "features.skill_mcp_dependency_install",
@@ -118,7 +133,7 @@ KNOWN: Sequence[str] = (
     "permissions.*.description",
     "permissions.*.extends",
     "permissions.*.filesystem",
-    "permissions.*.network",
+    *(f"permissions.*.network.{key}" for key in _NETWORK),
     "plugins.*.enabled",
     "plugins.*.mcp_servers",
     "project_doc_fallback_filenames",
