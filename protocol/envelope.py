@@ -37,6 +37,8 @@ class Request:
     params: Json
     jsonrpc: bool = False
     """The caller sent `"jsonrpc":"2.0"`."""
+    trace: Json = None
+    """The W3C trace context of the caller, as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def _parse_object(value: Json) -> Message:
     params = value.get("params")
     if request_id is None:
         return Notification(method, params)
-    return Request(request_id, method, params, value.get("jsonrpc") == "2.0")
+    return Request(request_id, method, params, value.get("jsonrpc") == "2.0", value.get("trace"))
 
 
 def _is_id(value: Json) -> bool:

@@ -1,18 +1,13 @@
 """config.toml and requirements.toml: whether they can be used, and what in them does nothing."""
 
-from app_server.accounts.settings import read_account_settings
 from app_server.config.default_provider import default_provider_id
 from app_server.config.requirements import read_requirements, requirements_of
 from app_server.config.unknown_keys import keys_without_effect, unknown_in_file
 from app_server.config.values import Config, ConfigError, read_config
 from app_server.doctor.machine import Machine
-from app_server.mcp.catalog.config import read_mcp_settings
-from app_server.memory.settings import read_memory_settings
+from app_server.handlers.settings.check import check_settings
 from app_server.threads.repair.doctor import Check
 from app_server.turns.model.catalogue.providers import read_providers
-
-READERS = (read_memory_settings, read_account_settings, read_providers, read_mcp_settings)
-"""What reads settings, a part each."""
 
 
 def check_config(machine: Machine) -> Check:
@@ -44,13 +39,12 @@ def check_config(machine: Machine) -> Check:
 
 
 def _check_values(config: Config, check: Check) -> None:
-    for read in READERS:
-        try:
-            read(config)
-        except ConfigError as exc:
-            check.add("error", str(exc).strip())
-            check.todo = "correct the value at that place; no thread starts before"
-            return
+    try:
+        check_settings(config)
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        check.todo = "correct the value at that place; no thread starts before"
+        return
     chosen = default_provider_id(config)
     providers = read_providers(config)
     if chosen not in providers:

@@ -1,7 +1,9 @@
 """What a handler knows of its caller."""
 
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -61,7 +63,8 @@ class RequestContext:
 
         It runs too when the answer is an error or the client has gone.
         """
-        self._after.append(action)
+        # What it begins belongs to this request, whoever runs it.
+        self._after.append(partial(copy_context().run, action))
 
     def answered(self) -> None:
         """Run what was waiting for the answer."""

@@ -22,6 +22,7 @@ from app_server.logs.context import THREAD
 from app_server.rpc.context import Handler, LateHandler, PreparedResult, RequestContext
 from app_server.runtime.figures import ServerFigures
 from app_server.runtime.loader import LoadFailed, load
+from app_server.telemetry.spans import span
 from protocol.envelope import Request, render_error, render_prepared, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,
@@ -73,7 +74,18 @@ class Dispatcher:
 
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Answer one request; never raises but for cancellation."""
-        text = await self._answer(context, request)
+        with span(
+            "request",
+            request.method if request.method in METHODS else "unknown method",
+            request.trace,
+            rpc__system="jsonrpc",
+            rpc__method=request.method if request.method in METHODS else None,
+            jsonrpc__request__id=str(request.id),
+            appserver__connection__id=context.connection_id,
+        ) as work:
+            text = await self._answer(context, request)
+            if context.failure is not None:
+                work.fail(context.failure)
         seconds, failure = perf_counter() - context.read_at_s, context.failure
         if request.method in METHODS:
             self._figures.answered(request.method, seconds, failure)

@@ -33,6 +33,7 @@ from app_server.server.settings import VERSION, Settings
 from app_server.server.substitutes import Substitutes
 from app_server.server.warm_up import load_sdk_if_used, warm_up
 from app_server.sessions.registry import Sessions
+from app_server.telemetry.sending import sending
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore
 
@@ -105,6 +106,7 @@ class Core:
             token_file=str(token_file) if (token_file := settings.guards.token_file) else None,
         )
         announcement = AsyncExitStack()
+        await announcement.enter_async_context(sending(built.services.configuration, VERSION))
         await announcement.enter_async_context(in_worker(announced(settings.home, entry)))
         return cls(built, conversations, work, settings.drain_s, announcement)
 

@@ -13,11 +13,12 @@ from app_server.permissions.environment import CommandSettings
 from app_server.permissions.network.settings import NetworkTable
 from app_server.permissions.places import Places
 from app_server.skills.dependencies import NeededServer
+from app_server.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
 from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.catalogue.thread_model import ModelSettings, ThreadModel
-from app_server.turns.model.interface import Model, ModelFailure, ModelRequest
+from app_server.turns.model.interface import EventBatches, Model, ModelFailure, ModelRequest
 from app_server.turns.model.prompt.context import tokens_in_context
 from app_server.turns.model.prompt.request import INTERRUPTED, request_body
 from app_server.turns.model.response.patch_progress import PatchProgress
@@ -241,21 +242,40 @@ class TurnRun:
         plans = self._plans if state.in_force.mode == "plan" else None
         patches = PatchProgress(self._recorder) if self._shows_patches_early else None
         reader = ResponseReader(self._recorder, plans, patches)
-        try:
-            async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
-                async for batch in batches:
-                    # Of all that comes most is text, and none of it has to be waited for.
-                    left = batch
-                    while left:
-                        passed = reader.pass_on(left)
-                        if not passed:
-                            await reader.take(left[0])
-                        left = left[passed or 1 :]
-                        if self._recorder.is_crowded:
-                            await self._recorder.yield_to_loop()
-        finally:
-            reader.close()
+        model = state.in_force.model
+        with span(
+            "model",
+            f"chat {model}",
+            gen_ai__operation__name="chat",
+            gen_ai__provider__name=provider.id,
+            gen_ai__request__model=model,
+        ) as work:
+            try:
+                async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
+                    await self._read(batches, reader)
+            except ModelFailure as failure:
+                work.fail(failure.kind)
+                raise
+            finally:
+                reader.close()
+            if reader.usage is not None:
+                work.set(
+                    gen_ai__usage__input_tokens=reader.usage.input_tokens,
+                    gen_ai__usage__output_tokens=reader.usage.output_tokens,
+                )
         return reader
+
+    async def _read(self, batches: EventBatches, reader: ResponseReader) -> None:
+        async for batch in batches:
+            # Of all that comes most is text, and none of it has to be waited for.
+            left = batch
+            while left:
+                passed = reader.pass_on(left)
+                if not passed:
+                    await reader.take(left[0])
+                left = left[passed or 1 :]
+                if self._recorder.is_crowded:
+                    await self._recorder.yield_to_loop()
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
         """Write what the thread's context took last, after calls with a history of their own.

@@ -52,7 +52,7 @@ def test_each_unknown_key_is_named_with_its_place_and_what_is_allowed() -> None:
     assert re.sub(r"of the \d+ in", "of the N in", "\n".join(found)) == "\n".join(
         [
             "/c.toml:1:1: unknown configuration field `modell`, expected one of the N in "
-            "docs/config.md; the nearest: `model`",
+            "docs/config.md; the nearest: `model`, `otel`",
             "/c.toml:3:1: unknown configuration field `features.bogus`, expected one of "
             f"{features}",
             "/c.toml:6:3: unknown configuration field `mcp_servers.a.bla`, expected one of the N "

@@ -15,6 +15,7 @@ from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.places import Places, configured_places
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
+from app_server.telemetry.settings import read_telemetry_settings
 from app_server.turns.model.catalogue.settings import read_model_settings
 from app_server.turns.model.web_search_settings import read_web_search
 
@@ -45,6 +46,7 @@ def check_settings(config: Config) -> None:
     read_network_feature(config)
     read_memory_settings(config)
     read_account_settings(config)
+    read_telemetry_settings(config)
     servers = read_mcp_settings(config).servers
     AppsSettings.read(config.document)
     read_apps(view)

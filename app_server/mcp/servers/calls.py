@@ -8,6 +8,7 @@ from app_server.mcp.measurements import measured_call
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
+from app_server.telemetry.spans import span
 from protocol.model import Json, JsonObject
 
 
@@ -39,8 +40,19 @@ async def call_tool(
         if arguments is not None:
             params["arguments"] = arguments
         running = server.calls.run(caller, config.tool_timeout_s)
-        with measured_call(config, raw.tool), running as call, call.scope:
-            return await peer.request("tools/call", params, on_progress=on_progress)
+        with span(
+            "mcp",
+            f"tools/call {raw.tool}",
+            mcp__method__name="tools/call",
+            gen_ai__tool__name=raw.tool,
+            appserver__mcp__server=raw.server,
+        ) as work:
+            with measured_call(config, raw.tool), running as call, call.scope:
+                result = await peer.request("tools/call", params, on_progress=on_progress)
+                if result.get("isError") is True:
+                    work.fail("tool_error")
+                return result
+            work.fail("timeout")
     raise RequestTimedOut("tools/call", config.tool_timeout_s)
 
 

@@ -7,15 +7,12 @@ from app_server.runtime.figures import ServerFigures
 from app_server.sessions.publisher import TurnEnd
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import end_of_turn
+from app_server.turns.model.interface import kind_of
 from app_server.turns.run import TurnRun
-from protocol.model import WireModel
 from protocol.rollout import Record
 from protocol.turns import TurnError
 
 logger = logging.getLogger(__name__)
-
-OTHER = "other"
-MAX_WORD_CHARS = 64
 
 
 class TurnEnding:
@@ -78,18 +75,6 @@ class TurnEnding:
         for turn_over in self._turn_over:
             turn_over(run.id)
         self._hooks.turn_ended(self._thread.id, run.id)
-        failure = None if error is None else _kind_of(error)
+        failure = None if error is None else kind_of(error.codex_error_info)
         self._figures.turn_ended(end, failure)
         logger.info("turn %s%s", end, f": {failure}" if failure else "")
-
-
-def _kind_of(error: TurnError) -> str:
-    """Return the word that stands for an error, and no text of it."""
-    match error.codex_error_info:
-        case str(word) if word.isalpha() and len(word) <= MAX_WORD_CHARS:
-            return word
-        case WireModel() as info:
-            return next(iter(info.model_dump()), OTHER)
-        case dict(info) if (word := next(iter(info), "")).isalpha() and len(word) <= MAX_WORD_CHARS:
-            return word
-    return OTHER

@@ -17,7 +17,8 @@ from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.turns.model.interface import ModelFailure
+from app_server.telemetry.spans import apart, span
+from app_server.turns.model.interface import ModelFailure, kind_of
 from app_server.turns.run import TurnRun
 from protocol.items import UserMessageThreadItem
 from protocol.rollout import InputTaken
@@ -65,6 +66,26 @@ class TurnRunner:
         """Run a turn that is in the log; its end is in the log when this returns."""
         THREAD.set(self._thread.id)
         TURN.set(run.id)
+        with span(
+            "turn",
+            "turn",
+            appserver__thread__id=self._thread.id,
+            appserver__turn__id=run.id,
+        ) as work:
+            end, failure = await self._run_to_end(run, user_message)
+            work.set(appserver__turn__end=end)
+            if failure is not None:
+                work.fail(kind_of(failure.codex_error_info))
+        # What goes on now belongs to the thread, and to no turn or request that is over.
+        TURN.set(None)
+        REQUEST.set(None)
+        with apart():
+            await self._go_on()
+
+    async def _run_to_end(
+        self, run: TurnRun, user_message: UserMessageThreadItem | None
+    ) -> tuple[TurnEnd, TurnError | None]:
+        end: TurnEnd = "completed"
         self._slot.unpublished_turn_id = None
         self._status.publish()
         self._publisher.turn_started(run.id, run.started_at_ms)
@@ -86,12 +107,9 @@ class TurnRunner:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
                 async with self._slot.exclusive():
                     if self._slot.run is run:
-                        end: TurnEnd = "interrupted" if failure is None else "failed"
+                        end = "interrupted" if failure is None else "failed"
                         await self._ending.end(run, end, failure)
-        # What goes on now belongs to the thread, and to no turn or request that is over.
-        TURN.set(None)
-        REQUEST.set(None)
-        await self._go_on()
+        return end, failure
 
     async def _loop(self, run: TurnRun) -> None:
         """Run until the turn is complete.

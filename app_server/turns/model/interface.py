@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from app_server.turns.model.catalogue.providers import Provider
 from protocol.account import RateLimitSnapshot
-from protocol.model import Json, JsonObject
+from protocol.model import Json, JsonObject, WireModel
 from protocol.turns import TokenUsageBreakdown
 
 
@@ -103,6 +103,19 @@ ModelEvent: TypeAlias = (
 )
 
 
+OTHER = "other"
+MAX_WORD_CHARS = 64
+
+
+def kind_of(info: Json) -> str:
+    """Return the word of a `codexErrorInfo`; `other` for what is no word, as it may be a text."""
+    if isinstance(info, WireModel):
+        info = info.model_dump()
+    word = next(iter(info), OTHER) if isinstance(info, dict) else info
+    is_word = isinstance(word, str) and word.isalpha() and len(word) <= MAX_WORD_CHARS
+    return word if is_word else OTHER
+
+
 class ModelFailure(Exception):
     """A model call failed.
 
@@ -122,6 +135,11 @@ class ModelFailure(Exception):
         self.info = info
         self.retry_after_s = retry_after_s
         self.limits: Sequence[RateLimitSnapshot] = ()
+
+    @property
+    def kind(self) -> str:
+        """The word of `info`, which is no text of anybody's."""
+        return kind_of(self.info)
 
     @property
     def http_status(self) -> int | None:

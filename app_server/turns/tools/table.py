@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from app_server.runtime.loader import LoadFailed
+from app_server.telemetry.spans import span
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.prompt.request import call_output, custom_output, search_output
 from app_server.turns.tools.call import BadCall, RequestedCall
@@ -84,8 +85,15 @@ class ToolTable:
             output = f"unsupported call: {call.full_name}"
         else:
             try:
-                around = self._around
-                output = await (tool.run(call) if around is None else around(call, tool.run))
+                with span(
+                    "tool",
+                    f"execute_tool {call.full_name}",
+                    gen_ai__operation__name="execute_tool",
+                    gen_ai__tool__name=call.full_name,
+                    gen_ai__tool__call__id=call.call_id,
+                ):
+                    around = self._around
+                    output = await (tool.run(call) if around is None else around(call, tool.run))
             except BadCall as exc:
                 output = str(exc)
             except LoadFailed as exc:

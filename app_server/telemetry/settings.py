@@ -1,0 +1,71 @@
+"""`[otel]` of config.toml, with the keys of Codex.
+
+Source: docs/operations.md, "Traces and metrics".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from app_server.config.values import Config, ConfigView
+
+MAX_ATTRIBUTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Where something is sent: OTLP over HTTP, as protobuf."""
+
+    endpoint: str
+    """The whole URL, such as `http://127.0.0.1:4318/v1/traces`."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """What is sent where; None sends nothing."""
+
+    traces: Collector | None = None
+    metrics: Collector | None = None
+    environment: str = "dev"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Of every span."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is sent."""
+        return self.traces is not None or self.metrics is not None
+
+
+def read_telemetry_settings(config: Config) -> TelemetrySettings:
+    """Read the settings.
+
+    Raises:
+        ConfigError: a value has the wrong type, or asks for what is not built.
+    """
+    view = config.view().at("otel")
+    attributes = view.string_map("span_attributes") or {}
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise view.error(f"must have at most {MAX_ATTRIBUTES} members", "span_attributes")
+    return TelemetrySettings(
+        traces=_collector(view, "trace_exporter"),
+        metrics=_collector(view, "metrics_exporter"),
+        environment=view.string("environment") or "dev",
+        attributes=attributes,
+    )
+
+
+def _collector(view: ConfigView, key: str) -> Collector | None:
+    if isinstance(view.table.get(key), str | None):
+        view.choice(key, ["none"])
+        return None
+    exporter = view.at(key)
+    for name in exporter.table:
+        if name != "otlp-http":
+            raise exporter.error(f"unknown variant `{name}`, expected `otlp-http`", name)
+    http = exporter.at("otlp-http")
+    endpoint = http.string("endpoint") or ""
+    if urlsplit(endpoint).scheme not in ("http", "https"):
+        raise http.error("must be a URL that begins with http:// or https://", "endpoint")
+    http.choice("protocol", ["binary"])
+    return Collector(endpoint, http.string_map("headers") or {})
