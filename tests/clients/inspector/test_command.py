@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -34,6 +35,24 @@ async def test_the_address_is_printed_and_a_signal_ends_it(end: signal.Signals) 
     assert start_of_url.startswith("http://127.0.0.1:")
     assert len(token) == 43
     assert (process.returncode, out, err) == (0, b"", b"inspecting ws://127.0.0.1:9\n")
+
+
+async def test_the_page_is_opened_in_the_browser_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    process = await start("--open", "ws://127.0.0.1:9")
+    assert process.stdout is not None
+    with anyio.fail_after(WAIT_S):
+        url = await process.stdout.readline()
+        # A browser is started and waited for before signals are looked at.
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert opened.read_bytes() == url
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

@@ -17,7 +17,8 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
     address = socket_in(tmp_path)
     home = tmp_path / "home"
     async with inspector_page(Upstream(f"unix://{address.path}")) as page:
-        await page.get_by_text("No server answers there.").wait_for()
+        await page.get_by_text("No server yet").wait_for()
+        await page.get_by_text("No server answers there. Start one with").wait_for()
         async with serve(home, listen=[address]) as served:
             inspected = Inspected(served, page)
             await page.get_by_text("connected", exact=True).wait_for()
@@ -29,12 +30,11 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
         model.scripts = [says("After.")]
         async with serve(home, listen=[address], model=model) as served:
             await page.get_by_text("connected", exact=True).wait_for()
-            # The thread is loaded again and listened to; what was before is still there.
-            await inspected.messages("turn/completed")
-            rows = page.get_by_role("option").filter(has_text="thread/resume")
-            await rows.nth(1).wait_for()
+            # The thread is loaded again and listened to; what was before is its history now.
+            before = page.locator(".message.history").filter(has_text="Before the restart")
+            await before.first.wait_for()
             await inspected.say("After the restart")
-            await page.get_by_role("option").filter(has_text="turn/completed").nth(1).wait_for()
+            await inspected.messages("turn/completed")
     assert model.inputs()[-1] == ("user", "After the restart")
 
 
@@ -45,7 +45,7 @@ async def test_a_page_with_another_token_gets_nowhere(tmp_path: Path) -> None:
         open_browser() as browser,
         open_page(browser, inspector.url.replace(inspector.token, "guess")) as page,
     ):
-        await page.get_by_text("The inspector does not answer.").wait_for()
+        await page.get_by_text("The inspector does not answer.").first.wait_for()
         assert await page.get_by_text("connected", exact=True).count() == 0
 
 

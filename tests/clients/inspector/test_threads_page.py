@@ -89,3 +89,23 @@ async def test_an_older_thread_is_shown_with_its_history(tmp_path: Path) -> None
         await inspected.page.get_by_role("link", name="A question of before").click()
         (row,) = await (await inspected.messages("agentMessage")).all()
         assert "An answer of before." in await row.inner_text()
+
+
+async def test_earlier_turns_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+    async with inspect(tmp_path) as inspected, inspected.served.client() as client:
+        thread_id = await client.start_thread()
+        for number in range(25):
+            await client.turn(thread_id, f"turn number {number}")
+        await inspected.page.get_by_role("link", name="turn number 0").click()
+        await inspected.messages("turn number 24")
+        rows = inspected.page.get_by_role("option")
+        await inspected.page.get_by_role("searchbox", name="Filter messages").fill("userMessage")
+        # 20 turns, and the answer that they came in.
+        await inspected.sees("21 rows")
+        await inspected.button("Earlier turns").click()
+        await inspected.sees("27 rows")
+        await inspected.button("Earlier turns").wait_for(state="hidden")
+        await rows.filter(has_text="turn number 10").wait_for()
+        await inspected.page.get_by_role("listbox").focus()
+        await inspected.page.keyboard.press("Home")
+        await rows.filter(has_text="turn number 0").wait_for()

@@ -23,6 +23,12 @@ import { threadsView } from "/js/views/threads.js";
 import { wireView } from "/js/views/wire.js";
 import { Toasts } from "/js/widgets/toasts.js";
 
+/**
+ * `show` makes a view; `parts` are what stands behind its name in the address.
+ *
+ * @typedef {{title: string, element: HTMLElement, close: () => void}} View
+ * @type {{name: string, title: string, key: string, show: (app: any, parts: any) => View}[]}
+ */
 const VIEWS = [
   { name: "threads", title: "Threads", key: "1", show: threadsView },
   { name: "requests", title: "Requests", key: "2", show: requestsView },
@@ -61,7 +67,7 @@ function begin() {
     const [, name = "", ...rest] = location.hash.split("/");
     const view = VIEWS.find((one) => one.name === name) ?? VIEWS[0];
     shown?.close();
-    shown = view.show(app, rest.map(decodeURIComponent));
+    shown = view.show(app, rest.map(decoded));
     fill(main, shown.element);
     document.title = `${shown.title} – app-server inspector`;
     navigation.mark(view.name);
@@ -69,6 +75,15 @@ function begin() {
   addEventListener("hashchange", show);
   show();
   connection.open();
+}
+
+// An address that somebody typed may have a % that means nothing.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 begin();

@@ -114,15 +114,15 @@ export class Connection extends Emitter {
   #take(text) {
     const message = JSON.parse(text);
     if (message.method === undefined) {
-      const quiet = this.log.add("in", message, text.length).quiet;
-      this.#settle(message.id, message, quiet);
+      this.log.add("in", message, text.length);
+      this.#settle(message.id, message);
       return;
     }
     this.log.add("in", message, text.length);
     this.emit(message.id === undefined ? "notification" : "request", message);
   }
 
-  #settle(id, { result, error }) {
+  #settle(id, { result = undefined, error = undefined }) {
     const call = this.#calls.get(id);
     if (call === undefined) return;
     this.#calls.delete(id);
@@ -155,7 +155,10 @@ export class Connection extends Emitter {
       this.#setStatus("waiting", "The inspector has stopped.");
     } else {
       // A browser does not say why: the inspector has gone, or this is not the page it made.
-      this.#setStatus("waiting", "The inspector does not answer. If it was started again, open its new address.");
+      this.#setStatus(
+        "waiting",
+        "The inspector does not answer. If it was started again, open its new address.",
+      );
     }
     this.#timer = setTimeout(() => this.open(), backoffMs(this.status.failures));
   }

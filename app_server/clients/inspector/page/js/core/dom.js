@@ -16,7 +16,8 @@ export function h(tag, attributes, ...children) {
   setAttributes(element, attributes);
   element.append(...nodes(children));
   // A list of choices has its value once it has its choices.
-  if (attributes?.value !== undefined && attributes.value !== null) element.value = attributes.value;
+  if (attributes?.value !== undefined && attributes.value !== null)
+    element.value = attributes.value;
   return element;
 }
 

@@ -10,7 +10,9 @@ export function kindOf(message) {
 export function threadOf(message) {
   const body = message.params ?? message.result;
   if (body === null || typeof body !== "object") return null;
-  return body.threadId ?? body.thread?.id ?? body.receipt?.threadId ?? body.target?.threadId ?? null;
+  return (
+    body.threadId ?? body.thread?.id ?? body.receipt?.threadId ?? body.target?.threadId ?? null
+  );
 }
 
 /** The item that a notification is about; null if there is none. */

@@ -42,7 +42,10 @@ export function ago(seconds, now = Date.now()) {
 
 /** One line of at most some characters. */
 export function oneLine(text, most = 240) {
-  const line = text.slice(0, most * 2).replaceAll(/\s+/g, " ").trim();
+  const line = text
+    .slice(0, most * 2)
+    .replaceAll(/\s+/g, " ")
+    .trim();
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
 }
 

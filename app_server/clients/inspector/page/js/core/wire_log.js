@@ -39,17 +39,21 @@ export class WireLog extends Emitter {
     };
     this.#join(entry);
     this.entries.push(entry);
-    if (entry.threadId !== null) this.ofThread(entry.threadId).push(entry);
+    if (entry.threadId !== null) this.#file(entry);
     this.#characters += size;
     this.#trim();
     this.emit("entry", entry);
     return entry;
   }
 
-  /** The messages about a thread: an array that grows. */
-  ofThread(threadId) {
-    if (!this.#threads.has(threadId)) this.#threads.set(threadId, []);
-    return this.#threads.get(threadId);
+  /** The messages about a thread, from the one with the number `since` on. */
+  ofThread(threadId, since = 0) {
+    return (this.#threads.get(threadId) ?? []).filter(({ seq }) => seq >= since);
+  }
+
+  /** The number that the next message gets. */
+  get next() {
+    return this.#next;
   }
 
   /** Forget everything. */
@@ -58,6 +62,12 @@ export class WireLog extends Emitter {
     this.#threads.clear();
     this.#characters = 0;
     this.emit("dropped");
+  }
+
+  #file(entry) {
+    const filed = this.#threads.get(entry.threadId);
+    if (filed === undefined) this.#threads.set(entry.threadId, [entry]);
+    else filed.push(entry);
   }
 
   // An answer has no method and often no thread: both are those of its request.

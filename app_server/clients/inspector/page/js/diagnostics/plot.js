@@ -23,11 +23,19 @@ export function plotCard(name, values, format) {
 function line(values, highest) {
   const step = WIDTH / Math.max(1, values.length - 1);
   const top = highest || 1;
-  const points = values.map((value, index) => `${(index * step).toFixed(1)},${(HEIGHT - (value / top) * (HEIGHT - 4)).toFixed(1)}`);
+  const points = values.map(
+    (value, index) =>
+      `${(index * step).toFixed(1)},${(HEIGHT - (value / top) * (HEIGHT - 4)).toFixed(1)}`,
+  );
   const area = `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}`;
   return svg(
     "svg",
-    { class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    {
+      class: "plot",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      "aria-hidden": "true",
+    },
     svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
     values.length > 1 && svg("polygon", { class: "area", points: area }),
     values.length > 1 && svg("polyline", { class: "line", points: points.join(" ") }),

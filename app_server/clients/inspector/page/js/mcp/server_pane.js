@@ -4,20 +4,32 @@ import { fill, h } from "/js/core/dom.js";
 import { words } from "/js/core/format.js";
 import { toolCard } from "/js/mcp/tool_card.js";
 import { emptyState } from "/js/widgets/empty.js";
+import { externalLink } from "/js/widgets/external_link.js";
 import { jsonTree } from "/js/widgets/json_tree.js";
 import { statusSign } from "/js/widgets/status.js";
 
-const TONES = { connected: "good", starting: "active", failed: "bad", authenticationRequired: "attention" };
+const TONES = {
+  connected: "good",
+  starting: "active",
+  failed: "bad",
+  authenticationRequired: "attention",
+};
 
 /** Make the pane of a server, as `mcpServerStatus/list` has it. */
 export function serverPane(app, server) {
   const tools = Object.values(server.tools).sort((a, b) => a.name.localeCompare(b.name));
   const cards = tools.map((tool) => [tool, toolCard(app.servers, server.name, tool)]);
-  const filter = h("input", { type: "search", placeholder: "Filter tools", "aria-label": "Filter tools" });
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter tools",
+    "aria-label": "Filter tools",
+  });
   filter.addEventListener("input", () => {
     const wanted = filter.value.trim().toLowerCase();
     for (const [tool, card] of cards) {
-      card.hidden = !`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`.toLowerCase().includes(wanted);
+      card.hidden = !`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`
+        .toLowerCase()
+        .includes(wanted);
     }
   });
   return h(
@@ -27,7 +39,11 @@ export function serverPane(app, server) {
     facts(app, server),
     h(".row", null, h("h3.grow", null, `Tools (${tools.length})`), tools.length > 8 && filter),
     cards.length > 0
-      ? h(".stack.tight", null, cards.map(([, card]) => card))
+      ? h(
+          ".stack.tight",
+          null,
+          cards.map(([, card]) => card),
+        )
       : emptyState("No tools", server.toolsError ?? "The server lists none."),
     resources(app, server),
   );
@@ -35,7 +51,8 @@ export function serverPane(app, server) {
 
 /** The state of a server, as a sign. */
 export function serverStatus(server) {
-  if (server.runtimeStatus) return statusSign(words(server.runtimeStatus), TONES[server.runtimeStatus] ?? "");
+  if (server.runtimeStatus)
+    return statusSign(words(server.runtimeStatus), TONES[server.runtimeStatus] ?? "");
   if (server.toolsError) return statusSign("failed", "bad");
   return statusSign("reachable", "good");
 }
@@ -45,8 +62,11 @@ function facts(app, server) {
   const signIn = h("button", { type: "button" }, "Sign in …");
   const place = h("span");
   signIn.addEventListener("click", async () => {
-    const url = await app.toasts.watch(app.servers.signIn(server.name), "The sign-in could not begin");
-    if (url !== undefined) fill(place, h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, "Go to the sign-in page"));
+    const url = await app.toasts.watch(
+      app.servers.signIn(server.name),
+      "The sign-in could not begin",
+    );
+    if (url !== undefined) fill(place, externalLink(url, "Go to the sign-in page"));
   });
   return h(
     "dl.facts",
@@ -69,7 +89,10 @@ function resources(app, server) {
     server.resources.map((resource) => {
       const content = h("div");
       const read = async () => {
-        const answer = await app.toasts.watch(app.servers.readResource(server.name, resource.uri), "The resource could not be read");
+        const answer = await app.toasts.watch(
+          app.servers.readResource(server.name, resource.uri),
+          "The resource could not be read",
+        );
         if (answer !== undefined) fill(content, answer.contents.map(oneContent));
       };
       return h(

@@ -49,7 +49,8 @@ export class McpServerStore extends Emitter {
   /** Begin a sign-in; returns the address to visit. */
   async signIn(name) {
     const threadId = this.threadId || null;
-    return (await this.connection.call("mcpServer/oauth/login", { name, threadId })).authorizationUrl;
+    return (await this.connection.call("mcpServer/oauth/login", { name, threadId }))
+      .authorizationUrl;
   }
 
   async #thread() {

@@ -1,12 +1,13 @@
 // What a tool returned: its content piece by piece, then everything as JSON.
 
+import { CallError } from "/js/core/connection.js";
 import { h } from "/js/core/dom.js";
 import { jsonTree } from "/js/widgets/json_tree.js";
 import { statusSign } from "/js/widgets/status.js";
 
 /** `result` is the answer, or the error of the call. */
 export function toolResult(result, time) {
-  if (result instanceof Error) {
+  if (result instanceof CallError) {
     return h(
       ".outcome.failed",
       null,
@@ -19,11 +20,21 @@ export function toolResult(result, time) {
   return h(
     `.outcome${failed ? ".failed" : ""}`,
     null,
-    h(".row", null, failed ? statusSign("tool error", "bad") : statusSign("succeeded", "good"), h("span.muted", null, time)),
+    h(
+      ".row",
+      null,
+      failed ? statusSign("tool error", "bad") : statusSign("succeeded", "good"),
+      h("span.muted", null, time),
+    ),
     (result.content ?? []).map(piece),
     result.structuredContent === undefined
       ? null
-      : h(".stack.tight", null, h("h3", null, "Structured content"), jsonTree(result.structuredContent)),
+      : h(
+          ".stack.tight",
+          null,
+          h("h3", null, "Structured content"),
+          jsonTree(result.structuredContent),
+        ),
     h("details", null, h("summary.muted", null, "Whole answer"), jsonTree(result)),
   );
 }

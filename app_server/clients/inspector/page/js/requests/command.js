@@ -22,7 +22,10 @@ export function commandQuestion({ params }, { answer }) {
         fact("More rights", params.additionalPermissions && jsonTree(params.additionalPermissions)),
       ),
       decisionButtons(
-        decisions.map((decision) => ({ ...describe(decision), choose: () => answer({ decision }) })),
+        decisions.map((decision) => ({
+          ...describe(decision),
+          choose: () => answer({ decision }),
+        })),
       ),
     ],
   };

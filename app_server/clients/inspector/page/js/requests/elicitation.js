@@ -2,19 +2,26 @@
 
 import { h } from "/js/core/dom.js";
 import { decisionButtons } from "/js/requests/decisions.js";
+import { externalLink } from "/js/widgets/external_link.js";
 import { jsonTree } from "/js/widgets/json_tree.js";
 import { schemaForm } from "/js/widgets/schema_form.js";
 
 export function elicitationQuestion({ params }, { answer }) {
-  const decline = { label: "Decline", look: "danger", choose: () => answer({ action: "decline", content: null }) };
+  const decline = {
+    label: "Decline",
+    look: "danger",
+    choose: () => answer({ action: "decline", content: null }),
+  };
   const cancel = { label: "Cancel", choose: () => answer({ action: "cancel", content: null }) };
-  if (params._meta?.codex_approval_kind === "mcp_tool_call") return toolApproval(params, answer, decline, cancel);
+  if (params._meta?.codex_approval_kind === "mcp_tool_call")
+    return toolApproval(params, answer, decline, cancel);
   if (params.mode === "url") return page(params, answer, decline, cancel);
   return form(params, answer, decline, cancel);
 }
 
 function toolApproval({ serverName, message, _meta: meta }, answer, decline, cancel) {
-  const accept = (persist) => () => answer({ action: "accept", content: {}, _meta: persist ? { persist } : null });
+  const accept = (persist) => () =>
+    answer({ action: "accept", content: {}, _meta: persist ? { persist } : null });
   const lasting = new Set(meta.persist ?? []);
   return {
     title: `Call ${serverName}.${meta.tool_name ?? "a tool"}?`,
@@ -24,7 +31,9 @@ function toolApproval({ serverName, message, _meta: meta }, answer, decline, can
       jsonTree(meta.tool_params ?? {}),
       decisionButtons([
         { label: "Approve", look: "primary", choose: accept(null) },
-        ...(lasting.has("session") ? [{ label: "Approve for this session", choose: accept("session") }] : []),
+        ...(lasting.has("session")
+          ? [{ label: "Approve for this session", choose: accept("session") }]
+          : []),
         ...(lasting.has("always") ? [{ label: "Always approve", choose: accept("always") }] : []),
         decline,
         cancel,
@@ -34,16 +43,17 @@ function toolApproval({ serverName, message, _meta: meta }, answer, decline, can
 }
 
 function page({ serverName, message, url }, answer, decline, cancel) {
-  // Other schemes could run what an MCP server wrote.
-  const isSafe = /^https?:\/\//.test(url);
-  const link = h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url);
   return {
     title: `${serverName} asks you to visit a page`,
     content: [
       h("p", null, message),
-      isSafe ? link : h("code", null, url),
+      externalLink(url),
       decisionButtons([
-        { label: "I have done so", look: "primary", choose: () => answer({ action: "accept", content: null }) },
+        {
+          label: "I have done so",
+          look: "primary",
+          choose: () => answer({ action: "accept", content: null }),
+        },
         decline,
         cancel,
       ]),

@@ -11,10 +11,14 @@ export function fileQuestion({ params }, { answer, threads }) {
     title: "Change these files?",
     content: [
       params.reason && h("p", null, params.reason),
-      params.grantRoot && h("p", null, "This would allow writes below ", h("code", null, params.grantRoot)),
+      params.grantRoot &&
+        h("p", null, "This would allow writes below ", h("code", null, params.grantRoot)),
       changes.map(diffOf),
       decisionButtons(
-        Object.entries(WORDS).map(([decision, look]) => ({ ...look, choose: () => answer({ decision }) })),
+        Object.entries(WORDS).map(([decision, look]) => ({
+          ...look,
+          choose: () => answer({ decision }),
+        })),
       ),
     ],
   };

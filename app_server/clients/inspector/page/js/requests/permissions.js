@@ -12,9 +12,20 @@ export function permissionsQuestion({ params }, { answer }) {
       params.reason && h("p", null, params.reason),
       jsonTree(permissions),
       decisionButtons([
-        { label: "Grant for this turn", look: "primary", choose: () => answer({ permissions, scope: "turn" }) },
-        { label: "Grant for this session", choose: () => answer({ permissions, scope: "session" }) },
-        { label: "Decline", look: "danger", choose: () => answer({ permissions: {}, scope: "turn" }) },
+        {
+          label: "Grant for this turn",
+          look: "primary",
+          choose: () => answer({ permissions, scope: "turn" }),
+        },
+        {
+          label: "Grant for this session",
+          choose: () => answer({ permissions, scope: "session" }),
+        },
+        {
+          label: "Decline",
+          look: "danger",
+          choose: () => answer({ permissions: {}, scope: "turn" }),
+        },
       ]),
     ],
   };

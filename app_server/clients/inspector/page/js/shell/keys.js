@@ -8,7 +8,7 @@ const KEY = "app-server-inspector.keys";
 
 const ACTIONS = [
   ["/", "Go to the filter", () => focusOn("[data-filter]")],
-  ["n", "Start a thread", () => document.querySelector("[data-new-thread]")?.click()],
+  ["n", "Start a thread", () => pressOn("[data-new-thread]")],
   ["c", "Write to the thread", () => focusOn("[data-composer]")],
   ["m", "Go to the messages", () => focusOn('[role="listbox"]')],
 ];
@@ -28,9 +28,11 @@ export function listenToKeys(views, go) {
     ["?", "Show this list", () => showKeys(all)],
   ];
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && isField(event.target)) event.target.blur();
+    const place = event.target;
+    if (event.key === "Escape" && place instanceof HTMLElement && isField(place)) place.blur();
     const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
-    if (hasModifier || isField(event.target) || document.querySelector("dialog[open]") || !areOn()) return;
+    if (hasModifier || isField(event.target) || document.querySelector("dialog[open]") || !areOn())
+      return;
     const action = all.find(([key]) => key === event.key);
     if (action === undefined) return;
     event.preventDefault();
@@ -42,10 +44,18 @@ export function listenToKeys(views, go) {
 function showKeys(all) {
   const on = h("input", { type: "checkbox", checked: areOn() });
   on.addEventListener("change", () => localStorage.setItem(KEY, on.checked ? "on" : "off"));
-  const rows = [...all, ...ELSEWHERE].map(([key, text]) => [h("dt", null, h("kbd", null, key)), h("dd", null, text)]);
+  const rows = [...all, ...ELSEWHERE].map(([key, text]) => [
+    h("dt", null, h("kbd", null, key)),
+    h("dd", null, text),
+  ]);
   openDialog({
     title: "Keys",
-    content: h(".stack", null, h("dl.facts", null, rows), h("label.check", null, on, "Keys without Ctrl are on")),
+    content: h(
+      ".stack",
+      null,
+      h("dl.facts", null, rows),
+      h("label.check", null, on, "Keys without Ctrl are on"),
+    ),
   });
 }
 
@@ -54,9 +64,17 @@ function areOn() {
 }
 
 function focusOn(selector) {
-  document.querySelector(selector)?.focus();
+  const element = document.querySelector(selector);
+  if (element instanceof HTMLElement) element.focus();
+}
+
+function pressOn(selector) {
+  const element = document.querySelector(selector);
+  if (element instanceof HTMLElement) element.click();
 }
 
 function isField(element) {
-  return element.matches?.('input:not([type="checkbox"], [type="radio"]), textarea, select') ?? false;
+  return (
+    element.matches?.('input:not([type="checkbox"], [type="radio"]), textarea, select') ?? false
+  );
 }

@@ -17,17 +17,26 @@ export class Navigation {
   constructor(app, views, onhelp) {
     this.app = app;
     this.links = new Map(views.map((view) => [view.name, this.#link(view)]));
-    this.state = h("div", { role: "status" });
+    this.state = h(".stack.tight", { role: "status" });
     this.element = h(
       "nav.nav",
       { "aria-label": "Views" },
       h(".brand", null, icon("brand"), "app-server inspector"),
-      h("ul", null, [...this.links.values()].map(({ link }) => h("li", null, link))),
+      h(
+        "ul",
+        null,
+        [...this.links.values()].map(({ link }) => h("li", null, link)),
+      ),
       h(
         ".foot",
         null,
         this.state,
-        h(".row", null, h("button.plain", { type: "button", onclick: onhelp }, "Keys ", h("kbd", null, "?")), themeButton()),
+        h(
+          ".row",
+          null,
+          h("button.plain", { type: "button", onclick: onhelp }, "Keys ", h("kbd", null, "?")),
+          themeButton(),
+        ),
       ),
     );
     app.connection.on("status", () => this.draw());
@@ -68,7 +77,13 @@ export class Navigation {
 
   #link({ name, title, key }) {
     const count = h("span.count", { hidden: true });
-    const link = h("a", { href: `#/${name}`, title: `${title} (${key})` }, icon(name), h("span.grow", null, title), count);
+    const link = h(
+      "a",
+      { href: `#/${name}`, title: `${title} (${key})` },
+      icon(name),
+      h("span.grow", null, title),
+      count,
+    );
     return { link, count };
   }
 }

@@ -9,7 +9,11 @@ const SOURCE = "app-server inspector";
 /** Ask for a signal, and deliver it. */
 export function deliverSignal(app) {
   const threads = [...app.threads.threads.values()];
-  const target = h("select", { id: "signal-target" }, threads.map((thread) => h("option", { value: thread.id }, titleOf(thread))));
+  const target = h(
+    "select",
+    { id: "signal-target" },
+    threads.map((thread) => h("option", { value: thread.id }, titleOf(thread))),
+  );
   const sender = h("input", { id: "signal-sender", value: "inspector", required: true });
   const type = h("input", { id: "signal-type", value: "Question", required: true });
   const summary = h("textarea", { id: "signal-summary", rows: 3, required: true });
@@ -44,8 +48,16 @@ export function deliverSignal(app) {
         sender: sender.value,
         summary: summary.value,
       };
-      const params = { signal, target: { threadId: target.value }, mode: mode.value, onBusy: mode.value === "wake" ? busy.value : null };
-      return (await app.toasts.watch(app.signals.deliver(params), "The signal was not taken")) !== undefined;
+      const params = {
+        signal,
+        target: { threadId: target.value },
+        mode: mode.value,
+        onBusy: mode.value === "wake" ? busy.value : null,
+      };
+      return (
+        (await app.toasts.watch(app.signals.deliver(params), "The signal was not taken")) !==
+        undefined
+      );
     },
   });
 }

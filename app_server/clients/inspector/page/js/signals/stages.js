@@ -11,7 +11,11 @@ export function stagesOf(receipt) {
   const end = ENDS[receipt.stage];
   const reached = end === undefined ? WAY.indexOf(receipt.stage) : receipt.itemId ? 1 : 0;
   const stages = WAY.slice(0, end === undefined ? WAY.length : reached + 1).map((stage, index) =>
-    h(index <= reached ? "li.reached" : "li", { "aria-current": stage === receipt.stage ? "step" : null }, NAMES[stage]),
+    h(
+      index <= reached ? "li.reached" : "li",
+      { "aria-current": stage === receipt.stage ? "step" : null },
+      NAMES[stage],
+    ),
   );
   if (end !== undefined) stages.push(h("li.reached.ended", { "aria-current": "step" }, end));
   return h("ol.stages", { "aria-label": `Stage: ${end ?? NAMES[receipt.stage]}` }, stages);

@@ -13,7 +13,12 @@ export class Composer {
     this.send = h("button.primary", { type: "submit" }, "Send");
     this.stop = h("button.danger", { type: "button" }, "Interrupt");
     this.hint = h("span.muted.grow");
-    this.element = h("form.composer", null, this.text, h(".actions", null, this.hint, this.stop, this.send));
+    this.element = h(
+      "form.composer",
+      null,
+      this.text,
+      h(".actions", null, this.hint, this.stop, this.send),
+    );
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit(app, threadId);
@@ -38,7 +43,10 @@ export class Composer {
     const text = this.text.value;
     if (text.trim() === "") return;
     this.send.disabled = true;
-    const answer = await app.toasts.watch(app.threads.send(threadId, text), "The message was not taken");
+    const answer = await app.toasts.watch(
+      app.threads.send(threadId, text),
+      "The message was not taken",
+    );
     this.send.disabled = false;
     if (answer !== undefined) this.text.value = "";
   }

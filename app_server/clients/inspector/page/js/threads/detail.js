@@ -9,7 +9,10 @@ import { emptyState } from "/js/widgets/empty.js";
 import { jsonTree } from "/js/widgets/json_tree.js";
 
 const NOTHING = () =>
-  emptyState("No message selected", "Select a message to read it whole: click it, or use ↑ and ↓ in the list.");
+  emptyState(
+    "No message selected",
+    "Select a message to read it whole: click it, or use ↑ and ↓ in the list.",
+  );
 
 export class Detail {
   element = h("section.pane", { "aria-label": "Selected message", tabindex: -1 });
@@ -34,7 +37,12 @@ export class Detail {
 
 function itemParts({ item, turn }) {
   return [
-    h(".detail-head", null, h("code", null, item.type), h("span.muted", null, `before this page, turn ${turn.id}`)),
+    h(
+      ".detail-head",
+      null,
+      h("code", null, item.type),
+      h("span.muted", null, `before this page, turn ${turn.id}`),
+    ),
     h(".scroll.pad.stack", null, readable(item), section("JSON", item)),
   ];
 }
@@ -49,7 +57,12 @@ function messageParts({ entry, count, text, size }) {
   ];
   const item = entry.message.params?.item;
   return [
-    h(".detail-head", null, h("code", null, entry.method || "answer"), h("span.muted", null, facts.filter(Boolean).join(" · "))),
+    h(
+      ".detail-head",
+      null,
+      h("code", null, entry.method || "answer"),
+      h("span.muted", null, facts.filter(Boolean).join(" · ")),
+    ),
     h(
       ".scroll.pad.stack",
       { tabindex: 0 },

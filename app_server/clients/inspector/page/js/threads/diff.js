@@ -11,7 +11,10 @@ const WHOLE = { add: "+", delete: "-" };
 /** `change` is one of an item `fileChange`. */
 export function diffOf(change) {
   const sign = WHOLE[change.kind?.type] ?? "";
-  const lines = (change.diff ?? "").replace(/\n$/, "").split("\n").map((line) => sign + line);
+  const lines = (change.diff ?? "")
+    .replace(/\n$/, "")
+    .split("\n")
+    .map((line) => sign + line);
   const shown = lines.slice(0, MAX_LINES).map((line) => {
     const look = LOOKS[line[0]];
     return look === undefined ? `${line}\n` : h(look, null, `${line}\n`);
@@ -20,7 +23,17 @@ export function diffOf(change) {
   return h(
     ".stack.tight",
     null,
-    h(".row", null, h("code.grow.nowrap", null, change.path), h("span.tag", null, change.kind?.type ?? change.kind)),
-    h("pre.diff", { tabindex: 0, "aria-label": `Diff of ${change.path}` }, shown, rest > 0 && `… and ${rest} more lines`),
+    h(
+      ".row",
+      null,
+      h("code.grow.nowrap", null, change.path),
+      h("span.tag", null, change.kind?.type ?? change.kind),
+    ),
+    h(
+      "pre.diff",
+      { tabindex: 0, "aria-label": `Diff of ${change.path}` },
+      shown,
+      rest > 0 && `… and ${rest} more lines`,
+    ),
   );
 }

@@ -18,7 +18,8 @@ export function drawRow(element, row) {
   const shown = row.kind === "item" ? itemParts(row) : messageParts(row);
   element.className = `message ${shown.look}`;
   for (const part of PARTS) {
-    if (element.parts[part].textContent !== shown[part]) element.parts[part].textContent = shown[part];
+    if (element.parts[part].textContent !== shown[part])
+      element.parts[part].textContent = shown[part];
   }
 }
 
@@ -39,7 +40,10 @@ function messageParts({ entry, count, text, size }) {
     look: lookOf(entry),
     time: clock(entry.at).slice(3),
     direction: directionOf(entry),
-    method: entry.kind === "answer" ? `${entry.method} ✓`.replace("✓", entry.message.error ? "✗" : "✓") : entry.method,
+    method:
+      entry.kind === "answer"
+        ? `${entry.method} ✓`.replace("✓", entry.message.error ? "✗" : "✓")
+        : entry.method,
     summary: count > 1 ? oneLine(text) : messageSummary(entry),
     note: count > 1 ? `×${count}` : entry.durationMs === null ? "" : duration(entry.durationMs),
     size: bytes(size),

@@ -55,7 +55,9 @@ export class Rows {
   #matches(method, value) {
     if (this.filter === "") return true;
     const wanted = this.filter.toLowerCase();
-    return method.toLowerCase().includes(wanted) || JSON.stringify(value).toLowerCase().includes(wanted);
+    return (
+      method.toLowerCase().includes(wanted) || JSON.stringify(value).toLowerCase().includes(wanted)
+    );
   }
 }
 

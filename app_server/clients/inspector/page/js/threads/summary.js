@@ -3,7 +3,8 @@
 import { duration, oneLine } from "/js/core/format.js";
 
 const ITEM_TEXT = {
-  userMessage: (item) => (item.content ?? []).map((part) => part.text ?? `[${part.type}]`).join(" "),
+  userMessage: (item) =>
+    (item.content ?? []).map((part) => part.text ?? `[${part.type}]`).join(" "),
   agentMessage: (item) => item.text,
   plan: (item) => item.text,
   reasoning: (item) => (item.summary ?? []).join(" "),
@@ -37,7 +38,8 @@ const PARAMS_TEXT = {
   "signal/deliver": (params) => `${params.signal.id} ${params.signal.summary}`,
   "item/commandExecution/requestApproval": (params) => params.command ?? params.reason,
   "item/fileChange/requestApproval": (params) => params.reason ?? "changes of files",
-  "mcpServer/elicitation/request": (params) => `${params.serverName}: ${params.message ?? params.title}`,
+  "mcpServer/elicitation/request": (params) =>
+    `${params.serverName}: ${params.message ?? params.title}`,
   "item/tool/requestUserInput": (params) => params.questions?.[0]?.question,
   warning: (params) => params.message,
   configWarning: (params) => params.summary,
@@ -56,8 +58,12 @@ export function messageSummary(entry) {
 
 /** What a status of a thread says. */
 export function statusText(status) {
-  if (status?.type !== "active") return { notLoaded: "not loaded", systemError: "error" }[status?.type] ?? "idle";
-  const flags = { waitingOnApproval: "waits for approval", waitingOnUserInput: "waits for an answer" };
+  if (status?.type !== "active")
+    return { notLoaded: "not loaded", systemError: "error" }[status?.type] ?? "idle";
+  const flags = {
+    waitingOnApproval: "waits for approval",
+    waitingOnUserInput: "waits for an answer",
+  };
   return status.activeFlags.map((flag) => flags[flag] ?? flag)[0] ?? "running";
 }
 
@@ -66,7 +72,10 @@ function itemSummary(item) {
 }
 
 function turnSummary(turn) {
-  const time = turn.durationMs === null || turn.durationMs === undefined ? "" : ` in ${duration(turn.durationMs)}`;
+  const time =
+    turn.durationMs === null || turn.durationMs === undefined
+      ? ""
+      : ` in ${duration(turn.durationMs)}`;
   return `${turn.status}${time}${turn.error ? `: ${turn.error.message}` : ""}`;
 }
 

@@ -9,7 +9,11 @@ import { statusSign } from "/js/widgets/status.js";
 export class ThreadList {
   constructor(app) {
     this.app = app;
-    this.filter = h("input", { type: "search", placeholder: "Filter threads", "aria-label": "Filter threads" });
+    this.filter = h("input", {
+      type: "search",
+      placeholder: "Filter threads",
+      "aria-label": "Filter threads",
+    });
     this.list = h("nav.list", { "aria-label": "Threads" });
     this.more = h("button.plain", { type: "button" }, "Load more");
     this.none = h("div");
@@ -20,7 +24,9 @@ export class ThreadList {
       h(".scroll", null, this.none, this.list, this.more),
     );
     this.filter.addEventListener("input", () => this.draw(this.current));
-    this.more.addEventListener("click", () => app.toasts.watch(app.threads.more(), "The list could not be read"));
+    this.more.addEventListener("click", () =>
+      app.toasts.watch(app.threads.more(), "The list could not be read"),
+    );
   }
 
   /** Draw the list; `current` is the id of the thread that is shown. */
@@ -29,10 +35,18 @@ export class ThreadList {
     const { threads } = this.app;
     const wanted = this.filter.value.trim().toLowerCase();
     const all = [...threads.threads.values()];
-    const shown = all.filter((thread) => `${titleOf(thread)} ${thread.cwd} ${thread.id}`.toLowerCase().includes(wanted));
-    keyed(this.list, shown, (thread) => thread.id, createLink, (link, thread) => this.#fill(link, thread));
+    const shown = all.filter((thread) =>
+      `${titleOf(thread)} ${thread.cwd} ${thread.id}`.toLowerCase().includes(wanted),
+    );
+    keyed(
+      this.list,
+      shown,
+      (thread) => thread.id,
+      createLink,
+      (link, thread) => this.#fill(link, thread),
+    );
     this.more.hidden = !threads.hasMore;
-    fill(this.none, shown.length > 0 ? null : nothing(all.length));
+    fill(this.none, shown.length > 0 ? null : nothing(all.length, this.app.connection));
   }
 
   #fill(link, thread) {
@@ -74,7 +88,16 @@ function lastFolder(path) {
   return path?.split("/").filter(Boolean).at(-1) ?? "/";
 }
 
-function nothing(count) {
+function nothing(count, connection) {
   if (count > 0) return emptyState("Nothing matches", "Change the filter to see other threads.");
-  return emptyState("No threads yet", "Start one with “New thread”, or with any client of this server: it appears here at once.");
+  if (!connection.isReady) {
+    return emptyState(
+      "No server yet",
+      `${connection.status.reason} Start one with “app-server --listen ws://127.0.0.1:4500”; this page connects by itself.`,
+    );
+  }
+  return emptyState(
+    "No threads yet",
+    "Start one with “New thread”, or with any client of this server: it appears here at once.",
+  );
 }

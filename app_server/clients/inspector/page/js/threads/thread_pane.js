@@ -16,14 +16,22 @@ export class ThreadPane {
     this.questions = h(".thread-questions", { "aria-label": "Open questions" });
     this.timeline = new Timeline({
       log: app.log,
-      entries: () => app.log.ofThread(threadId),
+      // What was heard of the thread before is in its history.
+      entries: () => app.log.ofThread(threadId, app.threads.open.get(threadId)?.since ?? 0),
       concerns: (entry) => entry.threadId === threadId,
       label: "Messages of the thread",
       onselect: (row) => detail.show(row),
       onchange: (row) => detail.refresh(row),
     });
     this.composer = new Composer(app, threadId);
-    this.timeline.foot.append(h("span.grow"), this.timeline.fold, this.timeline.follow);
+    this.earlier = h("button.plain", { type: "button", hidden: true }, "Earlier turns");
+    this.earlier.addEventListener("click", () => this.#readEarlier());
+    this.timeline.foot.append(
+      this.earlier,
+      h("span.grow"),
+      this.timeline.fold,
+      this.timeline.follow,
+    );
     this.element = h(
       "section.pane",
       { "aria-label": "Thread" },
@@ -45,14 +53,27 @@ export class ThreadPane {
     const thread = threads.threads.get(this.threadId) ?? known?.settings.thread;
     if (thread !== undefined) fill(this.head, ...this.#facts(thread, known));
     const open = questions.ofThread(this.threadId);
-    keyed(this.questions, open, ({ key }) => key, (question) => questionCard(this.app, question));
+    keyed(
+      this.questions,
+      open,
+      ({ key }) => key,
+      (question) => questionCard(this.app, question),
+    );
     this.questions.hidden = open.length === 0;
+    this.earlier.hidden = !known?.earlierCursor;
     this.composer.draw(known !== undefined && known.turnId !== null);
   }
 
   close() {
     this.off();
     this.timeline.close();
+  }
+
+  async #readEarlier() {
+    const { threads, toasts } = this.app;
+    this.earlier.disabled = true;
+    await toasts.watch(threads.earlier(this.threadId), "Earlier turns could not be read");
+    this.earlier.disabled = false;
   }
 
   #setHistory() {
@@ -69,7 +90,13 @@ export class ThreadPane {
       thread.cwd,
     ];
     return [
-      h(".row", null, h("h1.grow.nowrap", null, titleOf(thread)), threadStatus(thread), copyButton("Copy id", () => thread.id)),
+      h(
+        ".row",
+        null,
+        h("h1.grow.nowrap", null, titleOf(thread)),
+        threadStatus(thread),
+        copyButton("Copy id", () => thread.id),
+      ),
       h("p.muted.nowrap", { title: thread.id }, facts.filter(Boolean).join(" · ")),
       known === undefined && this.#listenAgain(),
     ];
@@ -78,7 +105,8 @@ export class ThreadPane {
   // The server unloaded the thread, or lost it with a restart.
   #listenAgain() {
     const { threads, toasts } = this.app;
-    const listen = () => toasts.watch(threads.listen(this.threadId), "The thread could not be loaded");
+    const listen = () =>
+      toasts.watch(threads.listen(this.threadId), "The thread could not be loaded");
     return h(
       ".row",
       null,

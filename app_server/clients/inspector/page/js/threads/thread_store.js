@@ -33,9 +33,7 @@ export class ThreadStore extends Emitter {
     const page = await this.connection.call("thread/list", { limit: PAGE });
     const listed = new Map(page.data.map((thread) => [thread.id, thread]));
     // Threads in memory are in no list: they stay while this page listens to them.
-    const unlisted = [...this.open.keys()]
-      .filter((id) => !listed.has(id) && this.threads.has(id))
-      .map((id) => [id, this.threads.get(id)]);
+    const unlisted = [...this.threads].filter(([id]) => !listed.has(id) && this.open.has(id));
     this.threads = new Map([...unlisted, ...listed]);
     this.#cursor = page.nextCursor;
     this.emit("changed");
@@ -51,21 +49,39 @@ export class ThreadStore extends Emitter {
 
   /** Start a thread and listen to it; returns its id. */
   async start(params) {
+    const since = this.connection.log.next;
     const answer = await this.connection.call("thread/start", params);
-    this.#opened(answer, []);
+    this.#opened(answer, [], since);
     return answer.thread.id;
   }
 
   /** Load a thread, if it is not loaded, and listen to it. Twice is harmless. */
   async listen(threadId) {
     if (this.open.has(threadId)) return;
+    const since = this.connection.log.next;
     const answer = await this.connection.call("thread/resume", {
       threadId,
       excludeTurns: true,
       initialTurnsPage: { limit: HISTORY_TURNS, itemsView: "full" },
     });
-    this.#opened(answer, [...(answer.initialTurnsPage?.data ?? [])].reverse());
+    const page = answer.initialTurnsPage;
+    this.#opened(answer, [...(page?.data ?? [])].reverse(), since, page?.nextCursor ?? null);
     await this.#closeOldest();
+  }
+
+  /** Read turns of a thread that are older than those that are known. */
+  async earlier(threadId) {
+    const known = this.open.get(threadId);
+    const page = await this.connection.call("thread/turns/list", {
+      threadId,
+      cursor: known.earlierCursor,
+      limit: HISTORY_TURNS,
+      itemsView: "full",
+    });
+    known.history = [...page.data.reverse(), ...known.history];
+    known.earlierCursor = page.nextCursor;
+    this.emit("opened", threadId);
+    this.emit("changed");
   }
 
   /** Begin a turn, or add to the one that runs. */
@@ -90,13 +106,15 @@ export class ThreadStore extends Emitter {
     this.threads = new Map([[thread.id, thread], ...this.threads]);
   }
 
-  #opened(answer, turns) {
+  #opened(answer, turns, since, earlierCursor = null) {
     const { thread } = answer;
     this.putFirst(thread);
     const running = turns.find((turn) => turn.status === "inProgress");
     this.open.set(thread.id, {
       settings: answer,
       history: turns,
+      earlierCursor,
+      since,
       turnId: running?.id ?? null,
       items: new Map(turns.flatMap((turn) => turn.items).map((item) => [item.id, item])),
       tokens: null,
@@ -121,6 +139,7 @@ export class ThreadStore extends Emitter {
     const before = [...this.open.entries()];
     await this.refresh().catch(() => {});
     for (const [threadId, known] of before) {
+      const since = this.connection.log.next;
       try {
         const answer = await this.connection.call("thread/resume", {
           threadId,
@@ -131,7 +150,7 @@ export class ThreadStore extends Emitter {
         if (answer.resyncRequired === false) {
           known.settings = answer;
           known.streamId = answer.streamId;
-        } else this.#opened(answer, answer.thread.turns.slice(-HISTORY_TURNS));
+        } else this.#opened(answer, answer.thread.turns.slice(-HISTORY_TURNS), since);
       } catch {
         // A thread of memory alone has gone with its server.
         this.open.delete(threadId);
@@ -156,7 +175,9 @@ export class ThreadStore extends Emitter {
   async #readTitle(threadId) {
     const thread = this.threads.get(threadId);
     if (thread !== undefined && (thread.preview || thread.name)) return;
-    const answer = await this.connection.call("thread/read", { threadId }, { quiet: true }).catch(() => null);
+    const answer = await this.connection
+      .call("thread/read", { threadId }, { quiet: true })
+      .catch(() => null);
     if (answer === null) return;
     this.putFirst(answer.thread);
     this.emit("changed");
@@ -169,7 +190,8 @@ const CHANGES = {
     if (!store.threads.has(id)) store.putFirst(thread);
   },
   "thread/status/changed": (store, id, { status }) => amend(store, id, { status }),
-  "thread/name/updated": (store, id, { threadName }) => amend(store, id, { name: threadName ?? null }),
+  "thread/name/updated": (store, id, { threadName }) =>
+    amend(store, id, { name: threadName ?? null }),
   "thread/archived": (store, id) => forget(store, id),
   "thread/deleted": (store, id) => forget(store, id),
   "thread/closed": (store, id) => store.open.delete(id),
@@ -190,7 +212,8 @@ const CHANGES = {
   "thread/tokenUsage/updated": (store, id, { tokenUsage }, known) => {
     if (known !== undefined) known.tokens = tokenUsage.total.totalTokens;
   },
-  "mcpServer/startupStatus/updated": (store, id, params, known) => known?.servers.set(params.name, params),
+  "mcpServer/startupStatus/updated": (store, id, params, known) =>
+    known?.servers.set(params.name, params),
 };
 
 function remember(known, item) {

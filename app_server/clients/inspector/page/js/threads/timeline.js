@@ -6,21 +6,33 @@ import { Rows } from "/js/threads/rows.js";
 import { VirtualList } from "/js/widgets/virtual_list.js";
 
 export class Timeline {
+  #messages = 0;
+
   /**
-   * `entries()` gives all messages; `concerns(entry)` says whether a new one belongs here;
+   * `entries()` gives all messages so far; `concerns(entry)` says whether a new one belongs here;
    * `onselect(row)` is called when one is selected, `onchange(row)` when the selected one grew.
+   *
+   * @param {{log: import("/js/core/wire_log.js").WireLog, entries: () => any[], concerns: (entry: any) => boolean,
+   *   label: string, onselect: (row: any) => void, onchange?: (row: any) => void}} options
    */
   constructor({ log, entries, concerns, label, onselect, onchange = () => {} }) {
     this.entries = entries;
     this.rows = new Rows();
     this.list = new VirtualList({ label, create: createRow, draw: drawRow, onselect });
     this.onchange = onchange;
-    this.filter = h("input", { type: "search", placeholder: "Filter messages", "aria-label": "Filter messages", dataset: { filter: "" } });
+    this.filter = h("input", {
+      type: "search",
+      placeholder: "Filter messages",
+      "aria-label": "Filter messages",
+      dataset: { filter: "" },
+    });
     this.fold = toggle("Fold deltas", "One row for all deltas of one text", () => {
       this.fold.setAttribute("aria-pressed", !this.#folds);
       this.rebuild();
     });
-    this.follow = toggle("Follow", "Keep the newest message in sight", () => this.list.follow(!this.list.follows));
+    this.follow = toggle("Follow", "Keep the newest message in sight", () =>
+      this.list.follow(!this.list.follows),
+    );
     this.count = h("span");
     this.foot = h(".timeline-foot", null, this.count);
     this.filter.addEventListener("input", () => this.rebuild());
@@ -42,7 +54,9 @@ export class Timeline {
   rebuild() {
     this.rows.filter = this.filter.value.trim();
     this.rows.folds = this.#folds;
-    this.list.show(this.rows.rebuild(this.entries()));
+    const entries = this.entries();
+    this.#messages = entries.length;
+    this.list.show(this.rows.rebuild(entries));
     this.#count();
   }
 
@@ -61,6 +75,7 @@ export class Timeline {
   }
 
   #add(entry) {
+    this.#messages += 1;
     if (!this.rows.add(entry)) return;
     this.list.refresh();
     this.#count();
@@ -69,9 +84,7 @@ export class Timeline {
   }
 
   #count() {
-    const messages = this.entries().length;
-    const rows = this.rows.all.length;
-    this.count.textContent = `${messages} messages · ${rows} rows`;
+    this.count.textContent = `${this.#messages} messages · ${this.rows.all.length} rows`;
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { fill, h, keyed, onFrame } from "/js/core/dom.js";
 import { emptyState } from "/js/widgets/empty.js";
+import { externalLink } from "/js/widgets/external_link.js";
 import { jsonTree } from "/js/widgets/json_tree.js";
 import { statusSign } from "/js/widgets/status.js";
 
@@ -10,7 +11,11 @@ const MAX_PAGES = 20;
 
 export function appsView(app, [chosen]) {
   const { connection, toasts } = app;
-  const filter = h("input", { type: "search", placeholder: "Filter apps", "aria-label": "Filter apps" });
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter apps",
+    "aria-label": "Filter apps",
+  });
   const list = h("nav.list", { "aria-label": "Apps" });
   const none = h("div");
   const place = h("section.pane", { "aria-label": "App" });
@@ -19,7 +24,9 @@ export function appsView(app, [chosen]) {
 
   const draw = onFrame(() => {
     const wanted = filter.value.trim().toLowerCase();
-    const shown = (all ?? []).filter(({ name, id }) => `${name} ${id}`.toLowerCase().includes(wanted));
+    const shown = (all ?? []).filter(({ name, id }) =>
+      `${name} ${id}`.toLowerCase().includes(wanted),
+    );
     keyed(list, shown, ({ id }) => id, createLink, fillLink);
     fill(none, shown.length === 0 && nothing(all));
   });
@@ -34,7 +41,10 @@ export function appsView(app, [chosen]) {
   const refresh = async (forceRefetch = false) => {
     if (!connection.isReady) return;
     again.disabled = true;
-    const found = await toasts.watch(listAll(connection, forceRefetch), "The apps could not be listed");
+    const found = await toasts.watch(
+      listAll(connection, forceRefetch),
+      "The apps could not be listed",
+    );
     again.disabled = false;
     all = found ?? all ?? [];
     draw();
@@ -76,7 +86,11 @@ async function listAll(connection, forceRefetch) {
   const found = [];
   let cursor = null;
   for (let page = 0; page < MAX_PAGES; page++) {
-    const answer = await connection.call("app/list", { limit: PAGE, cursor, forceRefetch: forceRefetch && page === 0 });
+    const answer = await connection.call("app/list", {
+      limit: PAGE,
+      cursor,
+      forceRefetch: forceRefetch && page === 0,
+    });
     found.push(...answer.data);
     cursor = answer.nextCursor;
     if (cursor === null) break;
@@ -101,6 +115,7 @@ function appPane(info, details) {
     h(".row", null, h("h1.grow.nowrap", null, info.name), appStatus(info)),
     info.description && h("p.prose", null, info.description),
     h("code.muted", null, info.id),
+    info.installUrl && h("p", null, externalLink(info.installUrl, "Connect or manage it")),
     h("h3", null, `Tools (${tools.length})`),
     h(
       ".stack.tight",
@@ -123,5 +138,8 @@ function appPane(info, details) {
 function nothing(all) {
   if (all === null) return emptyState("Listing …", "The server asks its directory of apps.");
   if (all.length > 0) return emptyState("Nothing matches", "Change the filter to see other apps.");
-  return emptyState("No apps", "Apps need an account with ChatGPT that is signed in. “app-server demo --apps” shows them without one.");
+  return emptyState(
+    "No apps",
+    "Apps need an account with ChatGPT that is signed in. “app-server demo --apps” shows them without one.",
+  );
 }

@@ -30,11 +30,18 @@ export function mcpView(app, [chosen]) {
       const thread = threads.threads.get(id);
       if (thread !== undefined) options.push([id, titleOf(thread)]);
     }
-    keyed(through, options, ([id]) => id, ([id]) => h("option", { value: id }), (option, [, title]) => (option.textContent = title));
+    keyed(
+      through,
+      options,
+      ([id]) => id,
+      ([id]) => h("option", { value: id }),
+      (option, [, title]) => (option.textContent = title),
+    );
     through.value = servers.threadId;
   };
   const fillLink = (link, server) => {
-    if (server.name === (chosen ?? servers.servers[0]?.name)) link.setAttribute("aria-current", "true");
+    if (server.name === (chosen ?? servers.servers[0]?.name))
+      link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
     const count = Object.keys(server.tools).length;
     fill(
@@ -49,10 +56,16 @@ export function mcpView(app, [chosen]) {
     await toasts.watch(servers.refresh(), "The MCP servers could not be listed");
     again.disabled = false;
   };
-  through.addEventListener("change", () => toasts.watch(servers.choose(through.value), "The MCP servers could not be listed"));
+  through.addEventListener("change", () =>
+    toasts.watch(servers.choose(through.value), "The MCP servers could not be listed"),
+  );
   again.addEventListener("click", refresh);
 
-  const off = [servers.on("changed", draw), threads.on("changed", draw), connection.on("ready", refresh)];
+  const off = [
+    servers.on("changed", draw),
+    threads.on("changed", draw),
+    connection.on("ready", refresh),
+  ];
   draw();
   if (servers.servers === null) refresh();
   return {
@@ -79,7 +92,11 @@ function createLink(server) {
 }
 
 function nothing(listed) {
-  if (!listed) return emptyState("Listing …", "Each server is asked for its tools. One that does not start takes until its timeout.");
+  if (!listed)
+    return emptyState(
+      "Listing …",
+      "Each server is asked for its tools. One that does not start takes until its timeout.",
+    );
   return emptyState(
     "No MCP servers",
     "Add one to config.toml, for example with “app-server mcp add files -- my-mcp-server”, and refresh.",

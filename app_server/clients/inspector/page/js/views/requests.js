@@ -11,9 +11,20 @@ export function requestsView(app) {
   const none = h("div");
   const draw = onFrame(() => {
     const open = [...app.questions.open.values()];
-    keyed(cards, open, ({ key }) => key, (question) => questionCard(app, question, { linksThread: true }));
+    keyed(
+      cards,
+      open,
+      ({ key }) => key,
+      (question) => questionCard(app, question, { linksThread: true }),
+    );
     const waiting = waitingElsewhere(app);
-    fill(others, waiting.length > 0 && [h("h3", null, "Threads that wait, and are not open here"), waiting.map(otherThread)]);
+    fill(
+      others,
+      waiting.length > 0 && [
+        h("h3", null, "Threads that wait, and are not open here"),
+        waiting.map(otherThread),
+      ],
+    );
     fill(none, open.length + waiting.length === 0 && nothing());
   });
   const off = [app.questions.on("changed", draw), app.threads.on("changed", draw)];

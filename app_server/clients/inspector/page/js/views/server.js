@@ -24,7 +24,13 @@ export function serverView(app) {
     const { newest } = diagnostics;
     fill(facts, connection.server && serverFacts(connection.server, newest));
     if (newest === null) {
-      fill(plots, emptyState("No figures yet", diagnostics.problem || "They come as soon as the server is connected."));
+      fill(
+        plots,
+        emptyState(
+          "No figures yet",
+          diagnostics.problem || "They come as soon as the server is connected.",
+        ),
+      );
       return;
     }
     fill(
@@ -43,7 +49,13 @@ export function serverView(app) {
       ".view",
       null,
       h(".bar", null, h("h1", null, "Server")),
-      h(".scroll.pad.stack", { tabindex: 0, role: "region", "aria-label": "Figures of the server" }, facts, plots, tables),
+      h(
+        ".scroll.pad.stack",
+        { tabindex: 0, role: "region", "aria-label": "Figures of the server" },
+        facts,
+        plots,
+        tables,
+      ),
     ),
     close: () => off.forEach((end) => end()),
   };
@@ -60,6 +72,9 @@ function serverFacts(server, newest) {
       ["Runs for", about && duration(about.uptimeMs)],
       ["Home", server.codexHome],
       ["Process", newest?.process.id],
-    ].map(([name, value]) => value && [h("dt", null, name), h("dd", null, h("code", null, String(value)))]),
+    ].map(
+      ([name, value]) =>
+        value && [h("dt", null, name), h("dd", null, h("code", null, String(value)))],
+    ),
   );
 }

@@ -12,18 +12,33 @@ export function signalsView(app) {
   const { signals, threads, connection, toasts } = app;
   const cards = h(".stack.tight");
   const none = h("div");
-  const send = h("button.primary", { type: "button", onclick: () => deliverSignal(app) }, "Send a signal");
+  const send = h(
+    "button.primary",
+    { type: "button", onclick: () => deliverSignal(app) },
+    "Send a signal",
+  );
   const again = h("button", { type: "button" }, "Refresh");
 
   const draw = onFrame(() => {
     const all = [...(signals.receipts?.values() ?? [])];
-    keyed(cards, all, keyOf, () => h("article.card"), (card, receipt) => fill(card, ...parts(app, receipt)));
+    keyed(
+      cards,
+      all,
+      keyOf,
+      () => h("article.card"),
+      (card, receipt) => fill(card, ...parts(app, receipt)),
+    );
     fill(none, all.length === 0 && nothing());
     send.disabled = !connection.isReady || threads.threads.size === 0;
   });
-  const refresh = () => connection.isReady && toasts.watch(signals.refresh(), "The signals could not be listed");
+  const refresh = () =>
+    connection.isReady && toasts.watch(signals.refresh(), "The signals could not be listed");
   again.addEventListener("click", refresh);
-  const off = [signals.on("changed", draw), threads.on("changed", draw), connection.on("ready", refresh)];
+  const off = [
+    signals.on("changed", draw),
+    threads.on("changed", draw),
+    connection.on("ready", refresh),
+  ];
   draw();
   refresh();
   return {
@@ -45,9 +60,17 @@ function parts({ signals, threads, toasts }, receipt) {
     h(
       ".row",
       null,
-      h("code.nowrap", { title: receipt.signalId }, `${receipt.source} / ${shortId(receipt.signalId)}`),
+      h(
+        "code.nowrap",
+        { title: receipt.signalId },
+        `${receipt.source} / ${shortId(receipt.signalId)}`,
+      ),
       h("span.muted", null, "to"),
-      h("a.nowrap.grow", { href: `#/threads/${receipt.threadId}` }, thread ? titleOf(thread) : receipt.threadId),
+      h(
+        "a.nowrap.grow",
+        { href: `#/threads/${receipt.threadId}` },
+        thread ? titleOf(thread) : receipt.threadId,
+      ),
       receipt.woken && h("span.tag", null, "woke the thread"),
       h("span.tag", null, `was ${receipt.recipientState}`),
       h("span.muted", null, ago(receipt.at)),

@@ -11,7 +11,11 @@ export function threadsView(app, [threadId]) {
   const list = new ThreadList(app);
   const detail = new Detail();
   const place = h(".pane");
-  const begin = h("button.primary", { type: "button", dataset: { newThread: "" }, onclick: () => startThread(app) }, "New thread");
+  const begin = h(
+    "button.primary",
+    { type: "button", dataset: { newThread: "" }, onclick: () => startThread(app) },
+    "New thread",
+  );
   let pane = null;
 
   const draw = onFrame(() => {

@@ -18,7 +18,11 @@ export function wireView(app) {
     onselect: (row) => detail.show(row),
     onchange: (row) => detail.refresh(row),
   });
-  const quiet = h("button.plain", { type: "button", "aria-pressed": false, title: "Show what the page asks every two seconds" }, "Show polling");
+  const quiet = h(
+    "button.plain",
+    { type: "button", "aria-pressed": false, title: "Show what the page asks every two seconds" },
+    "Show polling",
+  );
   quiet.addEventListener("click", () => {
     timeline.rows.showsQuiet = !timeline.rows.showsQuiet;
     quiet.setAttribute("aria-pressed", timeline.rows.showsQuiet);
@@ -35,7 +39,13 @@ export function wireView(app) {
       h(
         ".panes.wide",
         null,
-        h("section.pane", { "aria-label": "Messages" }, timeline.list.element, timeline.foot, requestForm(app)),
+        h(
+          "section.pane",
+          { "aria-label": "Messages" },
+          timeline.list.element,
+          timeline.foot,
+          requestForm(app),
+        ),
         detail.element,
       ),
     ),
@@ -45,12 +55,22 @@ export function wireView(app) {
 
 function requestForm(app) {
   const names = h("datalist", { id: "wire-methods" });
-  const method = h("input.code", { "aria-label": "Method", placeholder: "Method, such as thread/list", list: "wire-methods", spellcheck: "false" });
+  const method = h("input.code", {
+    "aria-label": "Method",
+    placeholder: "Method, such as thread/list",
+    list: "wire-methods",
+    spellcheck: "false",
+  });
   const params = jsonField("Params", {}, { rows: 4 });
   const form = h(
     "form.composer",
     null,
-    h(".row", null, h(".grow", null, method, names), h("button.primary", { type: "submit" }, "Send request")),
+    h(
+      ".row",
+      null,
+      h(".grow", null, method, names),
+      h("button.primary", { type: "submit" }, "Send request"),
+    ),
     params.element,
   );
   form.addEventListener("submit", (event) => {
@@ -60,7 +80,12 @@ function requestForm(app) {
     // The answer, also an error, is in the list above.
     app.connection.call(method.value.trim(), value).catch(() => {});
   });
-  loadMethods().then((all) => fill(names, all.map((value) => h("option", { value }))));
+  loadMethods().then((all) =>
+    fill(
+      names,
+      all.map((value) => h("option", { value })),
+    ),
+  );
   return form;
 }
 

@@ -5,6 +5,9 @@ import { h } from "/js/core/dom.js";
 /**
  * Show a dialog; `onsubmit` gets its button pressed or Enter, and closes it unless it returns false.
  * Without `submit`, a label, it has a button to close it alone.
+ *
+ * @param {{title: string, content: Node, submit?: string | null,
+ *   onsubmit?: () => boolean | Promise<boolean>}} options
  */
 export function openDialog({ title, content, submit = null, onsubmit = () => true }) {
   const cancel = h("button", { type: "button" }, submit === null ? "Close" : "Cancel");

@@ -18,7 +18,12 @@ function branch(key, value, level) {
   if (entries.length === 0) return line(key, h("span.word", null, isArray ? "[]" : "{}"));
   const size = isArray ? `[${entries.length}]` : `{${entries.length}}`;
   const inside = h("div");
-  const tree = h("details", null, h("summary", null, label(key), h("span.more", null, size)), inside);
+  const tree = h(
+    "details",
+    null,
+    h("summary", null, label(key), h("span.more", null, size)),
+    inside,
+  );
   let filled = false;
   const open = () => {
     if (filled || !tree.open) return;

@@ -9,7 +9,8 @@ const MAX_DEPTH = 6;
  * Returns {schema, nullable}. What cannot be resolved is {} and becomes a JSON field.
  */
 export function resolve(schema, root, depth = 0) {
-  if (typeof schema !== "object" || schema === null || depth > MAX_DEPTH) return { schema: {}, nullable: false };
+  if (typeof schema !== "object" || schema === null || depth > MAX_DEPTH)
+    return { schema: {}, nullable: false };
   if (typeof schema.$ref === "string") {
     const { $ref, ...rest } = schema;
     const found = resolve(lookUp($ref, root), root, depth + 1);
@@ -56,11 +57,17 @@ export function fieldKind(schema, depth = 0) {
 /** The values that may be chosen: [{value, label}]; null if anything may be written. */
 export function optionsOf(schema) {
   if (Array.isArray(schema.enum)) {
-    return schema.enum.map((value, index) => ({ value, label: String(schema.enumNames?.[index] ?? value) }));
+    return schema.enum.map((value, index) => ({
+      value,
+      label: String(schema.enumNames?.[index] ?? value),
+    }));
   }
   const titled = schema.oneOf ?? schema.anyOf;
   if (Array.isArray(titled) && titled.length > 0 && titled.every(isConst)) {
-    return titled.map((option) => ({ value: option.const, label: String(option.title ?? option.const) }));
+    return titled.map((option) => ({
+      value: option.const,
+      label: String(option.title ?? option.const),
+    }));
   }
   if (schema.const !== undefined) return [{ value: schema.const, label: String(schema.const) }];
   return null;
@@ -76,9 +83,12 @@ export function typeName(schema) {
 /** Why a text does not fit; "" if it does. */
 export function textProblem(schema, text) {
   const length = [...text].length;
-  if (schema.minLength !== undefined && length < schema.minLength) return `At least ${schema.minLength} characters.`;
-  if (schema.maxLength !== undefined && length > schema.maxLength) return `At most ${schema.maxLength} characters.`;
-  if (schema.pattern !== undefined && !matches(schema.pattern, text)) return `Must match ${schema.pattern}`;
+  if (schema.minLength !== undefined && length < schema.minLength)
+    return `At least ${schema.minLength} characters.`;
+  if (schema.maxLength !== undefined && length > schema.maxLength)
+    return `At most ${schema.maxLength} characters.`;
+  if (schema.pattern !== undefined && !matches(schema.pattern, text))
+    return `Must match ${schema.pattern}`;
   return "";
 }
 
@@ -88,15 +98,19 @@ export function numberProblem(schema, number) {
   if (schema.type === "integer" && !Number.isInteger(number)) return "Must be a whole number.";
   if (schema.minimum !== undefined && number < schema.minimum) return `At least ${schema.minimum}.`;
   if (schema.maximum !== undefined && number > schema.maximum) return `At most ${schema.maximum}.`;
-  if (schema.exclusiveMinimum !== undefined && number <= schema.exclusiveMinimum) return `More than ${schema.exclusiveMinimum}.`;
-  if (schema.exclusiveMaximum !== undefined && number >= schema.exclusiveMaximum) return `Less than ${schema.exclusiveMaximum}.`;
+  if (schema.exclusiveMinimum !== undefined && number <= schema.exclusiveMinimum)
+    return `More than ${schema.exclusiveMinimum}.`;
+  if (schema.exclusiveMaximum !== undefined && number >= schema.exclusiveMaximum)
+    return `Less than ${schema.exclusiveMaximum}.`;
   return "";
 }
 
 /** Why a list is too short or too long; "" if it is neither. */
 export function lengthProblem(schema, length) {
-  if (schema.minItems !== undefined && length < schema.minItems) return `At least ${schema.minItems}.`;
-  if (schema.maxItems !== undefined && length > schema.maxItems) return `At most ${schema.maxItems}.`;
+  if (schema.minItems !== undefined && length < schema.minItems)
+    return `At least ${schema.minItems}.`;
+  if (schema.maxItems !== undefined && length > schema.maxItems)
+    return `At most ${schema.maxItems}.`;
   return "";
 }
 
@@ -116,5 +130,11 @@ function matches(pattern, text) {
 function lookUp(reference, root) {
   if (!reference.startsWith("#/")) return {};
   const names = reference.slice(2).split("/");
-  return names.reduce((value, name) => value?.[decodeURIComponent(name).replaceAll("~1", "/").replaceAll("~0", "~")], root) ?? {};
+  return (
+    names.reduce(
+      (value, name) =>
+        value?.[decodeURIComponent(name).replaceAll("~1", "/").replaceAll("~0", "~")],
+      root,
+    ) ?? {}
+  );
 }

@@ -5,7 +5,15 @@
 
 import { h } from "/js/core/dom.js";
 import { jsonField } from "/js/widgets/json_field.js";
-import { fieldKind, lengthProblem, numberProblem, optionsOf, resolve, textProblem, typeName } from "/js/widgets/schema.js";
+import {
+  fieldKind,
+  lengthProblem,
+  numberProblem,
+  optionsOf,
+  resolve,
+  textProblem,
+  typeName,
+} from "/js/widgets/schema.js";
 
 const MAX_ENTRIES = 100;
 const LEFT_OUT = "(left out)";
@@ -20,7 +28,11 @@ export function objectFields(schema, root, depth) {
   }));
   return {
     count: parts.length,
-    element: h(depth === 0 ? ".form" : "fieldset.group", null, parts.map(({ element }) => element)),
+    element: h(
+      depth === 0 ? ".form" : "fieldset.group",
+      null,
+      parts.map(({ element }) => element),
+    ),
     read(problems) {
       const values = parts.map(({ name, read }) => [name, read(problems)]);
       const given = values.filter(([, value]) => value !== undefined);
@@ -54,7 +66,9 @@ function labelled(name, definition, root, { isRequired, depth }) {
   ];
   // Several controls together have the name of their group, and each its own.
   const isGroup = field.control.matches("fieldset");
-  const heading = isGroup ? h("span.label", { id: `${id}-label` }, words) : h("label", { for: field.control.id }, words);
+  const heading = isGroup
+    ? h("span.label", { id: `${id}-label` }, words)
+    : h("label", { for: field.control.id }, words);
   if (isGroup) field.control.setAttribute("aria-labelledby", heading.id);
   const hint = schema.description && h(".hint", null, schema.description);
   return { element: h(".field", null, heading, hint, field.element, problem), read: field.read };
@@ -64,7 +78,10 @@ const MAKERS = { text, number, boolean, choice, choices, list, object, json };
 
 function text({ schema, isRequired, isWrong }) {
   const isLong = (schema.maxLength ?? 0) > 200 || schema.format === "textarea";
-  const control = h(isLong ? "textarea" : "input", { type: INPUT_TYPES[schema.format] ?? "text", rows: 3 });
+  const control = h(isLong ? "textarea" : "input", {
+    type: INPUT_TYPES[schema.format] ?? "text",
+    rows: 3,
+  });
   control.value = schema.default ?? "";
   const read = (problems) => {
     const value = control.value;
@@ -94,7 +111,8 @@ function number({ schema, isRequired, isWrong }) {
 function boolean(parts) {
   const { schema, isRequired } = parts;
   // A box cannot say "left out".
-  if (!isRequired && schema.default === undefined) return choice({ ...parts, schema: { ...schema, enum: [true, false] } });
+  if (!isRequired && schema.default === undefined)
+    return choice({ ...parts, schema: { ...schema, enum: [true, false] } });
   const control = h("input", { type: "checkbox", checked: schema.default === true });
   return { element: h(".check", null, control), control, read: () => control.checked };
 }
@@ -125,7 +143,11 @@ function choices({ schema, root, isRequired, isWrong }) {
     const box = h("input", { type: "checkbox", checked: chosen.has(value) });
     return { value, box, element: h("label.check", null, box, label) };
   });
-  const element = h("fieldset.stack.tight", null, boxes.map(({ element }) => element));
+  const element = h(
+    "fieldset.stack.tight",
+    null,
+    boxes.map(({ element }) => element),
+  );
   const read = (problems) => {
     const values = boxes.filter(({ box }) => box.checked).map(({ value }) => value);
     const isLeftOut = values.length === 0 && !isRequired;
@@ -142,7 +164,10 @@ function list({ schema, root, depth, isRequired, isWrong }) {
   const append = (value) => {
     if (entries.length >= MAX_ENTRIES) return;
     const definition = value === undefined ? schema.items : { ...schema.items, default: value };
-    const part = labelled(`${entries.length + 1}`, definition, root, { isRequired: true, depth: depth + 1 });
+    const part = labelled(`${entries.length + 1}`, definition, root, {
+      isRequired: true,
+      depth: depth + 1,
+    });
     const remove = h("button.plain", { type: "button", "aria-label": "Remove" }, "×");
     const entry = { ...part, row: h(".entry", null, h(".grow", null, part.element), remove) };
     remove.addEventListener("click", () => {
@@ -185,7 +210,11 @@ function json({ schema, isRequired, isWrong }) {
   if (schema.default === undefined) field.area.value = "";
   const read = (problems) => {
     const isMissing = field.area.value.trim() === "";
-    if (isWrong(problems, field.area, isMissing && isRequired ? "Fill this in, as JSON." : "") || isMissing) return undefined;
+    if (
+      isWrong(problems, field.area, isMissing && isRequired ? "Fill this in, as JSON." : "") ||
+      isMissing
+    )
+      return undefined;
     const value = field.read();
     // The field says itself what is wrong with its text.
     if (value === undefined) problems.push({ control: field.area, clear: () => {} });

@@ -15,8 +15,26 @@ export function table(caption, columns, rows) {
       "table",
       null,
       h("caption.visually-hidden", null, caption),
-      h("thead", null, h("tr", null, columns.map(([title], index) => h(`th${looks[index]}`, { scope: "col" }, title)))),
-      h("tbody", null, rows.map((row) => h("tr", null, row.map((value, index) => h(`td${looks[index]}`, null, value))))),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          columns.map(([title], index) => h(`th${looks[index]}`, { scope: "col" }, title)),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        rows.map((row) =>
+          h(
+            "tr",
+            null,
+            row.map((value, index) => h(`td${looks[index]}`, null, value)),
+          ),
+        ),
+      ),
     ),
   );
 }

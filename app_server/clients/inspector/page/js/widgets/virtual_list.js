@@ -27,6 +27,7 @@ export class VirtualList {
     this.element = h(".timeline", { tabindex: 0, role: "listbox", "aria-label": label }, this.all);
     /** Whether the end is kept in sight while rows are added. */
     this.follows = true;
+    /** @type {(follows: boolean) => void} */
     this.onfollow = () => {};
     this.refresh = onFrame(() => this.#refresh());
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
