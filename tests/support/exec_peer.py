@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import ClientConnection, connect
 
+from app_server.host.exec.server import ExecServer, ExecSettings
 from tests.support.harness import WAIT_S, environment_without
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
@@ -64,6 +65,14 @@ async def exec_server(
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         await process.communicate()
+
+
+@asynccontextmanager
+async def exec_here(port: int = 0) -> AsyncIterator[tuple[str, ExecServer]]:
+    """Run an exec server in this process."""
+    server = ExecServer(ExecSettings("127.0.0.1", port))
+    async with server.listen() as url:
+        yield url, server
 
 
 class ExecClient:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to, read_skills
 from app_server.tools import server_skill_calls
 from tests.support.apps_threads import Desk, open_desk
 from tests.support.harness import calls, claim, says
@@ -129,43 +128,3 @@ async def test_a_file_that_is_too_large_or_slow_is_refused(
         assert await run(desk, ("read", main)) == ["the resource is larger than 8193 bytes"]
         monkeypatch.setattr(server_skill_calls, "ANSWER_S", 0.0)
         assert (await run(desk, ("list", KIND)))[-1] == "the skills did not come within 0 s"
-
-
-@pytest.mark.parametrize(
-    "resource",
-    [
-        skill(f"{ONE}/", plugin_name="p", skill_name="s"),
-        skill(f"{ONE}?x", plugin_name="p", skill_name="s"),
-        skill(f"{ONE}#x", plugin_name="p", skill_name="s"),
-        skill("skill://u:p@plug/one", plugin_name="p", skill_name="s"),
-        skill("skill://plug:1/one", plugin_name="p", skill_name="s"),
-        skill("skill:///one", plugin_name="p", skill_name="s"),
-        skill("skill://plug", plugin_name="p", skill_name="s"),
-        skill("skill://plug/../one", plugin_name="p", skill_name="s"),
-        skill("skill://plug/%2e%2e/one", plugin_name="p", skill_name="s"),
-        skill("skill://plug//one", plugin_name="p", skill_name="s"),
-        skill("file://plug/one", plugin_name="p", skill_name="s"),
-        skill(f"skill://plug/{'x' * 1024}", plugin_name="p", skill_name="s"),
-        skill(ONE, skill_name="s"),
-        skill(ONE, plugin_name="p"),
-        skill(ONE, plugin_name="p", skill_name="a<b"),
-        skill(ONE, plugin_name="p", skill_name="s" * 65),
-        {"uri": ONE, "mimeType": "mcp/skill"},
-        {"uri": 1, "mimeType": "mcp/skill", "_meta": {}},
-    ],
-)
-def test_a_resource_that_makes_no_sense_is_no_skill(resource: dict[str, Any]) -> None:
-    assert read_skills([resource]) == ([], 1)
-
-
-def test_a_hundred_skills_of_a_server_count() -> None:
-    many = [skill(f"{ONE}{n}", plugin_name="p", skill_name=f"s{n}") for n in range(101)]
-    skills, left_out = read_skills([{"uri": "a:b", "mimeType": "text/plain"}, *many])
-    assert (len(skills), left_out) == (100, 0)
-    assert skills[0] == ServerSkill(f"{ONE}0", "p:s0", "First skill")
-
-
-def test_a_file_belongs_to_a_skill_if_it_is_below_it() -> None:
-    assert belongs_to(ONE, f"{ONE}/a/b.md")
-    for other in (ONE, f"{ONE}x/SKILL.md", f"{ONE}/../two", f"{ONE}/a?b", f"{ONE}/%2e%2e/b"):
-        assert not belongs_to(ONE, other)
