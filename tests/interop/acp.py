@@ -160,8 +160,10 @@ async def check_all(adapter: Sequence[str], work: Path, report: Report) -> None:
     home, folder = work / "home", work / "folder"
     folder.mkdir()
     async with ScriptedModel().serve() as model:
-        # A request waits for every server, so that its tool is there when the model calls it.
-        write_config(home, model.url, "mcp_optional_startup_grace_ms = 0")
+        # A request waits for every server, so that its tool is there when the model calls it. Of a
+        # model whose window is not known the user is warned, in the middle of the answer.
+        window = "model_context_window = 100000\n"
+        write_config(home, model.url, f"{window}mcp_optional_startup_grace_ms = 0")
         async with editor(adapter, home) as acp:
             session = ""
             with report.check("a session starts, with modes to choose from"):

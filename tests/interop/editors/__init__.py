@@ -1,0 +1,1 @@
+"""Editors with this server behind them: small clients for Neovim, Emacs, Jupyter and Node.js."""

@@ -1,0 +1,166 @@
+"""Runs the samples of docs/editors.md in the editors themselves, without their windows.
+
+python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--jupyter PYTHON] [--acpx PATH]
+
+Neovim and Emacs load the sample beside this file and ask a question, and then one whose answer
+needs a command that the user allows. PYTHON has nbclient, ipykernel and openai-codex, and runs the
+cells of the page. acpx is a client of the Agent Client Protocol; it starts `codex-acp`, which must
+be on PATH, and that starts this server. An editor that is not found is left out. Prints a line a
+check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2 where no editor was found.
+Not part of the tests, which need no editor.
+Source: docs/editors.md.
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from tests.long.real_servers import Report
+from tests.support.harness import ScriptedModel, calls, environment_without, says, write_config
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[2] / "docs" / "editors.md"
+SERVER = Path(sys.executable).with_name("app-server")
+ANSWER_S = 120.0
+QUESTION = 'What is "ä"?'
+ANSWER = ("A letter ", "of German:\n", "ä.")
+
+WAIT_IN_LUA = "lua vim.wait(60000, function() return vim.b.app_server_done end)"
+
+WAIT_IN_LISP = """
+(let ((process (app-server-ask {question})))
+  (while (process-live-p process) (accept-process-output process 1))
+  (princ (with-current-buffer (process-buffer process) (buffer-string))))"""
+
+RUN_CELLS = """
+import sys, nbclient, nbformat
+cells = [nbformat.v4.new_code_cell(text) for text in sys.argv[1:]]
+notebook = nbformat.v4.new_notebook(cells=cells)
+nbclient.NotebookClient(notebook, timeout=60).execute()
+print(*(output["text"] for cell in cells for output in cell["outputs"]), sep="")"""
+
+
+def main() -> int:
+    """Run the program; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="tests.interop.editors")
+    for name, program in (("nvim", "nvim"), ("emacs", "emacs"), ("jupyter", ""), ("acpx", "acpx")):
+        parser.add_argument(f"--{name}", default=shutil.which(program), metavar="PATH")
+    options = parser.parse_args()
+    if not any(vars(options).values()):
+        print("no editor was found", file=sys.stderr)
+        return 2
+    return asyncio.run(_check_all(options))
+
+
+async def _check_all(options: argparse.Namespace) -> int:
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        if options.nvim:
+            with report.check("Neovim asks, and shows the answer"):
+                assert await _in_neovim(options.nvim, work / "n1") == _shown("completed")
+            with report.check("Neovim asks the user about a command"):
+                assert await _in_neovim(options.nvim, work / "n2", allows=True) == _shown(
+                    "completed"
+                )
+                assert (work / "n2" / "made").exists()
+        if options.emacs:
+            with report.check("Emacs asks, and shows the answer"):
+                assert await _in_emacs(options.emacs, work / "e1") == _shown("completed")
+            with report.check("Emacs asks the user about a command"):
+                assert await _in_emacs(options.emacs, work / "e2", allows=True) == _shown(
+                    "completed"
+                )
+                assert (work / "e2" / "made").exists()
+        if options.jupyter:
+            with report.check("the cells of a notebook ask, and print the answer"):
+                assert await _in_jupyter(options.jupyter, work / "j") == "".join(ANSWER)
+        if options.acpx:
+            with report.check("a client of the Agent Client Protocol asks, and prints the answer"):
+                assert "".join(ANSWER) in await _over_acp(options.acpx, work / "a")
+    return 1 if report.failures else 0
+
+
+def _shown(status: str) -> str:
+    return f"{''.join(ANSWER)}\n[{status}]"
+
+
+async def _in_neovim(program: str, work: Path, *, allows: bool = False) -> str:
+    words = [program, "--headless", "-u", "NONE", "-i", "NONE", "-S", str(HERE / "ask.lua")]
+    if allows:
+        words += ["-c", "lua vim.fn.confirm = function() return 1 end"]
+    words += ["-c", f"AppServerAsk {QUESTION}", "-c", WAIT_IN_LUA, "-c", "w! shown", "-c", "qa!"]
+    await _run(words, work, allows=allows)
+    return (work / "shown").read_text().rstrip("\n")
+
+
+async def _in_emacs(program: str, work: Path, *, allows: bool = False) -> str:
+    question = '"' + QUESTION.replace('"', '\\"') + '"'
+    words = [program, "-Q", "--batch", "-l", str(HERE / "ask.el")]
+    words += ["--eval", WAIT_IN_LISP.format(question=question)]
+    # It is asked in the sandbox, and once more for a try without one.
+    output = await _run(words, work, allows=allows, said="y\ny\n")
+    return output[output.index(ANSWER[0]) :].rstrip("\n")
+
+
+async def _in_jupyter(python: str, work: Path) -> str:
+    section = PAGE.read_text().split("\n## Jupyter\n")[1]
+    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    cells = [cell for cell in block[1].split("# Next cell\n") if cell.strip()]
+    return (await _run([python, "-c", RUN_CELLS, *cells], work)).rstrip("\n")
+
+
+async def _over_acp(program: str, work: Path) -> str:
+    words = [program, "--agent", "codex-acp", "--auth-policy", "skip", "--timeout", "60"]
+    variables = {"CODEX_PATH": str(SERVER), "NO_BROWSER": "1", "HOME": str(work)}
+    return await _run([*words, "exec", QUESTION], work, variables=variables)
+
+
+async def _run(
+    words: Sequence[str],
+    work: Path,
+    *,
+    allows: bool = False,
+    said: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """Run a program beside a model that answers, after a command if the user `allows` it."""
+    work.mkdir()
+    home = work / "home"
+    async with ScriptedModel().serve() as model:
+        window = "model_context_window = 100000\n"
+        write_config(home, model.url, f'approval_policy = "untrusted"\n{window}')
+        if allows:
+            model.scripts.append(calls(_touch(work / "made")))
+        model.scripts.append(says(*ANSWER))
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            env=environment_without("OPENAI_API_KEY", "CODEX_API_KEY")
+            | {"APP_SERVER_HOME": str(home), "CODEX_HOME": str(home)}
+            | {"PATH": f"{SERVER.parent}{os.pathsep}{os.environ['PATH']}"}
+            | dict(variables or {}),
+            cwd=work,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        with anyio.fail_after(ANSWER_S):
+            output, _ = await process.communicate(said.encode())
+    return output.decode()
+
+
+def _touch(path: Path) -> dict[str, object]:
+    return {"name": "exec_command", "arguments": {"cmd": f"touch {path}"}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
