@@ -85,12 +85,6 @@ class McpCalls:
         arguments = call.arguments()
         tool = self._find(call)
         assert tool is not None
-        return await self._call_tool(call, tool, arguments)
-
-    def _find(self, call: RequestedCall) -> Tool | None:
-        return self._servers.tools().find(VisibleName(call.namespace or "", call.name))
-
-    async def _call_tool(self, call: RequestedCall, tool: Tool, arguments: Json) -> Json:
         recorder, hooks = self._turn.recorder, self._hooks
         facts = ToolCall(
             recorder.thread.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
@@ -135,6 +129,9 @@ class McpCalls:
         hooks.call_ended(facts, "failed" if failed else "completed")
         await recorder.completed(item)
         return model_output(result, wall_s, self._limit_bytes(tool))
+
+    def _find(self, call: RequestedCall) -> Tool | None:
+        return self._servers.tools().find(VisibleName(call.namespace or "", call.name))
 
     async def _approve(self, call: RequestedCall, tool: Tool, arguments: Json) -> None:
         turn = self._turn

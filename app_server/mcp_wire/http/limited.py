@@ -24,19 +24,11 @@ class LimitedResponse:
 
     def __init__(self, inner: HttpResponse, limit_bytes: int) -> None:
         """Take the bound; a response that says that it is longer is not read at all."""
+        self.status = inner.status
+        self.headers: Mapping[str, str] = inner.headers
         self._inner = inner
         self._limit = limit_bytes
         self._left = -1 if _is_above(inner.headers, limit_bytes) else limit_bytes
-
-    @property
-    def status(self) -> int:
-        """The status; see HttpResponse."""
-        return self._inner.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers; see HttpResponse."""
-        return self._inner.headers
 
     @property
     def at_end(self) -> bool:
