@@ -5,8 +5,9 @@ Source: docs/plugins.md, "Repositories".
 """
 
 import shutil
-import tempfile
 from pathlib import Path
+
+from app_server.plugins.staging import make_staging
 
 
 class ClonedMarketplaces:
@@ -25,9 +26,7 @@ class ClonedMarketplaces:
         Raises:
             OSError
         """
-        parent = self.root / ".staging"
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=parent))
+        staging = make_staging(self.root / ".staging")
         (staging / "new").mkdir()
         return staging
 

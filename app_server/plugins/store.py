@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from app_server.plugins.clones import ClonedMarketplaces
 from app_server.plugins.files import NAME
+from app_server.plugins.staging import make_staging
 from app_server.runtime.contained_files import BrokenFiles
 
 MAX_INSTALLED = 256
@@ -116,8 +116,7 @@ class PluginStore:
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:
-        self._staging.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=self._staging))
+        staging = make_staging(self._staging)
         try:
             yield staging
         finally:

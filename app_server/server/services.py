@@ -123,6 +123,8 @@ async def build_services(
     hub.streams.limits = memory.stream
 
     async def install_servers(servers: Mapping[str, Mapping[str, str]]) -> None:
+        # What cannot be read now could not be taken over after the write either.
+        await configuration.read()
         await config_file.change(partial(_with_servers, servers))
         sessions.reload_servers(await configuration.read())
 

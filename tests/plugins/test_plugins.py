@@ -1,6 +1,8 @@
 """Plugins on disk: what is read of them, what is refused, and how they are installed."""
 
 import logging
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +388,18 @@ def test_a_table_is_taken_away_and_the_rest_stays() -> None:
 def test_a_table_that_cannot_be_taken_away_alone_is_left() -> None:
     with pytest.raises(NotEditable):
         remove("x = nan\n[a.b]\nc = 1\n", ("a", "b"))
+
+
+def test_what_a_killed_process_left_is_cleared_away_after_an_hour(tmp_path: Path) -> None:
+    parent = tmp_path / "plugins/.staging"
+    for name, age_s in (("old", 3_700), ("new", 0)):
+        (parent / name / "half").mkdir(parents=True)
+        os.utime(parent / name, (time.time() - age_s,) * 2)
+    store = PluginStore(tmp_path)
+    store.install(write_plugin(tmp_path / "p", "p"), PluginId("shop", "p"), None)
+    assert [path.name for path in parent.iterdir()] == ["new"]
+    clones = store.clones
+    folder = clones.make_staging()
+    os.utime(folder, (time.time() - 3_700,) * 2)
+    again = clones.make_staging()
+    assert list(folder.parent.iterdir()) == [again]
