@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from app_server.runtime.placeholder import is_there
+
 READ_BYTES = 1 << 20
 PACKED_BYTES = 16 << 20
 MAX_PARENTS = 64
@@ -50,7 +52,7 @@ def read_repository(folder: Path) -> RepositoryState | None:
 def _git_folder(folder: Path) -> Path | None:
     for place in (folder, *folder.parents)[:MAX_PARENTS]:
         git = place / ".git"
-        if git.is_dir():
+        if git.is_dir() and is_there(git):
             return git
         if git.is_file():
             return place / _read(git).removeprefix("gitdir: ")

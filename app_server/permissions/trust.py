@@ -10,6 +10,7 @@ from pathlib import Path
 from app_server.config.trust import read_trust, trust_of
 from app_server.config.values import Config
 from app_server.permissions.resolving import GIT, first_line, git_folders
+from app_server.runtime.placeholder import is_there
 
 MAX_PARENTS = 64
 """Folders above a working directory that may have its repository."""
@@ -39,7 +40,7 @@ def _names_of(cwd: str) -> Sequence[str]:
     names = [cwd, real]
     for folder in (Path(real), *Path(real).parents)[:MAX_PARENTS]:
         place = folder / GIT
-        if os.path.lexists(place):
+        if is_there(place):
             names.append(str(folder))
             names += _main_repository(str(place))
             break

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from app_server.plugins.files import NAME, read_object, relative_path, text_of
 from app_server.runtime.contained_files import BrokenFiles, inside
+from app_server.runtime.placeholder import is_there
 from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
 LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")
@@ -156,7 +157,7 @@ def _ends_with(file: Path, layout: str) -> bool:
 
 def _repository(folder: Path) -> Path | None:
     above = [folder, *folder.parents][:MAX_DEPTH]
-    return next((one for one in above if _is(Path.exists, one / ".git")), None)
+    return next((one for one in above if is_there(one / ".git")), None)
 
 
 def _entry(root: Path, value: object) -> Entry | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
-from app_server.host.sandbox.placeholders import Placeholder, is_placeholder
+from app_server.host.sandbox.placeholders import Placeholder
 from app_server.host.sandbox.process_limits import limiting_program
 from app_server.host.sandbox.proxied import entrance
 from app_server.host.sandbox.seccomp import Sockets, seccomp_filter
@@ -24,6 +24,7 @@ from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.globs import TooMuchToMatch, matches
+from app_server.runtime.placeholder import is_placeholder
 
 
 class Bubblewrap:

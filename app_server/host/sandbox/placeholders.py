@@ -8,20 +8,12 @@ Source: docs/tools.md, "Sandbox".
 
 import fcntl
 import os
-import stat
 from contextlib import suppress
 
-MODE = stat.S_ISVTX | 0o755
-"""Nobody else makes a folder for one user that has the sticky bit. Its user can use it, should a
-server that was killed have left it behind."""
+from app_server.runtime.placeholder import MODE
 
 TRIES = 100
 """To get hold of a folder that others remove and make meanwhile."""
-
-
-def is_placeholder(found: os.stat_result) -> bool:
-    """Whether a folder was made here, going by its mode."""
-    return stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_ISVTX | 0o022) == stat.S_ISVTX
 
 
 class Placeholder:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from app_server.config.values import Config
 from app_server.permissions.trust import project_trust
+from app_server.runtime.placeholder import is_there
 from app_server.runtime.reaching import NotReached, PathDenied, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
@@ -101,7 +102,7 @@ def project_folders(cwd: Path, root_markers: Sequence[str]) -> list[Path]:
     """Give the folders from the root of a project down to a working directory."""
     folders = [cwd, *cwd.parents][:MAX_FOLDERS]
     for depth, folder in enumerate(folders):
-        if any(os.path.lexists(folder / marker) for marker in root_markers):
+        if any(is_there(folder / marker) for marker in root_markers):
             return folders[depth::-1]
     return [cwd]
 
