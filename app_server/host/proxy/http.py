@@ -7,6 +7,7 @@ Source: docs/tools.md, "Network through a proxy"; RFC 9110 (7.6, 9.3.6), RFC 911
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -83,7 +84,9 @@ class _Client:
             (b"connection", b"close"),
         ]
         body = [] if method == b"HEAD" else [h11.Data(data=text)]
-        await self.send(h11.Response(status_code=status, headers=head), *body, h11.EndOfMessage())
+        reason = HTTPStatus(status).phrase.encode()
+        response = h11.Response(status_code=status, headers=head, reason=reason)
+        await self.send(response, *body, h11.EndOfMessage())
 
 
 async def serve_http(streams: Streams, first: bytes, gate: Gate, bounds: ProxyBounds) -> None:

@@ -17,8 +17,8 @@ from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
 from app_server.host.sandbox.placeholders import Placeholder
-from app_server.host.sandbox.process_limits import limiting_program
-from app_server.host.sandbox.proxied import entrance
+from app_server.host.sandbox.preparing import preparation
+from app_server.host.sandbox.process_limits import bound_of_pids, limiting_program
 from app_server.host.sandbox.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
@@ -32,8 +32,10 @@ class Bubblewrap:
 
     def __init__(self, program: str) -> None:
         self.program = program
-        self._limit = limiting_program()
+        self.limit = limiting_program()
         """Comes before it, and bounds the processes of a command."""
+        self.pid_max = bound_of_pids()
+        """Bounds them where that cannot, and there is no cgroup either."""
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
@@ -44,14 +46,13 @@ class Bubblewrap:
             SandboxUnavailable: it cannot be confined here.
         """
         with ExitStack() as held:
-            wrapped = _wrap(self.program, self._limit, command, cwd, confinement, tty, held)
+            wrapped = _wrap(self, command, cwd, confinement, tty, held)
             held.pop_all()
             return wrapped
 
 
 def _wrap(
-    program: str,
-    limit: Sequence[str],
+    sandbox: Bubblewrap,
     command: Sequence[str],
     cwd: str,
     confinement: Confinement,
@@ -66,15 +67,12 @@ def _wrap(
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
     terminal = [_setsid(), "-c"] if tty else []
     sockets: Sockets = "all" if confinement.network else "none"
-    before, inherited, network = list(limit), [], None
     if confinement.proxy is not None:
         sockets = "own"
-        inside, fd, network = entrance(held)
-        held.callback(os.close, fd)
-        before, inherited = [*limit, *inside], [fd]
+    prepared = preparation(held, listens=confinement.proxy is not None, pid_max=sandbox.pid_max)
     filter_fd = _readable(seccomp_filter(_architecture(), sockets), held)
     line = arguments(
-        program,
+        sandbox.program,
         shown_everywhere(confinement),
         made,
         cwd,
@@ -84,11 +82,11 @@ def _wrap(
         links=_links() if shown_everywhere(confinement) == "none" else (),
     )
     return Wrapped(
-        (*before, *line, *terminal, *command),
-        (filter_fd, *inherited),
+        (*sandbox.limit, *prepared.argv, *line, *terminal, *command),
+        (filter_fd, *prepared.pass_fds),
         is_confined=True,
         takes_terminal=tty,
-        network=network,
+        network=prepared.network,
         ends=[placeholder.release for placeholder in placeholders],
     )
 

@@ -3,8 +3,11 @@
 `RLIMIT_NPROC` bounds each sandbox by itself: since Linux 5.14 every user namespace is counted for
 itself. It does not hold for the root of a machine, in any namespace. For root all commands of a
 server are in one cgroup: one for each command would cost 10 ms, in which no process of the machine
-can fork, as Linux stops them all to move one.
-Source: docs/tools.md, "Sandbox"; setrlimit(2); https://docs.kernel.org/admin-guide/cgroup-v2.html.
+can fork, as Linux stops them all to move one. Where there can be no cgroup, the numbers of the
+sandbox's PID namespace are bounded, which has a `pid_max` of its own since Linux 6.14; that costs
+the start of a Python for each command.
+Source: docs/tools.md, "Sandbox"; setrlimit(2); https://docs.kernel.org/admin-guide/cgroup-v2.html;
+https://docs.kernel.org/admin-guide/sysctl/kernel.html.
 """
 
 import itertools
@@ -24,6 +27,12 @@ MAX_PROCESSES = 2048
 
 MAX_PROCESSES_OF_SERVER = 8192
 """Of all commands of a server together, where they are in a cgroup."""
+
+RESERVED_PIDS = 300
+"""Numbers that Linux leaves out when it begins anew."""
+
+PIDS_PER_CPU = 8
+"""Below which Linux takes no `pid_max`."""
 
 REMOVE_TRIES = 20
 REMOVE_S = 0.01
@@ -45,10 +54,27 @@ def limit_in_words() -> str | None:
     """Say how processes are limited on this machine; None: they are not. Blocks."""
     if limiting_program():
         return "RLIMIT_NPROC"
+    entrance = _entrance_of_a_group()
+    if entrance is not None:
+        return f"the cgroup {Path(entrance).parent.parent}"
+    return "pid_max of their PID namespace" if bound_of_pids() is not None else None
+
+
+def bound_of_pids() -> int | None:
+    """Return the `pid_max` that a sandbox needs, where nothing else bounds its processes. Blocks.
+
+    None where it is not needed, or where Linux has one for the whole machine alone.
+    """
+    if limiting_program() or _kernel() < (6, 14) or _entrance_of_a_group() is not None:
+        return None
+    return max(MAX_PROCESSES + RESERVED_PIDS, PIDS_PER_CPU * (os.cpu_count() or 1) + RESERVED_PIDS)
+
+
+def _entrance_of_a_group() -> str | None:
     group = ServerGroup()
     entrance = group.entrance()
     group.remove()
-    return None if entrance is None else f"the cgroup {Path(entrance).parent.parent}"
+    return entrance
 
 
 class ServerGroup:

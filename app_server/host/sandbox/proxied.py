@@ -3,16 +3,10 @@
 Source: docs/tools.md, "Network through a proxy".
 """
 
-import socket
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterator
 
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import is_named_local
-
-PROGRAM = Path(__file__).with_name("own_network.py")
 
 PORT = 43_128
 """In the sandbox's own network: the same for every command, and none that servers are known by."""
@@ -52,15 +46,3 @@ def proxy_variables(policy: NetworkPolicy) -> Iterator[tuple[str, str]]:
     yield "ELECTRON_GET_USE_PROXY", "true"
     yield "CODEX_NETWORK_PROXY_ACTIVE", "1"
     yield "CODEX_NETWORK_ALLOW_LOCAL_BINDING", "1" if policy.reaches_local else "0"
-
-
-def entrance(held: ExitStack) -> tuple[Sequence[str], int, socket.socket]:
-    """Return what comes before the command line of bubblewrap, and both ends of a socket.
-
-    The first end is for that program to inherit; on the other one the listener arrives.
-    """
-    ours, theirs = socket.socketpair()
-    held.callback(ours.close)
-    fd = theirs.detach()
-    line = (sys.executable, "-I", "-S", str(PROGRAM), str(fd), str(PORT), "--")
-    return line, fd, ours

@@ -136,7 +136,7 @@ async def test_a_refusal_says_why(request_line: str, header: str, reason: str) -
     async with proxy(policy) as used:
         response = await used.exchange(f"{request_line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     head, body = parted(response)
-    assert head.startswith(b"HTTP/1.1 403 \r\ncontent-type: application/json\r\n")
+    assert head.startswith(b"HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\n")
     assert f"x-proxy-error: {header}\r\n".encode() in head
     told = json.loads(body)
     assert (told["status"], told["decision"], told["reason"]) == ("blocked", "deny", reason)
@@ -159,7 +159,7 @@ async def test_a_refusal_says_why(request_line: str, header: str, reason: str) -
 async def test_what_a_proxy_cannot_do_is_an_error(sent: bytes, problem: bytes) -> None:
     async with proxy(LOCAL) as used:
         head, body = parted(await used.exchange(sent))
-    assert head.startswith(b"HTTP/1.1 400")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert problem in body
     assert used.gate.asked == []
 

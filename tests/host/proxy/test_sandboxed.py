@@ -133,12 +133,13 @@ async def test_a_command_has_what_others_have_too(machine: MachineCommands) -> N
         ("echo broken >&2; exit 1", "broken\n"),
         (
             """echo '{"child-pid": 99999999}' >/proc/self/fd/$2; exec sleep 1000""",
-            "the network of the command cannot be made: [Errno 2] No such file or directory: "
+            "the sandbox of the command cannot be made: [Errno 2] No such file or directory: "
             "'/proc/99999999/ns/net'\n",
         ),
         (
             "echo '{}}' >/proc/self/fd/$2; exec sleep 1000",
-            "the network of the command cannot be made: Extra data: line 1 column 3 (char 2)\n",
+            "the sandbox of the command cannot be made: "
+            "invalid literal for int() with base 10: b''\n",
         ),
     ],
 )

@@ -1,0 +1,106 @@
+"""How many processes a command may have, where neither limits of resources nor cgroups hold."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app_server.host.sandbox import preparing, process_limits
+from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox.linux import Bubblewrap
+from app_server.host.sandbox.process_limits import bound_of_pids, limit_in_words
+from app_server.permissions.confinement import Confinement
+from tests.support.harness import claim
+from tests.support.sandboxes import PYTHON, run_confined, working_launcher
+
+PID_MAX = Path("/proc/sys/kernel/pid_max")
+HAS_BOUNDS = tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 14)
+
+FORKS = """
+import os, signal
+children = []
+try:
+    while len(children) < 1000:
+        child = os.fork()
+        if child == 0: signal.pause()
+        children.append(child)
+except OSError as exc: print(exc.strerror)
+try: open("/proc/sys/kernel/pid_max", "w")
+except OSError as exc: print(exc.strerror)
+print(len(children) < 400)
+for child in children: os.kill(child, signal.SIGKILL)
+"""
+
+
+@claim("sandbox:bomb")
+@pytest.mark.skipif(not HAS_BOUNDS, reason="since Linux 6.14 PID namespaces have a bound")
+async def test_the_numbers_of_processes_are_bounded(tmp_path: Path) -> None:
+    before = PID_MAX.read_text()
+    found = working_launcher().sandbox()
+    assert isinstance(found, Bubblewrap)
+    sandbox = Bubblewrap(found.program)
+    sandbox.limit, sandbox.pid_max = (), 400
+    ended = await run_confined(
+        (*PYTHON, FORKS), tmp_path, Confinement(writable=()), launcher=SandboxLauncher(sandbox)
+    )
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines() == [
+        "Resource temporarily unavailable",
+        "Read-only file system",
+        "True",
+    ]
+    assert PID_MAX.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("kernel", "program", "group", "bound", "words"),
+    [
+        ((6, 14), (), None, 2348, "pid_max of their PID namespace"),
+        ((6, 13), (), None, None, None),
+        ((6, 14), ("prlimit",), None, None, "RLIMIT_NPROC"),
+        (
+            (6, 14),
+            (),
+            "/sys/fs/cgroup/a/app-server.1.0/cgroup.procs",
+            None,
+            "the cgroup /sys/fs/cgroup/a",
+        ),
+    ],
+)
+def test_when_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: tuple[int, int],
+    program: tuple[str, ...],
+    group: str | None,
+    bound: int | None,
+    words: str | None,
+) -> None:
+    monkeypatch.setattr(process_limits, "_kernel", lambda: kernel)
+    monkeypatch.setattr(process_limits, "limiting_program", lambda: program)
+    monkeypatch.setattr(process_limits, "_entrance_of_a_group", lambda: group)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert (bound_of_pids(), limit_in_words()) == (bound, words)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1024)
+    assert bound_of_pids() == (None if bound is None else 8492)
+
+
+def test_the_bound_of_a_machine_is_left_as_it_was(tmp_path: Path) -> None:
+    # A file stands for a kernel that has one bound for all: who writes inside changes it outside.
+    file = tmp_path / "pid_max"
+    file.write_text("32768")
+    script = f"""
+import runpy
+inside = runpy.run_path({str(preparing.PROGRAM)!r}, run_name="inside")
+inside["bound_processes"].__globals__["PID_MAX"] = {str(file)!r}
+try: inside["bound_processes"]("400")
+except OSError as exc: print(exc.strerror)
+"""
+    ended = subprocess.run(
+        (sys.executable, "-c", script), check=True, capture_output=True, text=True
+    )
+    assert ended.stdout == "its processes cannot be bounded\n"
+    assert file.read_text() == "32768"
