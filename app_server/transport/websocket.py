@@ -5,8 +5,10 @@ socket with 1009, nothing else.
 Source: docs/listeners.md; RFC 6455.
 """
 
+import asyncio
 import errno
 import http
+import logging
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from app_server.rpc.connection import MessageStream
     from app_server.transport.auth.gate import TokenGate
 
+logger = logging.getLogger(__name__)
+
 Conversation: TypeAlias = "Callable[[MessageStream], Awaitable[None]]"
 
 
@@ -44,6 +48,8 @@ class WebSocketLimits:
     """UTF-8 bytes of one incoming message; above it the socket closes with 1009."""
     max_connections: int = 1024
     """Clients at a time; the next one gets 503."""
+    max_opening: int = 256
+    """Sockets beyond that number, for handshakes and refusals; the next one is cut off at once."""
     open_s: float = 10.0
     """For the handshake."""
     close_s: float = 2.0
@@ -123,6 +129,25 @@ class WebSocketStream:
         await self._socket.close(code, reason)
 
 
+class _Connection(ServerConnection):
+    """A connection that counts from when it is accepted, and not only once it is a client's."""
+
+    def __init__(self, *arguments: Any, listener: "_Listener", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._listener = listener
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._listener.sockets += 1
+        if self._listener.sockets > self._listener.max_sockets:
+            logger.warning("cut a connection off: there are %d", self._listener.max_sockets)
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.sockets -= 1
+        super().connection_lost(exc)
+
+
 class _Listener:
     def __init__(
         self, conversation: Conversation, limits: WebSocketLimits, admission: Admission
@@ -131,6 +156,9 @@ class _Listener:
         self._limits = limits
         self._admission = admission
         self._open = 0
+        self.sockets = 0
+        """Accepted ones: clients, and who may become one."""
+        self.max_sockets = limits.max_connections + limits.max_opening
 
     async def before_upgrade(
         self, connection: ServerConnection, request: Request
@@ -154,6 +182,7 @@ class _Listener:
     @property
     def options(self) -> dict[str, Any]:
         return {
+            "create_connection": partial(_Connection, listener=self),
             "process_request": self.before_upgrade,
             "select_subprotocol": _select_subprotocol,
             "max_size": self._limits.max_message_bytes,

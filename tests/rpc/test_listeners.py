@@ -1,6 +1,7 @@
 """transport: listeners, their addresses and their bounds."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -26,6 +27,7 @@ from tests.support.conversations import (
     LOOPBACK,
     stdio_pipes,
 )
+from tests.support.handshakes import UPGRADE
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 
 
@@ -83,6 +85,38 @@ async def test_one_client_too_many_is_turned_away(tmp_path: Path) -> None:
             async with served.pipe():
                 pass
         assert caught.value.response.status_code == 503
+
+
+async def test_sockets_that_are_no_clients_yet_have_a_bound_too(tmp_path: Path) -> None:
+    limits = WebSocketLimits(max_connections=1, max_opening=2, open_s=10 * WAIT_S)
+    async with serve(tmp_path, websocket=limits) as served, served.client() as client:
+        port = int(served.urls[0].rpartition(":")[2])
+        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with anyio.fail_after(WAIT_S), contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        assert await client.call("thread/loaded/list", {}) == {"data": [], "nextCursor": None}
+        for _, other in waiting:
+            other.close()
+            await other.wait_closed()
+        with anyio.fail_after(WAIT_S):
+            # Who is told that there is no room has become a request.
+            while await _status(port) != b"HTTP/1.1 503 Service Unavailable":
+                await asyncio.sleep(0)
+
+
+async def _status(port: int) -> bytes:
+    """Ask for an upgrade; gives the first line of the answer, or nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = ["GET / HTTP/1.1", "Host: localhost", *(f"{name}: {value}" for name, value in UPGRADE)]
+    try:
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return (await reader.readline()).rstrip()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
 
 
 async def test_binary_frames_and_broken_text_get_an_answer(tmp_path: Path) -> None:
