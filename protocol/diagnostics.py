@@ -162,3 +162,5 @@ class ServerDiagnosticsResponse(WireModel):
     """By stage; empty where no signal was used since the start."""
     failures: list[ServerDiagnosticsFailure] | None = experimental(absent=True, extension=True)
     """The newest kind first; at most 64."""
+    analytics: list[ServerDiagnosticsGauge] | None = experimental(absent=True, extension=True)
+    """What was used since the start, by name, at most 513 counters; absent unless it is counted."""

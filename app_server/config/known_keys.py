@@ -26,6 +26,7 @@ _NETWORK = (
 
 KNOWN: Sequence[str] = (
     "allow_login_shell",
+    "analytics.enabled",
     "approval_policy.granular.mcp_elicitations",
     "approval_policy.granular.request_permissions",
     "approval_policy.granular.rules",
@@ -229,7 +230,6 @@ WITHOUT_EFFECT: Sequence[str] = (
 """Keys by which Codex does what this server does not do: whoever wrote one should know."""
 
 OF_OTHER_PROGRAMS: Sequence[str] = (
-    "analytics",
     "approval_policy.granular.skill_approval",
     "audio",
     "check_for_update_on_startup",

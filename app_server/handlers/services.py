@@ -31,6 +31,7 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.model.catalogue.lists import ModelLists
 
 if TYPE_CHECKING:
+    from app_server.analytics.counts import UseCounts
     from app_server.handlers.apps.port import AppsPort
 
 
@@ -68,5 +69,7 @@ class Services:
     connection_loads: Callable[[], Sequence[ConnectionLoad]]
     """How much waits on each connection."""
     figures: ServerFigures
+    use_counts: "UseCounts | None"
+    """None: nobody wants to know what is used."""
     tasks: anyio.abc.TaskGroup
     """Owns what goes on after an answer; cancelled when the server ends."""

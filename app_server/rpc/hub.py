@@ -84,6 +84,16 @@ class Question:
     """The name of the client that answered."""
 
 
+class EventObserver(Protocol):
+    """Who wants to know what threads tell their clients; does not wait."""
+
+    def observe(self, event: WireModel) -> None:
+        """Take an event of a thread; deltas are not shown."""
+
+    def asked(self, method: str, *, answered: bool) -> None:
+        """Take a question that is settled, or was withdrawn."""
+
+
 class Hub:
     """All connected clients of one server.
 
@@ -107,6 +117,8 @@ class Hub:
         self._when_gone: dict[ConnectionId, dict[Callable[[ConnectionId], None], None]] = {}
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
         """Listeners that are sent nothing for now, and how far they know the stream."""
+        self.observer: EventObserver | None = None
+        """Is shown the events and questions of threads, whoever listens."""
         self._questions: dict[RequestId, Question] = {}
         self._sent_since_yield = 0
         """Messages to threads with several listeners, since others could run."""
@@ -246,6 +258,8 @@ class Hub:
 
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
         """Tell the listeners of a thread; `method` is for types that serve several."""
+        if self.observer is not None:
+            self.observer.observe(event)
         self._notify(self._listeners.get(thread_id, ()), thread_id, event, method)
 
     def emit_run(self, thread_id: ThreadId, first: WireModel, more: Sequence[str]) -> None:
@@ -345,6 +359,8 @@ class Hub:
                 await question.answered.wait()
             finally:
                 self._notify_settled(question, thread_id)
+                if self.observer is not None:
+                    self.observer.asked(method, answered=question.answered.is_set())
         return question.result, question.answered_by
 
     def _notify_settled(self, question: Question, thread_id: ThreadId) -> None:

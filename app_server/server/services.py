@@ -34,6 +34,7 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.figures import ServerFigures
+from app_server.runtime.loader import load
 from app_server.server.first_settings import read_first_settings
 from app_server.server.offline_model import OfflineModel
 from app_server.server.settings import VERSION, Settings
@@ -52,7 +53,7 @@ from app_server.turns.model.lazy import LazyModel
 from app_server.views.rules import rules_warning
 
 if TYPE_CHECKING:
-    pass
+    from app_server.analytics.counts import UseCounts
 
 APPROVALS_OF_APPS = "apps"
 """Where registrations of apps say that their lasting approvals belong."""
@@ -119,8 +120,10 @@ async def build_services(
         )
     lazy_model = LazyModel(OfflineModel(background).url, accounts)
     model_lists = ModelLists(lazy_model.list_models, lazy_model.prepare)
-    unload_delay_s, memory = await read_first_settings(configuration)
-    hub.streams.limits = memory.stream
+    first = await read_first_settings(configuration)
+    hub.streams.limits = first.memory.stream
+    counts = (await load(_use_counts))() if first.counts_use else None
+    hub.observer = counts
 
     async def install_servers(servers: Mapping[str, Mapping[str, str]]) -> None:
         # What cannot be read now could not be taken over after the write either.
@@ -158,7 +161,7 @@ async def build_services(
             requirements=configuration.requirements,
         ),
         work,
-        unload_delay_s,
+        first.unload_delay_s,
     )
     environments.on_connection = partial(_environment_changed, sessions, plugins)
     signal_notifier = SignalNotifier(hub)
@@ -194,9 +197,10 @@ async def build_services(
         skills=skills,
         signals=signals,
         signal_notifier=signal_notifier,
-        memory=MemoryBudget(memory.budget_bytes, hub.streams, sessions),
+        memory=MemoryBudget(first.memory.budget_bytes, hub.streams, sessions),
         connection_loads=connection_loads,
         figures=figures,
+        use_counts=counts,
         tasks=background,
     )
     return Built(services=services, lazy_model=lazy_model, lazy_apps=lazy_apps)
@@ -230,6 +234,13 @@ def _skills_of_plugins(
         for active in plugins.active(settings, thread_id)
         for skill in active.plugin.named_skills()
     ]
+
+
+def _use_counts() -> "type[UseCounts]":
+    # Off unless it is configured.
+    from app_server.analytics.counts import UseCounts
+
+    return UseCounts
 
 
 def _hook_environment() -> Mapping[str, str]:

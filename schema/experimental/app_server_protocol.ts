@@ -5148,6 +5148,8 @@ export type ServerDiagnosticsResponse = {
   signals?: Array<ServerDiagnosticsSignals> | null;
   /** The newest kind first; at most 64. */
   failures?: Array<ServerDiagnosticsFailure> | null;
+  /** What was used since the start, by name, at most 513 counters; absent unless it is counted. */
+  analytics?: Array<ServerDiagnosticsGauge> | null;
 };
 
 /** Which server this is, and since when it runs. */

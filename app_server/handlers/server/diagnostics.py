@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from app_server.analytics.counts import UseCounts
 from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
 from app_server.rpc.connection import ConnectionLoad
@@ -89,6 +90,7 @@ class DiagnosticsHandlers:
             methods=_methods(services.figures),
             signals=signals,
             failures=_failures(services.figures),
+            analytics=_analytics(services.use_counts),
         )
 
     async def _gauges(self) -> dict[str, int]:
@@ -124,6 +126,15 @@ class DiagnosticsHandlers:
             ServerDiagnosticsSignals(stage=stage, count=count)
             for stage, count in sorted(stages.items())
         ]
+
+
+def _analytics(counts: UseCounts | None) -> list[ServerDiagnosticsGauge] | None:
+    if counts is None:
+        return None
+    return [
+        ServerDiagnosticsGauge(name=name, value=value)
+        for name, value in sorted(counts.read().items())
+    ]
 
 
 def _connections(loads: Sequence[ConnectionLoad]) -> list[ServerDiagnosticsConnection]:

@@ -4,6 +4,7 @@ Source: docs/config.md, "What clients write".
 """
 
 from app_server.accounts.settings import read_account_settings
+from app_server.analytics.settings import counts_use
 from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.default_provider import OFFLINE
 from app_server.config.values import Config
@@ -45,6 +46,7 @@ def check_settings(config: Config) -> None:
     view.at("features").boolean("plugins", default=True)
     read_network_feature(config)
     read_memory_settings(config)
+    counts_use(config)
     read_account_settings(config)
     read_telemetry_settings(config)
     servers = read_mcp_settings(config).servers
