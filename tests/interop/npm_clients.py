@@ -1,0 +1,127 @@
+r"""Clients from npm, unmodified, with this server behind them.
+
+python -m tests.interop.npm_clients --modules DIR
+
+DIR has the `node_modules` of
+
+  npm install --omit=optional ai@6 ai-sdk-provider-codex-cli@1.4.1 \
+    @modelcontextprotocol/inspector@0.15.0
+
+The AI SDK starts the server, runs turns, streams one, goes on with a thread, runs a command, and
+lists the models. MCP Inspector's command line starts `app-server mcp-server`, lists its tools and
+calls them. Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2
+where a client is missing. Not part of the tests, which do not need Node.js.
+Source: docs/clients.md, "Clients from npm".
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tests.long.real_servers import Report
+from tests.support.harness import ScriptedModel, calls, environment_without, says, write_config
+
+RUN_S = 120.0
+PROGRAM = Path(sys.executable).with_name("app-server")
+SCRIPT = Path(__file__).with_name("ai_sdk.mjs")
+NEEDED = ("ai", "ai-sdk-provider-codex-cli", "@modelcontextprotocol/inspector")
+
+
+async def check_all(modules: Path, work: Path, report: Report) -> None:
+    """Run all checks, each with a server of its own."""
+    folder = work / "folder"
+    folder.mkdir()
+    async with ScriptedModel().serve() as model:
+        home = work / "home"
+        write_config(home, model.url)
+        with report.check("AI SDK"):
+            await _ai_sdk(modules, folder, home, model)
+        inspect = partial(_inspect, modules, home)
+        with report.check("MCP Inspector lists the tools"):
+            await _lists_tools(inspect)
+        with report.check("MCP Inspector calls them"):
+            await _calls_tools(inspect, folder, model)
+
+
+async def _ai_sdk(modules: Path, folder: Path, home: Path, model: ScriptedModel) -> None:
+    command = {
+        "name": "exec_command",
+        "arguments": {"cmd": "echo hello", "login": False},
+        "call_id": "call_1",
+    }
+    model.scripts += [says("First."), says("Se", "cond."), calls(command), says("Done.")]
+    script = modules / SCRIPT.name
+    shutil.copyfile(SCRIPT, script)
+    output = await _run(["node", str(script), str(PROGRAM), str(folder), str(home)])
+    # The provider logs there, too.
+    [line] = [line for line in output.splitlines() if line.startswith("{")]
+    found = json.loads(line)
+    thread_id = found.pop("threadId")
+    assert found.pop("models"), found
+    assert found == {
+        "texts": ["First.", "Second.", "Done."],
+        "pieces": 2,
+        "usage": 15,
+        "calls": ["exec"],
+    }, found
+    assert len(list(home.glob(f"threads/**/{thread_id}.jsonl"))) == 1
+
+
+async def _inspect(modules: Path, home: Path, *arguments: str) -> Any:
+    cli = str(modules / "node_modules" / ".bin" / "mcp-inspector")
+    server = [str(PROGRAM), "--home", str(home), "mcp-server"]
+    return json.loads(await _run([cli, "--cli", *server, *arguments]))
+
+
+async def _lists_tools(inspect: Any) -> None:
+    listed = await inspect("--method", "tools/list")
+    assert [tool["name"] for tool in listed["tools"]] == ["codex", "codex-reply"], listed
+
+
+async def _calls_tools(inspect: Any, folder: Path, model: ScriptedModel) -> None:
+    model.scripts += [says("First."), says("Second.")]
+    call = ("--method", "tools/call", "--tool-name")
+    first = await inspect(*call, "codex", "--tool-arg", "prompt=Hello.", f"cwd={folder}")
+    thread_id = first["structuredContent"]["threadId"]
+    assert first["content"] == [{"type": "text", "text": "First."}], first
+    again = ("--tool-arg", "prompt=Again.", f"threadId={thread_id}")
+    second = await inspect(*call, "codex-reply", *again)
+    assert second["structuredContent"] == {"threadId": thread_id, "content": "Second."}, second
+
+
+async def _run(command: Sequence[str]) -> str:
+    with anyio.fail_after(RUN_S):
+        done = await anyio.run_process(command, env=environment_without("OPENAI_API_KEY"))
+    return done.stdout.decode()
+
+
+def main() -> int:
+    """Run all checks."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interop.npm_clients",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--modules", metavar="DIR", type=Path, required=True)
+    modules = parser.parse_args().modules.absolute()
+    missing = [name for name in NEEDED if not (modules / "node_modules" / name).is_dir()]
+    if missing or shutil.which("node", path=os.environ.get("PATH")) is None:
+        print(f"nothing was checked: node, {', '.join(NEEDED)} are needed", file=sys.stderr)
+        return 2
+    report = Report()
+    with tempfile.TemporaryDirectory() as work:
+        anyio.run(check_all, modules, Path(work), report)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
