@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from app_server.clients.mcp_front.process import serve as serve_mcp
 
         return _run(lambda: serve_mcp(settings))
-    return _run(lambda: serve(settings, _print_addresses))
+    return _run(lambda: _serve(settings))
 
 
 def quiet_libraries() -> None:
@@ -249,6 +249,25 @@ def _profile(name: str | None, home: Path) -> str | None:
     if name is not None:
         profile_file(home, name)
     return name
+
+
+async def _serve(settings: Settings) -> None:
+    manager = None
+    if "NOTIFY_SOCKET" in os.environ:
+        # Of most servers nobody wants to be told.
+        from app_server.runtime.service_manager import ServiceManager
+
+        manager = ServiceManager.take(os.environ)
+    if manager is None:
+        await serve(settings, _print_addresses)
+        return
+
+    def ready(urls: Sequence[str]) -> None:
+        _print_addresses(urls)
+        manager.notify("READY=1", f"STATUS=listening on {', '.join(urls)}")
+
+    async with manager.watched():
+        await serve(settings, ready)
 
 
 def _print_addresses(urls: Sequence[str]) -> None:

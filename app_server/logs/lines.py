@@ -50,7 +50,7 @@ class LineWriter:
                 "fields": fields,
                 **ids,
             }
-            return json.dumps(line, ensure_ascii=False)
+            return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
         words = "".join(f" {name}={_word(value)}" for name, value in ids.items())
         # What a client sent must not look like a line of its own.
         shown = message.replace("\n", "\n\t")

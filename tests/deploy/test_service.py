@@ -1,0 +1,118 @@
+"""The server as a service: what systemd is told, and the files in deploy/."""
+
+import configparser
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from app_server.cli.serve import make_parser
+from app_server.runtime.service_manager import ServiceManager
+from app_server.server.settings import DRAIN_S
+from tests.support.harness import claim
+from tests.support.processes import running
+
+ROOT = Path(__file__).parents[2]
+UNIT = ROOT / "deploy" / "app-server.service"
+CONTAINER = ROOT / "deploy" / "Containerfile"
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """Stand for systemd."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.settimeout(60)
+        receiver.bind(str(path))
+        yield receiver
+
+
+@pytest.mark.process
+@claim("service:notify")
+async def test_systemd_is_told_that_the_server_is_ready_lives_and_stops(tmp_path: Path) -> None:
+    with listening(tmp_path / "notify") as receiver:
+
+        async def next_states() -> list[str]:
+            states = await anyio.to_thread.run_sync(receiver.recv, 4096)
+            return states.decode().split("\n")
+
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        async with running(tmp_path, **environment) as server:
+            while (states := await next_states()) == ["WATCHDOG=1"]:
+                pass
+            assert states == ["READY=1", f"STATUS=listening on {server.urls[0]}"]
+            assert [await next_states() for _ in range(2)] == [["WATCHDOG=1"]] * 2
+            server.process.terminate()
+            while (states := await next_states()) == ["WATCHDOG=1"]:
+                pass
+            assert states == ["STOPPING=1"]
+            assert await server.process.wait() == 0
+
+
+def test_what_is_taken_of_the_environment_is_not_left_for_children() -> None:
+    environ = {"NOTIFY_SOCKET": "@s", "WATCHDOG_USEC": "30000000", "PATH": "/bin"}
+    assert ServiceManager.take(environ) == ServiceManager("@s", 30.0)
+    assert environ == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "manager"),
+    [
+        ({}, None),
+        ({"NOTIFY_SOCKET": "vsock:2:1"}, None),
+        ({"NOTIFY_SOCKET": "/s"}, ServiceManager("/s")),
+        ({"NOTIFY_SOCKET": "/s", "WATCHDOG_USEC": "soon"}, ServiceManager("/s")),
+        ({"NOTIFY_SOCKET": "/s", "WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}, ServiceManager("/s")),
+    ],
+)
+def test_what_makes_no_sense_is_passed_over(
+    environ: dict[str, str], manager: ServiceManager | None
+) -> None:
+    assert ServiceManager.take(environ) == manager
+
+
+def test_nobody_who_does_not_listen_holds_anything_up(tmp_path: Path) -> None:
+    ServiceManager(str(tmp_path / "gone")).notify("READY=1")
+    ServiceManager(f"@{tmp_path}/gone").notify("READY=1")
+    with listening(tmp_path / "full"):
+        for _ in range(10_000):
+            ServiceManager(str(tmp_path / "full")).notify("READY=1")
+
+
+def words_of_command(text: str) -> list[str]:
+    """Return what follows the program."""
+    words = shlex.split(text)
+    return words[1:]
+
+
+def test_the_unit_starts_a_server_and_gives_it_time_to_stop() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # keys have capitals
+    unit.read(UNIT)
+    service = unit["Service"]
+    options = make_parser().parse_args(words_of_command(service["ExecStart"]))
+    assert (options.listen, options.log_format) == (["unix://"], "json")
+    assert (service["Type"], service["KillMode"]) == ("notify", "mixed")
+    # What is left of it is for unloading, writing and closing.
+    assert float(service["TimeoutStopSec"]) >= DRAIN_S + 20
+    assert service["RestartPreventExitStatus"] == "2"
+
+
+def test_the_container_starts_a_server_behind_a_token() -> None:
+    text = CONTAINER.read_text()
+    (command,) = re.findall(r"^CMD (\[.*?\])$", text, re.MULTILINE | re.DOTALL)
+    options = make_parser().parse_args(re.findall(r'"([^"]*)"', command))
+    assert options.listen == ["ws://0.0.0.0:4500"]
+    assert (options.ws_auth, options.ws_token_file) == (
+        "capability-token",
+        "/run/secrets/app-server-token",
+    )
+    assert options.config == ["refuse_other_users=false"]
+    copied = set(re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE))
+    named = {name for names in copied for name in names.split()}
+    assert named == {"app_server", "protocol", "constraints.txt", "pyproject.toml", "README.md"}
+    assert all((ROOT / name).exists() for name in named)
