@@ -14,6 +14,7 @@ import pytest
 from app_server.sessions.turn import skill_servers
 from tests.support.harness import (
     PEER,
+    REQUIREMENTS,
     Served,
     WireClient,
     claim,
@@ -212,3 +213,15 @@ async def test_what_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
         )
         await client.wait_for("turn/completed")
         assert len(served.model.requests) == 1
+
+
+async def test_a_server_that_an_administrator_does_not_let_run_is_not_offered(
+    tmp_path: Path,
+) -> None:
+    demands = '[mcp_servers.far.identity]\nurl = "http://127.0.0.1:9/other"\n'
+    write(tmp_path / REQUIREMENTS, demands)
+    needs(tmp_path, far(), {**far("allowed"), "url": "http://127.0.0.1:9/other"})
+    async with thread(tmp_path, **FREE) as (_, client, thread_id):
+        await begin(client, thread_id)
+        await client.until("turn/completed")
+        assert written(tmp_path) is None

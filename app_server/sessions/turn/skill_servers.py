@@ -11,6 +11,7 @@ from typing import TypeAlias
 import anyio
 
 from app_server.config.errors import NotRecorded
+from app_server.config.requirements import requirements_of
 from app_server.config.values import ConfigError
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport, parse_server
 from app_server.sessions.mcp_servers import ThreadServers
@@ -98,11 +99,20 @@ class SkillServers:
         for server in needed:
             if (server.key, server.value) in known or server.name in there:
                 continue
-            if not _is_usable(server):
-                logger.warning("MCP server %r of a skill cannot be configured", server.name)
+            if not self._is_usable(server):
+                logger.warning("MCP server %r of a skill cannot be used", server.name)
                 continue
             missing.setdefault(server.name, server)
         return list(missing.values())[:MAX_SERVERS]
+
+    def _is_usable(self, server: NeededServer) -> bool:
+        """Whether it could be configured, and an administrator lets it run."""
+        try:
+            demanded = requirements_of(self._servers.config).servers
+            parsed = parse_server(server.name, server.table, demanded)
+        except ConfigError:
+            return False
+        return parsed.allowed and VALID_NAME.fullmatch(server.name) is not None
 
     def _may_install_unasked(self) -> bool:
         settings = self._thread.state.in_force
@@ -133,14 +143,6 @@ def _identity(transport: object) -> tuple[str, str]:
     if isinstance(transport, StdioTransport):
         return "command", transport.command
     return "url", getattr(transport, "url", "")
-
-
-def _is_usable(server: NeededServer) -> bool:
-    try:
-        parse_server(server.name, server.table)
-    except ConfigError:
-        return False
-    return VALID_NAME.fullmatch(server.name) is not None
 
 
 def _question(missing: Sequence[NeededServer]) -> ToolRequestUserInputQuestion:
