@@ -1,6 +1,6 @@
 """How long this room takes, as lines of the log at level debug, under the names that Codex uses.
 
-Nothing counts or sends them: there is no place for figures in this program but its log.
+Nothing counts or sends them.
 Source: docs/apps.md, "Measurements".
 """
 

@@ -40,8 +40,10 @@ class ChangedMeanwhile(NotRecorded):
 class ConfigFile:
     """config.toml below a home directory, or a profile beside it, as something to write."""
 
-    def __init__(self, home: Path, name: str = "config.toml") -> None:
+    def __init__(self, home: Path, name: str = "config.toml", over: Path | None = None) -> None:
+        """Write the file of this name; `over` is a profile over it, which may define servers."""
         self._file = home / name
+        self._over = over
         self._writing = anyio.Lock()
 
     @property
@@ -50,17 +52,18 @@ class ConfigFile:
         return self._file.absolute()
 
     async def approve(self, server: str, tool: str) -> None:
-        """Let a tool of an MCP server run unasked from now on, if the file defines the server.
+        """Let a tool of an MCP server run unasked from now on, if a file defines the server.
 
+        It is written where the server is defined, in the profile before the file below it.
         Cancelling waits for a write that has begun.
 
         Raises:
             NotRecorded: the file cannot be read, changed or written; it is as it was.
         """
         keys = ("mcp_servers", server, "tools", tool, "approval_mode")
+        files = [self._file] if self._over is None else [self._over, self._file]
         async with self._writing:
-            values = [(keys, "approve")]
-            await anyio.to_thread.run_sync(partial(_set, self._file, values, keys[:2]))
+            await anyio.to_thread.run_sync(partial(_approve, files, keys))
 
     async def write(self, keys: Sequence[str], value: str | bool) -> None:
         """Set a value at a path; see `write_all`."""
@@ -100,6 +103,17 @@ class ConfigFile:
         """
         async with self._writing:
             await anyio.to_thread.run_sync(partial(_remove, self._file, keys))
+
+
+def _approve(files: Sequence[Path], keys: Sequence[str]) -> None:
+    for file in files:
+        try:
+            defines_it = _has(read_config(file).document, keys[:2])
+        except ConfigError as exc:
+            raise NotRecorded(str(exc)) from exc
+        if defines_it:
+            _set(file, [(keys, "approve")], keys[:2])
+            return
 
 
 def _set(

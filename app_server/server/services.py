@@ -95,7 +95,7 @@ async def build_services(
         is_strict=settings.is_strict,
         profile=settings.profile,
     )
-    config_file = ConfigFile(home)
+    config_file = ConfigFile(home, over=configuration.profile_file)
     environments = Environments(background)
     rules = RuleBook(home, partial(_warn_of_rules, hub))
     commands = MachineCommands(rules)

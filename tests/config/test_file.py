@@ -109,6 +109,23 @@ async def test_mode_and_links_stay_as_they_are(tmp_path: Path) -> None:
     assert [path.name for path in real.parent.iterdir()] == ["mine.toml"]
 
 
+async def test_an_approval_is_written_into_the_profile_that_defines_the_server(
+    tmp_path: Path,
+) -> None:
+    base, profile = tmp_path / "config.toml", tmp_path / "work.config.toml"
+    base.write_text("[mcp_servers.a]\n")
+    profile.write_text("[mcp_servers.b]\n")
+    file = ConfigFile(tmp_path, over=profile)
+    await file.approve("a", "t")
+    await file.approve("b", "t")
+    await file.approve("nowhere", "t")
+    assert base.read_text() == "[mcp_servers.a]\n" + ADDED
+    assert profile.read_text() == "[mcp_servers.b]\n" + ADDED.replace("s.a.", "s.b.")
+    profile.write_text("[broken\n")
+    with pytest.raises(NotRecorded):
+        await file.approve("a", "t")
+
+
 async def test_a_disk_that_refuses_leaves_the_file_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
