@@ -5,7 +5,7 @@ Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwra
 
 from collections.abc import Iterator, Sequence
 
-from app_server.host.sandbox.mounts import Mount, Show
+from app_server.host.sandbox.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped import NO_NETWORK
 from app_server.permissions.confinement import Confinement
@@ -17,7 +17,6 @@ SHARED_MEMORY_BYTES = 512 * 1024 * 1024
 
 def arguments(
     program: str,
-    root: Show,
     made: Sequence[Mount],
     cwd: str,
     confinement: Confinement,
@@ -38,6 +37,7 @@ def arguments(
         "--cap-drop",
         "ALL",
     ]
+    root = shown_everywhere(confinement)
     match root:
         case "write":
             line += ["--bind", "/", "/"]

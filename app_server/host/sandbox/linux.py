@@ -73,7 +73,6 @@ def _wrap(
     filter_fd = _readable(seccomp_filter(_architecture(), sockets), held)
     line = arguments(
         sandbox.program,
-        shown_everywhere(confinement),
         made,
         cwd,
         confinement,

@@ -42,16 +42,7 @@ class TurnEnding:
         the status of a system error.
         """
         at_ms = self._clock.now_ms()
-        records = end_of_turn(
-            self._thread.state,
-            run.id,
-            at_ms,
-            run.started_at_ms,
-            end,
-            error,
-            run.interruption,
-            pauses_queue=run.pauses_queue,
-        )
+        records = end_of_turn(self._thread.state, run, at_ms, end, error)
         left = list(self._thread.state.queued)
         marks: Sequence[Record] = ()
         try:

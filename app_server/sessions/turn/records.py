@@ -11,6 +11,7 @@ from app_server.sessions.publisher import TurnEnd
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import message, outputs_for_open_calls
 from app_server.turns.model.prompt.user_input import TurnInput
+from app_server.turns.run import TurnRun
 from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
@@ -102,32 +103,24 @@ def start_of_compaction(state: ThreadState, started: TurnStarted) -> list[Record
 
 
 def end_of_turn(
-    state: ThreadState,
-    turn_id: str,
-    at_ms: int,
-    started_at_ms: int,
-    end: TurnEnd,
-    error: TurnError | None,
-    interruption: str,
-    *,
-    pauses_queue: bool,
+    state: ThreadState, run: TurnRun, at_ms: int, end: TurnEnd, error: TurnError | None
 ) -> list[Record]:
     """Write down how a turn ended, and what the model is to know of that."""
     records: list[Record] = []
     remembered = outputs_for_open_calls(state.history) if end != "completed" else []
     if end == "interrupted":
-        remembered.append(message("developer", interruption))
+        remembered.append(message("developer", run.interruption))
     if remembered:
         records.append(HistoryAppended(at_ms=at_ms, items=remembered))
     records.append(
         TurnCompleted(
             at_ms=at_ms,
-            turn_id=turn_id,
+            turn_id=run.id,
             status=end,
             error=error,
-            duration_ms=at_ms - started_at_ms,
+            duration_ms=at_ms - run.started_at_ms,
         )
     )
-    if end == "interrupted" and pauses_queue:
+    if end == "interrupted" and run.pauses_queue:
         records.append(QueuePaused(at_ms=at_ms))
     return records

@@ -90,7 +90,7 @@ def test_an_empty_folder_shows_what_is_named_in_it_and_what_is_worked_in() -> No
 
 
 def test_the_command_line() -> None:
-    confinement = Confinement(network=False)
+    confinement = Confinement(writable=(), network=False)
     places = [
         Mount("/work", "write", "folder"),
         Mount("/tmp", "empty", "folder"),
@@ -98,9 +98,7 @@ def test_the_command_line() -> None:
         Mount("/keys", "none", "folder"),
         Mount("/key", "none", "other"),
     ]
-    line = arguments(
-        "bwrap", "read", places, "/work", confinement, seccomp_fd=9, has_terminal=False
-    )
+    line = arguments("bwrap", places, "/work", confinement, seccomp_fd=9, has_terminal=False)
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net"
         " --setenv CODEX_SANDBOX_NETWORK_DISABLED 1"
@@ -111,7 +109,8 @@ def test_the_command_line() -> None:
         " --remount-ro /dev --remount-ro /proc --remount-ro /keys"
         " --seccomp 9 --chdir /work --"
     )
-    line = arguments("bwrap", "none", [], "/", Confinement(), seccomp_fd=9, has_terminal=True)
+    nothing = Confinement(readable=(), writable=())
+    line = arguments("bwrap", [], "/", nothing, seccomp_fd=9, has_terminal=True)
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts"
         " --die-with-parent --cap-drop ALL --tmpfs /"
