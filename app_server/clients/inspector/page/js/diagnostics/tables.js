@@ -54,7 +54,7 @@ function connections(all, ownName) {
       "span",
       null,
       code(one.clientName ?? "no handshake yet"),
-      one.clientName === ownName ? h("span.faint", null, "  an inspector") : null,
+      one.clientName === ownName ? h("span.faint", null, " an inspector") : null,
     ),
     one.clientVersion ?? "",
     one.requestsInFlight,

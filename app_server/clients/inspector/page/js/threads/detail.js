@@ -3,7 +3,7 @@
 import { fill, h } from "/js/core/dom.js";
 import { bytes, clock, duration } from "/js/core/format.js";
 import { diffOf } from "/js/threads/diff.js";
-import { itemText } from "/js/threads/summary.js";
+import { itemOutput, itemText } from "/js/threads/summary.js";
 import { copyButton } from "/js/widgets/copy_button.js";
 import { emptyState } from "/js/widgets/empty.js";
 import { jsonTree } from "/js/widgets/json_tree.js";
@@ -81,11 +81,12 @@ function section(title, value) {
 
 function readable(item) {
   const text = itemText(item);
+  const output = itemOutput(item);
   return h(
     ".stack.tight",
     null,
     text !== "" && h(item.type === "commandExecution" ? "pre" : "p.prose", null, text),
-    item.aggregatedOutput ? h("pre", { tabindex: 0 }, item.aggregatedOutput) : null,
+    output !== "" && h("pre", { tabindex: 0, "aria-label": "Output" }, output),
     (item.changes ?? []).map(diffOf),
   );
 }

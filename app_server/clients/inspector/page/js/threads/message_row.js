@@ -26,7 +26,7 @@ export function drawRow(element, row) {
 function itemParts({ item }) {
   return {
     look: "history",
-    time: item.startedAtMs ? clock(item.startedAtMs).slice(0, 8) : "",
+    time: item.startedAtMs ? clock(item.startedAtMs) : "",
     direction: "·",
     method: item.type,
     summary: oneLine(itemText(item)),
@@ -38,7 +38,7 @@ function itemParts({ item }) {
 function messageParts({ entry, count, text, size }) {
   return {
     look: lookOf(entry),
-    time: clock(entry.at).slice(3),
+    time: clock(entry.at),
     direction: directionOf(entry),
     method:
       entry.kind === "answer"

@@ -22,6 +22,13 @@ export function itemText(item) {
   return text ?? "";
 }
 
+/** What came out of an item: the output of a command, the texts that a tool returned. */
+export function itemOutput(item) {
+  if (item.type === "commandExecution") return item.aggregatedOutput ?? "";
+  const content = item.result?.content ?? item.contentItems ?? [];
+  return content.map((part) => part.text ?? `[${part.type}]`).join("\n");
+}
+
 const PARAMS_TEXT = {
   initialize: (params) => params.clientInfo?.name,
   "item/started": (params) => itemSummary(params.item),
@@ -34,8 +41,8 @@ const PARAMS_TEXT = {
   "thread/name/updated": (params) => params.threadName ?? params.name,
   "mcpServer/startupStatus/updated": (params) => `${params.name} ${params.status}`,
   "mcpServer/tool/call": (params) => `${params.server}.${params.tool}`,
-  "signal/updated": (params) => `${params.receipt.signalId} ${params.receipt.stage}`,
-  "signal/deliver": (params) => `${params.signal.id} ${params.signal.summary}`,
+  "signal/updated": (params) => `${params.receipt.stage} ${params.receipt.signalId}`,
+  "signal/deliver": (params) => params.signal.summary,
   "item/commandExecution/requestApproval": (params) => params.command ?? params.reason,
   "item/fileChange/requestApproval": (params) => params.reason ?? "changes of files",
   "mcpServer/elicitation/request": (params) =>

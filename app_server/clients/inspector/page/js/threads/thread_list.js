@@ -69,7 +69,8 @@ export class ThreadList {
 
 /** A name for a thread: the one it was given, what was said first, or that nothing was. */
 export function titleOf(thread) {
-  return thread.name || oneLine(thread.preview ?? "", 80) || "Empty thread";
+  const said = oneLine(thread.preview ?? "", 80);
+  return thread.name || said || (thread.ephemeral ? "Thread in memory" : "Empty thread");
 }
 
 /** What a thread does, as a sign. */
