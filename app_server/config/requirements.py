@@ -21,6 +21,15 @@ SYSTEM_REQUIREMENTS = Path("/etc/codex/requirements.toml")
 APPROVAL_POLICIES = ("untrusted", "on-failure", "on-request", "granular", "never")
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access", "external-sandbox")
 
+NETWORK = "experimental_network"
+ENFORCED = ("allowed_approval_policies", "allowed_sandbox_modes", "mcp_servers", NETWORK)
+ENFORCED_OF_NETWORK = (
+    "allow_local_binding",
+    "domains",
+    "enabled",
+    "managed_allowed_domains_only",
+)
+
 MAX_NAMED_KEYS = 20
 MAX_KEY_CHARS = 80
 """Of the keys in a warning; the file may have more, and longer ones."""
@@ -32,6 +41,18 @@ class ServerIdentity:
 
     command: str | None = None
     url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkDemand:
+    """What the network of commands has to be, where they have one: the proxy, and which hosts."""
+
+    domains: Mapping[str, str]
+    """`allow` or `deny` by pattern (docs/config.md, "Network of commands")."""
+    allow_local_binding: bool | None = None
+    """None leaves it to the settings."""
+    allowed_domains_only: bool = False
+    """Whether nobody else allows hosts: no setting, no rule, no user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +67,14 @@ class Requirements:
     """Those that may be used; `read-only` is always among them, and stands in for others."""
     servers: Mapping[str, ServerIdentity] | None = None
     """The MCP servers that may run, by raw name."""
+    network: NetworkDemand | None = None
     unenforced: Sequence[str] = ()
     """Keys of the file that nothing here enforces, as dotted paths."""
 
     @property
     def demands_anything(self) -> bool:
         """Whether the file has any key that is enforced."""
-        known = (self.approval_policies, self.sandbox_modes, self.servers)
+        known = (self.approval_policies, self.sandbox_modes, self.servers, self.network)
         return any(demand is not None for demand in known)
 
     @property
@@ -94,6 +116,7 @@ def _parse(view: ConfigView) -> Requirements:
         approval_policies=_approval_policies(view),
         sandbox_modes=_sandbox_modes(view),
         servers=_servers(view),
+        network=_network(view),
         unenforced=tuple(_unenforced(view)),
     )
 
@@ -177,10 +200,29 @@ def _identity(server: ConfigView) -> ServerIdentity:
     raise identity.error("an identity needs `command` or `url`")
 
 
+def _network(view: ConfigView) -> NetworkDemand | None:
+    table = view.at(NETWORK)
+    if NETWORK not in view or not table.boolean("enabled", default=True):
+        return None
+    domains = table.at("domains")
+    return NetworkDemand(
+        domains={name: domains.choice(name, ("allow", "deny")) or "" for name in domains.table},
+        allow_local_binding=(
+            table.boolean("allow_local_binding", default=False)
+            if "allow_local_binding" in table
+            else None
+        ),
+        allowed_domains_only=table.boolean("managed_allowed_domains_only", default=False),
+    )
+
+
 def _unenforced(view: ConfigView) -> Iterator[str]:
     for key in view.table:
-        if key not in ("allowed_approval_policies", "allowed_sandbox_modes", "mcp_servers"):
+        if key not in ENFORCED:
             yield key
+    for key in view.at(NETWORK).table:
+        if key not in ENFORCED_OF_NETWORK:
+            yield f"{NETWORK}.{key}"
     for name, server in view.at("mcp_servers").tables():
         prefix = f"mcp_servers.{name}"
         yield from (f"{prefix}.{key}" for key in server.table if key != "identity")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from app_server.runtime.placeholder import is_there
+from app_server.permissions.placeholder import is_there
 
 READ_BYTES = 1 << 20
 PACKED_BYTES = 16 << 20

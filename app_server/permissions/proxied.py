@@ -14,7 +14,8 @@ def through_proxy(confinement: Confinement, feature: NetworkTable | None) -> Con
     """Put the proxy in the place of the network, where there is one and the feature is on.
 
     Where a profile has the proxy anyway both hold: a host is denied if either denies it, and
-    allowed if either allows it.
+    allowed if either allows it, unless the feature is closed. What the feature says of local hosts
+    counts before what the profile says.
     """
     if feature is None or not confinement.is_confined:
         return confinement
@@ -22,14 +23,15 @@ def through_proxy(confinement: Confinement, feature: NetworkTable | None) -> Con
         return replace(confinement, network=False, proxy=feature.policy())
     if confinement.proxy is None:
         return confinement
-    return replace(confinement, proxy=_both(confinement.proxy, feature.policy()))
-
-
-def _both(profile: NetworkPolicy, feature: NetworkPolicy) -> NetworkPolicy:
-    return NetworkPolicy(
-        allowed=tuple(dict.fromkeys((*profile.allowed, *feature.allowed))),
-        denied=tuple(dict.fromkeys((*profile.denied, *feature.denied))),
-        is_limited=profile.is_limited or feature.is_limited,
-        reaches_local=profile.reaches_local or feature.reaches_local,
-        has_socks=profile.has_socks and feature.has_socks,
+    profile, said = confinement.proxy, feature.policy()
+    of_profile = () if feature.is_closed else profile.allowed
+    is_local = feature.allow_local_binding
+    both = NetworkPolicy(
+        allowed=tuple(dict.fromkeys((*of_profile, *said.allowed))),
+        denied=tuple(dict.fromkeys((*profile.denied, *said.denied))),
+        is_limited=profile.is_limited or said.is_limited,
+        reaches_local=profile.reaches_local if is_local is None else is_local,
+        has_socks=profile.has_socks and said.has_socks,
+        is_closed=said.is_closed,
     )
+    return replace(confinement, proxy=both)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from app_server.permissions.placeholder import is_there
 from app_server.plugins.files import NAME, read_object, relative_path, text_of
 from app_server.runtime.contained_files import BrokenFiles, inside
-from app_server.runtime.placeholder import is_there
 from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
 LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")

@@ -4,6 +4,7 @@ from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.settings import NetworkTable
 from app_server.permissions.proxied import through_proxy
+from tests.support.harness import claim
 
 FEATURE = NetworkTable(domains={"a.org": "allow", "b.org": "deny"}, mode="limited")
 POLICY = NetworkPolicy(allowed=("a.org",), denied=("b.org",), is_limited=True)
@@ -21,6 +22,16 @@ def test_it_gives_no_network_to_whoever_has_none_or_is_not_confined() -> None:
     without = Confinement(writable=(), network=False)
     assert through_proxy(without, FEATURE) == without
     assert through_proxy(UNCONFINED, FEATURE) is UNCONFINED
+
+
+@claim("requirements:network")
+def test_what_an_administrator_says_counts_before_a_profile() -> None:
+    profile = NetworkPolicy(("p.org",), ("d.org",), reaches_local=True)
+    confinement = Confinement(writable=(), network=False, proxy=profile)
+    demanded = NetworkTable(domains={"a.org": "allow"}, allow_local_binding=False, is_closed=True)
+    assert through_proxy(confinement, demanded).proxy == NetworkPolicy(
+        allowed=("a.org",), denied=("d.org",), reaches_local=False, is_closed=True
+    )
 
 
 def test_with_the_proxy_of_a_profile_both_hold() -> None:

@@ -19,7 +19,7 @@ from app_server.host.proxy.upstream import Streams
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
-from tests.support.harness import claim, says
+from tests.support.harness import REQUIREMENTS, claim, says
 from tests.support.origin import origin
 from tests.support.turn_commands import Desk, command, desk, stdin
 
@@ -318,6 +318,30 @@ async def test_a_profile_that_names_domains_has_no_other_network(
         assert await answered(at, call) == []
         assert output(at).startswith("200 200 403 403 ")
         assert "curl: (7)" in output(at)
+
+
+@claim("requirements:network")
+async def test_an_administrator_can_demand_the_proxy(tmp_path: Path, internet: None) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / REQUIREMENTS).write_text(
+        "[experimental_network]\nmanaged_allowed_domains_only = true\nmitm = true\n"
+        "domains = {'a.example' = 'allow', 'b.example' = 'deny'}\n"
+    )
+    config = "[sandbox_workspace_write]\nnetwork_access = true\n"
+    async with proxied(tmp_path, config=config) as at:
+        hosts = ["a.example", "b.example", "c.example"]
+        assert await answered(at, fetch(*(f"http://{host}/" for host in hosts))) == []
+        assert output(at) == "200 403 403 "
+        read = (await at.client.call("configRequirements/read", {}))["requirements"]
+        shown = {name: value for name, value in read["network"].items() if value is not None}
+        assert shown == {
+            "enabled": True,
+            "domains": {"a.example": "allow", "b.example": "deny"},
+            "managedAllowedDomainsOnly": True,
+            "allowedDomains": ["a.example"],
+            "deniedDomains": ["b.example"],
+        }
 
 
 @claim("network:proxy")

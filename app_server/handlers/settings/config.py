@@ -7,7 +7,7 @@ from typing import cast
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
-from app_server.config.requirements import Requirements
+from app_server.config.requirements import NetworkDemand, Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, requirements_failures
 from app_server.handlers.services import Services
@@ -25,6 +25,7 @@ from protocol.config import (
     ConfigReadResponse,
     ConfigRequirements,
     ConfigRequirementsReadResponse,
+    NetworkRequirements,
 )
 from protocol.policy import SandboxMode
 from protocol.specs import NoParams
@@ -87,4 +88,17 @@ def _shown(demanded: Requirements) -> ConfigRequirements:
             if modes is None
             else [cast(SandboxMode, mode) for mode in modes if mode != "external-sandbox"]
         ),
+        network=None if demanded.network is None else _shown_network(demanded.network),
+    )
+
+
+def _shown_network(demanded: NetworkDemand) -> NetworkRequirements:
+    domains = demanded.domains.items()
+    return NetworkRequirements(
+        enabled=True,
+        domains=dict(demanded.domains),
+        managed_allowed_domains_only=demanded.allowed_domains_only or None,
+        allowed_domains=[name for name, said in domains if said == "allow"],
+        denied_domains=[name for name, said in domains if said == "deny"],
+        allow_local_binding=demanded.allow_local_binding,
     )

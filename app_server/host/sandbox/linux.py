@@ -24,7 +24,7 @@ from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.globs import TooMuchToMatch, matches
-from app_server.runtime.placeholder import is_placeholder
+from app_server.permissions.placeholder import is_placeholder
 
 
 class Bubblewrap:

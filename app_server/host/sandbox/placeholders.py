@@ -10,7 +10,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-from app_server.runtime.placeholder import MODE
+from app_server.permissions.placeholder import MODE
 
 TRIES = 100
 """To get hold of a folder that others remove and make meanwhile."""

@@ -33,6 +33,8 @@ class NetworkPolicy:
     reaches_local: bool = False
     """Whether this machine and private networks count as other hosts do."""
     has_socks: bool = True
+    is_closed: bool = False
+    """Whether nothing else allows hosts: no rule, and nobody who could be asked."""
 
     def may_be_local(self, host: str) -> bool:
         """Whether a host may lead to a local address: if all may, or if it is allowed by name.
@@ -67,7 +69,10 @@ def verdict_on(target: Target, policy: NetworkPolicy, rules: Sequence[NetworkRul
         return "method_not_allowed"
     if is_named_local(target.host) and not policy.may_be_local(target.host):
         return "not_allowed_local"
+    is_allowed = matches_any(policy.allowed, target.host)
+    if policy.is_closed:
+        return "allow" if is_allowed else "not_allowed"
     said = {rule.decision for rule in about if rule.protocol == target.protocol}
     if "prompt" in said:
         return "ask"
-    return "allow" if "allow" in said or matches_any(policy.allowed, target.host) else "ask"
+    return "allow" if is_allowed or "allow" in said else "ask"

@@ -4,11 +4,12 @@
 Source: docs/config.md, "Network of commands".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from app_server.config.values import Config, ConfigView
+from app_server.config.requirements import NETWORK, requirements_of
+from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.network.domains import EVERY, plain_pattern
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import BadHost
@@ -52,6 +53,8 @@ class NetworkTable:
     mode: str | None = None
     allow_local_binding: bool | None = None
     enable_socks5: bool | None = None
+    is_closed: bool = False
+    """Whether what others allow does not count."""
 
     @property
     def restricts(self) -> bool:
@@ -60,12 +63,16 @@ class NetworkTable:
 
     def over(self, other: "NetworkTable") -> "NetworkTable":
         """Return both; where both say something, this one counts."""
+        others = other.domains
+        if self.is_closed:
+            others = {name: said for name, said in others.items() if said == "deny"}
         return NetworkTable(
             enabled=other.enabled if self.enabled is None else self.enabled,
-            domains={**other.domains, **self.domains},
+            domains={**others, **self.domains},
             mode=self.mode or other.mode,
             allow_local_binding=_first(self.allow_local_binding, other.allow_local_binding),
             enable_socks5=_first(self.enable_socks5, other.enable_socks5),
+            is_closed=self.is_closed or other.is_closed,
         )
 
     def policy(self) -> NetworkPolicy:
@@ -76,6 +83,7 @@ class NetworkTable:
             is_limited=self.mode == "limited",
             reaches_local=self.allow_local_binding is True,
             has_socks=self.enable_socks5 is not False,
+            is_closed=self.is_closed,
         )
 
 
@@ -103,13 +111,26 @@ def read_network_table(view: ConfigView) -> NetworkTable:
 
 
 def read_network_feature(config: Config) -> NetworkTable | None:
-    """Read `features.network_proxy`, a boolean or a table; None if it is off.
+    """Read what holds for every network of commands; None if they have it without the proxy.
 
-    A table without `enabled` is on: who names domains wants them to hold.
+    That is `features.network_proxy`, a boolean or a table, and over it what an administrator
+    demands. A table without `enabled` is on: who names domains wants them to hold.
 
     Raises:
         ConfigError: see `read_network_table`.
     """
+    feature, demand = _feature(config), requirements_of(config).network
+    if demand is None:
+        return feature
+    demanded = NetworkTable(
+        domains=_plain(demand.domains, lambda text, key: ConfigError(f"{NETWORK}: {text}")),
+        allow_local_binding=demand.allow_local_binding,
+        is_closed=demand.allowed_domains_only,
+    )
+    return demanded.over(feature or NetworkTable())
+
+
+def _feature(config: Config) -> NetworkTable | None:
     features = config.view().at("features")
     if not isinstance(features.table.get(FEATURE), dict):
         return NetworkTable() if features.boolean(FEATURE, default=False) else None
@@ -118,17 +139,23 @@ def read_network_feature(config: Config) -> NetworkTable | None:
 
 
 def _domains(view: ConfigView) -> Mapping[str, DomainPermission]:
-    if len(view.table) > MAX_DOMAINS:
-        raise view.error(f"there may be at most {MAX_DOMAINS} domains")
+    given = {key: view.choice(key, PERMISSIONS) or "" for key in view.table}
+    return _plain(given, view.error)
+
+
+def _plain(
+    given: Mapping[str, str], error: Callable[[str, str | None], ConfigError]
+) -> Mapping[str, DomainPermission]:
+    if len(given) > MAX_DOMAINS:
+        raise error(f"there may be at most {MAX_DOMAINS} domains", None)
     domains: dict[str, DomainPermission] = {}
-    for key in view.table:
-        said = view.choice(key, PERMISSIONS)
+    for key, said in given.items():
         try:
             pattern = plain_pattern(key)
         except BadHost as exc:
-            raise view.error(f"domain `{key}`: {exc}", key) from exc
+            raise error(f"domain `{key}`: {exc}", key) from exc
         if pattern == EVERY and said == "deny":
-            raise view.error("`*` cannot be denied: without `enabled` there is no network", key)
+            raise error("`*` cannot be denied: without `enabled` there is no network", key)
         # Two spellings of one pattern: the stricter word counts.
         domains[pattern] = "deny" if "deny" in (said, domains.get(pattern)) else "allow"
     return domains

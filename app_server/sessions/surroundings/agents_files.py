@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app_server.config.values import Config
+from app_server.permissions.placeholder import is_there
 from app_server.permissions.trust import project_trust
-from app_server.runtime.placeholder import is_there
 from app_server.runtime.reaching import NotReached, PathDenied, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")

@@ -60,6 +60,14 @@ def test_a_limited_network_has_plain_http_alone() -> None:
     assert found == ["allow", "method_not_allowed", "method_not_allowed"]
 
 
+def test_where_nobody_else_allows_hosts_no_rule_does_and_nobody_is_asked() -> None:
+    closed = NetworkPolicy(allowed=("a.org",), is_closed=True)
+    rules = (NetworkRule("b.org", "https", "allow"), NetworkRule("a.org", "https", "prompt"))
+    hosts = ["a.org", "b.org", "c.org"]
+    found = [verdict_on(Target(host, 443, "https"), closed, rules) for host in hosts]
+    assert found == ["allow", "not_allowed", "not_allowed"]
+
+
 def test_every_host_may_be_allowed_and_local_ones_with_a_word_of_its_own() -> None:
     every = NetworkPolicy(allowed=("*",))
     assert verdict_on(Target("any.org", 80, "http"), every, ()) == "allow"

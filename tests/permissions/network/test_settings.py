@@ -10,10 +10,12 @@ from app_server.config.values import Config, ConfigError
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.settings import (
     MAX_DOMAINS,
+    DomainPermission,
     NetworkTable,
     read_network_feature,
     read_network_table,
 )
+from tests.support.harness import claim
 
 
 def feature(text: str) -> NetworkTable | None:
@@ -22,6 +24,39 @@ def feature(text: str) -> NetworkTable | None:
 
 def table(document: dict[str, Any]) -> NetworkTable:
     return read_network_table(Config(document, Path("/config.toml")).view())
+
+
+def demanding(text: str, demanded: str) -> NetworkTable | None:
+    requirements = Config(tomllib.loads(demanded), Path("/requirements.toml"))
+    config = Config(tomllib.loads(text), Path("/config.toml"), requirements=requirements)
+    return read_network_feature(config)
+
+
+@claim("requirements:network")
+def test_what_an_administrator_demands_is_put_over_the_feature() -> None:
+    user = (
+        "[features.network_proxy]\nmode = 'limited'\nallow_local_binding = true\n"
+        "domains = {'a.org' = 'deny', 'b.org' = 'allow', 'c.org' = 'deny'}\n"
+    )
+    demanded = "[experimental_network]\ndomains = {'A.org' = 'allow', 'd.org' = 'deny'}\n"
+    assert demanding("", demanded) == NetworkTable(domains={"a.org": "allow", "d.org": "deny"})
+    domains: dict[str, DomainPermission] = {
+        "a.org": "allow",
+        "b.org": "allow",
+        "c.org": "deny",
+        "d.org": "deny",
+    }
+    assert demanding(user, demanded) == NetworkTable(
+        domains=domains, mode="limited", allow_local_binding=True
+    )
+    closed = f"{demanded}managed_allowed_domains_only = true\nallow_local_binding = false\n"
+    del domains["b.org"]
+    assert demanding(user, closed) == NetworkTable(
+        domains=domains, mode="limited", allow_local_binding=False, is_closed=True
+    )
+    assert demanding("", "[experimental_network]\nenabled = false") is None
+    with pytest.raises(ConfigError, match="experimental_network: domain `a b`: it must be a name"):
+        demanding("", "[experimental_network.domains]\n'a b' = 'allow'")
 
 
 def test_the_feature_is_a_boolean_or_a_table() -> None:
