@@ -22,11 +22,11 @@ from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
-from app_server.runtime.figures import ServerFigures
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
 from app_server.skills.catalog import SkillCatalog
+from app_server.telemetry.figures import ServerFigures
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.catalogue.lists import ModelLists
 

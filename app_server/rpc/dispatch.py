@@ -20,9 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from app_server.logs.context import THREAD
 from app_server.rpc.context import Handler, LateHandler, PreparedResult, RequestContext
-from app_server.runtime.figures import ServerFigures
 from app_server.runtime.loader import LoadFailed, load
-from app_server.telemetry.spans import span
+from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.spans import is_on, span
 from protocol.envelope import Request, render_error, render_prepared, render_result
 from protocol.errors import (
     MAX_ANSWER_CHARS,
@@ -74,18 +74,9 @@ class Dispatcher:
 
     async def dispatch(self, context: RequestContext, request: Request) -> str:
         """Answer one request; never raises but for cancellation."""
-        with span(
-            "request",
-            request.method if request.method in METHODS else "unknown method",
-            request.trace,
-            rpc__system="jsonrpc",
-            rpc__method=request.method if request.method in METHODS else None,
-            jsonrpc__request__id=str(request.id),
-            appserver__connection__id=context.connection_id,
-        ) as work:
-            text = await self._answer(context, request)
-            if context.failure is not None:
-                work.fail(context.failure)
+        # Most servers have no collector, and this is done for every request.
+        answer = self._answer_in_span if is_on() else self._answer
+        text = await answer(context, request)
         seconds, failure = perf_counter() - context.read_at_s, context.failure
         if request.method in METHODS:
             self._figures.answered(request.method, seconds, failure)
@@ -98,6 +89,22 @@ class Dispatcher:
     def refused(self, failure: str) -> None:
         """Count an error to what was not dispatched; `failure` is its word."""
         self._figures.refused(failure)
+
+    async def _answer_in_span(self, context: RequestContext, request: Request) -> str:
+        method = request.method if request.method in METHODS else None
+        with span(
+            "request",
+            method or "unknown method",
+            request.trace,
+            rpc__system="jsonrpc",
+            rpc__method=method,
+            jsonrpc__request__id=str(request.id),
+            appserver__connection__id=context.connection_id,
+        ) as work:
+            text = await self._answer(context, request)
+            if context.failure is not None:
+                work.fail(context.failure)
+        return text
 
     async def _answer(self, context: RequestContext, request: Request) -> str:
         refusal = self._refusal(context, request.method)

@@ -33,7 +33,6 @@ from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
-from app_server.runtime.figures import ServerFigures
 from app_server.runtime.loader import load
 from app_server.server.first_settings import read_first_settings
 from app_server.server.offline_model import OfflineModel
@@ -45,6 +44,7 @@ from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, settings_as_stored
 from app_server.skills.catalog import SkillCatalog
 from app_server.skills.folders import Found
+from app_server.telemetry.figures import ServerFigures
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import LastingApprovals

@@ -18,9 +18,9 @@ from app_server.permissions.places import Places, places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
-from app_server.runtime.figures import ServerFigures
 from app_server.sessions.turn.skill_servers import Install
 from app_server.skills.catalog import SkillCatalog
+from app_server.telemetry.figures import ServerFigures
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.catalogue.lists import ModelLists

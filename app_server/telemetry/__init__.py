@@ -1,5 +1,5 @@
-"""Traces and metrics of what the server does, for a collector, where config.toml names one.
+"""What the server does, in numbers: for server/diagnostics, and for a collector if there is one.
 
-Knows: spans and their kinds. Does not know: requests, turns, models, MCP servers. Only
+Knows: counters, spans and their kinds. Does not know: requests, turns, models, MCP servers. Only
 `exporting.py` imports OpenTelemetry, and is imported where telemetry is configured.
 """

@@ -17,9 +17,9 @@ from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import Handler, RequestContext
-from app_server.runtime.figures import ServerFigures
 from app_server.runtime.open_files import open_files
 from app_server.sessions.session import ThreadSession
+from app_server.telemetry.figures import ServerFigures
 from protocol.diagnostics import (
     ServerDiagnosticsBucket,
     ServerDiagnosticsConnection,

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from app_server.runtime.figures import ServerFigures
 from app_server.sessions.publisher import TurnEnd
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import end_of_turn
+from app_server.telemetry.figures import ServerFigures
 from app_server.turns.model.interface import kind_of
 from app_server.turns.run import TurnRun
 from protocol.rollout import Record

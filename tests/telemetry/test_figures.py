@@ -1,6 +1,6 @@
 """What a server counts of itself: bounded, and without a text of anybody."""
 
-from app_server.runtime.figures import MAX_FAILURE_KINDS, FailureFigures, ServerFigures
+from app_server.telemetry.figures import MAX_FAILURE_KINDS, FailureFigures, ServerFigures
 
 
 def test_answers_and_turns_are_counted_by_how_they_went() -> None:

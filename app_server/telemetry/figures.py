@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.runtime.histogram import Histogram
+from app_server.telemetry.histogram import Histogram
 
 MAX_FAILURE_KINDS = 64
 """Kinds of failures that are kept; the one that is the longest ago makes room for a new one."""
