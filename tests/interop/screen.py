@@ -136,14 +136,15 @@ def _marked(screen: str) -> str:
 
 
 @contextmanager
-def terminal(codex: str, url: str, home: Path, folder: Path) -> Iterator[Terminal]:
-    """Start the client in a folder; leaving ends it."""
+def terminal(codex: str, url: str, home: Path, folder: Path, *words: str) -> Iterator[Terminal]:
+    """Start the client in a folder, with words on its command line; leaving ends it."""
     # One that ends takes a moment, and a new one of the same name would end with it.
     name = f"app-server-clients-{os.getpid()}-{next(_numbers)}"
-    client = shlex.join([codex, "--remote", url, "-C", str(folder)])
+    client = shlex.join([codex, "--remote", url, "-C", str(folder), *words])
     keep = f"env CODEX_HOME={shlex.quote(str(home))} {client}; echo EXITED $?; cat"
     subprocess.run(
         ["tmux", "-L", name, "-f", os.devnull, "new-session", "-d", "-x", "120", "-y", "50", keep],
+        cwd=folder,
         env=environment_without("OPENAI_API_KEY", "TMUX"),
         timeout=30,
         check=True,

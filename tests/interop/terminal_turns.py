@@ -7,6 +7,7 @@ Source: docs/clients.md, "The terminal client".
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,12 @@ def _sleepers() -> int:
     return count
 
 
-async def _until(done: Any, what: str) -> None:
+async def until(done: Callable[[], object], what: str) -> None:
+    """Wait until something is done.
+
+    Raises:
+        AssertionError: it is not; with `what`.
+    """
     with anyio.move_on_after(SCREEN_S):
         while not done():
             await anyio.sleep(0.1)
@@ -140,7 +146,7 @@ async def _in_trusted(screen: Terminal, folder: Path, outside: Path, report: Rep
         await screen.answer("1", "Update Model Permissions")
         await screen.say("patch")
         await screen.shows("Edited a.txt")
-        await _until(
+        await until(
             lambda: (folder / "a.txt").read_text() == "goodbye\n", "the file was not changed"
         )
         await screen.say("/diff")
@@ -148,10 +154,10 @@ async def _in_trusted(screen: Terminal, folder: Path, outside: Path, report: Rep
         await screen.press("q")
     with report.check("Esc ends a command that sleeps, and nothing of it stays"):
         await screen.say("sleep")
-        await _until(lambda: _sleepers() > 0, "the command does not run")
+        await until(lambda: _sleepers() > 0, "the command does not run")
         await screen.press("Escape")
         await screen.shows("Conversation interrupted")
-        await _until(lambda: _sleepers() == 0, "the command still runs")
+        await until(lambda: _sleepers() == 0, "the command still runs")
     with report.check("!ls shows the folder"):
         await screen.shows(READY)
         await screen.press("!ls")
@@ -191,7 +197,7 @@ async def _in_distrusted(screen: Terminal, folder: Path, report: Report) -> None
         assert (folder / "a.txt").read_text() == "hello\n"
         await screen.answer("Enter", CONFIRM)
         await screen.shows("Edited a.txt", "The tool has answered.")
-        await _until(
+        await until(
             lambda: (folder / "a.txt").read_text() == "goodbye\n", "the file was not changed"
         )
         await screen.quit()
