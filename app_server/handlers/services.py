@@ -20,7 +20,7 @@ from app_server.permissions.places import Places
 from app_server.permissions.rules.book import RuleBook
 from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from app_server.rpc.replay_buffers import ReplayBuffers
+from app_server.rpc.hub.replay_buffers import ReplayBuffers
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import HistorySizes
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from app_server.config.values import Config, ConfigView
-from app_server.rpc.replay_buffer import ReplayLimits
+from app_server.rpc.hub.replay_buffer import ReplayLimits
 
 MIB = 1024 * 1024
 DEFAULT_BUDGET = 256 * MIB

@@ -10,7 +10,7 @@ from app_server.rpc.connection import (
     RpcConnection,
 )
 from app_server.rpc.dispatch import Dispatcher
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
 from app_server.runtime.loader import load
 

@@ -17,7 +17,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.table import TABLE
 from app_server.rpc.connection import MessageStream
 from app_server.rpc.dispatch import Dispatcher
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import load

@@ -31,7 +31,7 @@ from app_server.plugins.contributor import Plugins
 from app_server.plugins.offers import Offers
 from app_server.plugins.store import PluginStore
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import load
 from app_server.server.first_settings import read_first_settings

@@ -4,7 +4,7 @@ from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
 from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.sessions.managed_policy import with_required
 from app_server.threads.log.state.thread import ThreadState
 from protocol.rollout import Settings

@@ -16,7 +16,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from app_server.config.values import Config
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions

@@ -15,7 +15,7 @@ from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Program
 from app_server.host.programs.programs import Programs
 from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from protocol.model import WireModel
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub import Hub
-from app_server.rpc.replay_buffer import Position
+from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub.replay_buffer import Position
 from app_server.sessions.session import ThreadSession
 from app_server.views.threads import turns_of_state, turns_with_items, turns_with_log
 from protocol.errors import invalid_params

@@ -8,7 +8,7 @@ from typing import Any
 
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
-from app_server.rpc.hub import Hub
+from app_server.rpc.hub.hub import Hub
 from app_server.rpc.outgoing import Delta, Outgoing
 from protocol.elicitation import (
     FormElicitation,

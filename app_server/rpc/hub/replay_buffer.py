@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from app_server.rpc.hub.replay_format import ReplayDeltas, ReplayEntry
 from app_server.rpc.outgoing import Message, Outgoing
-from app_server.rpc.replay_format import ReplayDeltas, ReplayEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ Source: docs/config.md, "Memory".
 
 import itertools
 
+from app_server.rpc.hub.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.rpc.outgoing import Outgoing
-from app_server.rpc.replay_buffer import Position, ReplayBuffer, ReplayLimits
 
 UNLIMITED = 1 << 62
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
-from app_server.rpc.hub import MAX_AT_ONCE, Hub
+from app_server.rpc.hub.hub import MAX_AT_ONCE, Hub
+from app_server.rpc.hub.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.rpc.outgoing import Delta, Outgoing
-from app_server.rpc.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.views.threads import thread_settings
 from protocol.elicitation import FormElicitation, McpElicitationSchema
 from protocol.envelope import Answer
