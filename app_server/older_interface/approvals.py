@@ -23,12 +23,16 @@ _DECISIONS: Mapping[str, str] = {
 
 
 def command_approval(params: Mapping[str, Any]) -> JsonObject:
-    """Render the question whether a command may run."""
+    """Render the question whether a command may run, or connect to a host."""
+    network = params.get("networkApprovalContext")
+    command = words(params.get("command") or "")
+    if network is not None:
+        command = ["network-access", f"{network['protocol']}://{network['host']}"]
     return {
         "conversationId": params["threadId"],
         "callId": params["itemId"],
-        "command": words(params.get("command") or ""),
-        "cwd": params.get("cwd"),
+        "command": command,
+        "cwd": params.get("cwd") or "",
         "reason": params.get("reason"),
         "parsedCmd": [parsed(action) for action in params.get("commandActions") or []],
     }

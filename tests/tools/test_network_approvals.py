@@ -13,12 +13,15 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from app_server.clients.mcp_front.approvals import command_params
 from app_server.host.proxy import http, socks
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.upstream import Streams
+from app_server.older_interface.approvals import command_approval
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
+from protocol.legacy import ExecCommandApprovalParams
 from tests.support.harness import REQUIREMENTS, claim, says
 from tests.support.origin import origin
 from tests.support.turn_commands import Desk, command, desk, stdin
@@ -119,6 +122,19 @@ async def test_a_host_that_nothing_is_said_of_is_asked_about(
         assert len(await answered(at, call, "accept")) == 1
         assert PROXIED in json.dumps(at.served.model.requests[0]["input"], ensure_ascii=False)
     assert written(at) == [("http://a.example:80", "accept", "user")] * 2
+
+
+async def test_older_clients_and_those_of_mcp_are_asked_about_the_host(
+    tmp_path: Path, internet: None
+) -> None:
+    async with proxied(tmp_path) as at:
+        [question] = await answered(at, fetch("http://a.example/"), "decline")
+    words = ["network-access", "http://a.example"]
+    older = ExecCommandApprovalParams.model_validate(command_approval(question))
+    assert (older.command, older.cwd) == (words, "")
+    of_mcp = command_params(question, 1)
+    assert of_mcp["message"] == "Allow network access to `a.example` (http)?"
+    assert of_mcp["codex_command"] == words
 
 
 @claim("network:questions")

@@ -28,12 +28,17 @@ _ACTIONS = ("accept", "decline", "cancel")
 
 
 def command_params(asked: JsonObject, call_id: RequestId) -> JsonObject:
-    """Render the question whether a command may run."""
+    """Render the question whether a command may run, or connect to a host."""
     command, cwd = asked.get("command") or "", asked.get("cwd") or ""
+    network = asked.get("networkApprovalContext")
     why = f" {asked['reason']}" if asked.get("reason") else ""
+    message = f"Allow `{command}` to run in `{cwd}`?{why}"
+    if network is not None:
+        command = f"network-access {network['protocol']}://{network['host']}"
+        message = f"Allow network access to `{network['host']}` ({network['protocol']})?"
     return {
         **_common(asked, call_id, "exec-approval"),
-        "message": f"Allow `{command}` to run in `{cwd}`?{why}",
+        "message": message,
         "codex_command": _words(command),
         "codex_cwd": cwd,
         "codex_parsed_cmd": [_parsed(action) for action in asked.get("commandActions") or []],

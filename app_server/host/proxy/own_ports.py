@@ -1,14 +1,41 @@
-"""The ports that this process listens on: whoever reaches them can drive the server.
+"""Addresses and ports that lead to this process: whoever reaches them can drive the server.
 
 Source: docs/tools.md, "Network through a proxy"; proc(5).
 """
 
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from app_server.permissions.network.target import Address, is_this_machine
+
 DESCRIPTORS = Path("/proc/self/fd")
+
+
+def leads_here(addresses: Sequence[Address], port: int) -> bool:
+    """Whether any of the addresses is this machine's, and the port one that this process serves.
+
+    Blocks for some ms.
+
+    Raises:
+        OSError: the system does not say which descriptors there are.
+    """
+    return any(map(is_own, addresses)) and port in own_ports()
+
+
+def is_own(address: Address) -> bool:
+    """Whether connecting to an address reaches this machine: then a socket can be bound to it."""
+    if is_this_machine(address):
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
 
 
 def own_ports() -> set[int]:

@@ -15,9 +15,9 @@ import anyio.to_thread
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Refused
-from app_server.host.proxy.own_ports import own_ports
+from app_server.host.proxy.own_ports import leads_here
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Address, Target, is_local, is_this_machine
+from app_server.permissions.network.target import Address, Target, is_local
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -53,11 +53,9 @@ async def _resolve(target: Target) -> Sequence[Address]:
 
 async def _check(addresses: Sequence[Address], target: Target, policy: NetworkPolicy) -> None:
     """Refuse a host of which any address must not be reached."""
-    local = [address for address in addresses if is_local(address)]
-    if local and not policy.may_be_local(target.host):
+    if any(map(is_local, addresses)) and not policy.may_be_local(target.host):
         raise Refused("not_allowed_local")
-    is_here = any(map(is_this_machine, local))
-    if is_here and target.port in await anyio.to_thread.run_sync(own_ports):
+    if await anyio.to_thread.run_sync(leads_here, addresses, target.port):
         raise Refused("not_allowed_local")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from app_server.host.proxy import upstream
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Refused
-from app_server.host.proxy.own_ports import own_ports
+from app_server.host.proxy.own_ports import is_own, own_ports
 from app_server.host.proxy.upstream import HostUnreachable, connect
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
@@ -44,7 +45,6 @@ async def test_the_address_that_was_looked_at_is_the_one_that_is_connected_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolving(monkeypatch, "2001:db8::1", "127.0.0.1")
-    monkeypatch.setattr(upstream, "own_ports", set)
     monkeypatch.setattr(upstream, "is_local", lambda address: False)
     connected: list[str] = []
     real = asyncio.open_connection
@@ -90,6 +90,21 @@ async def test_it_is_not_waited_for_an_answer_for_ever(monkeypatch: pytest.Monke
 
 async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     pass
+
+
+def test_which_addresses_are_this_machines() -> None:
+    ours = ["127.0.0.1", "127.9.9.9", "0.0.0.0", "::1", "::ffff:127.0.0.1"]
+    assert all(is_own(ip_address(text)) for text in ours)
+    assert not any(is_own(ip_address(text)) for text in ["192.0.2.1", "1.1.1.1", "2001:db8::1"])
+
+
+async def test_a_public_address_of_this_machine_leads_to_its_ports_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolving(monkeypatch, "127.0.0.1")
+    monkeypatch.setattr(upstream, "is_local", lambda address: False)
+    async with answering(nothing) as port:
+        assert await refusal(NetworkPolicy(), "a.example", port) == "not_allowed_local"
 
 
 async def test_ports_of_this_process_are_refused_whatever_is_allowed() -> None:
