@@ -63,7 +63,7 @@ class AppsSettings:
     sku: str | None
     """The product that upstream is asked for."""
     includes_instructions: bool
-    """Whether the model is told how users name apps."""
+    """Whether the model is shown how users name apps."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:

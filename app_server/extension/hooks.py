@@ -46,7 +46,7 @@ class TurnHooks(Protocol):
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """Return what the model is told before the history, of the tools it has in this request.
+        """Return what the model is shown before the history, of the tools it has in this request.
 
         `tools` are raw names of server and tool. The text is a message of the developer.
         """
@@ -76,7 +76,7 @@ class Hooks:
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> list[str]:
-        """Collect what the model is told."""
+        """Collect what the model is shown."""
         texts = self._ask(lambda hook: hook.instructions(context, tools))
         return [text for text in texts if text and len(text.encode()) <= MAX_INSTRUCTIONS_BYTES]
 

@@ -144,7 +144,7 @@ class RuntimeMetadata(_Closed):
     plugin_display_names: Annotated[
         tuple[Text, ...], AfterValidator(_sorted_set), Field(max_length=64)
     ] = ()
-    """The plugins that it belongs to; the model is told with each tool."""
+    """The plugins that it belongs to; shown to the model with each tool."""
     plugin_id: Annotated[Text, StringConstraints(max_length=MAX_PLUGIN_ID_CHARS)] | None = None
     """The plugin that brought it, for items, status lists and `_meta` of calls."""
     client_meta_names: Annotated[tuple[Text, ...], Field(max_length=4)] = ()

@@ -1,4 +1,4 @@
-"""Plugins that marketplaces have and that are not installed, as a model is told of them.
+"""Plugins that marketplaces have and that are not installed, as a model is shown them.
 
 Everything here blocks: call it in a worker thread.
 Source: docs/plugins.md, "Suggestions of the model".

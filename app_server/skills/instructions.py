@@ -1,4 +1,4 @@
-"""What a model is told of skills, and which of them a text names. No I/O.
+"""What a model is shown of skills, and which of them a text names. No I/O.
 
 Source: docs/skills.md, "In turns".
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from app_server.skills.folders import Found
 
 MAX_BYTES = 12 * 1024
-"""UTF-8 bytes of what a model is told of all skills; of more, the names are told alone."""
+"""UTF-8 bytes of what a model is shown of all skills; of more, only the names."""
 
 MAX_NAMED = 16
 """Skills that one input names, and that are read to the model."""

@@ -35,7 +35,7 @@ class Skill:
     interface: SkillInterface | None = None
     dependencies: SkillDependencies | None = None
     is_listed: bool = True
-    """Whether the model is told of it before the user names it."""
+    """Whether the model is shown it before the user names it."""
 
 
 def read_skill(folder: Path) -> tuple[Skill | None, Sequence[tuple[Path, str]]]:

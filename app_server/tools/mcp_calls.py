@@ -71,7 +71,7 @@ class McpCalls:
         return declare(servers.tools())
 
     def offers(self, call: RequestedCall) -> bool:
-        """Whether a server has the tool, also one that the model was not told of."""
+        """Whether a server has the tool, also one that the model was not shown."""
         return call.kind == "function" and self._find(call) is not None
 
     def may_overlap(self, call: RequestedCall) -> bool:

@@ -104,7 +104,7 @@ class TurnRun:
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
         self.interruption = INTERRUPTED
-        """What the model is told of an interrupt."""
+        """What the model is shown of an interrupt."""
         self.pauses_queue = False
         """Whether queued input waits for somebody to start it when this turn is interrupted."""
         self.last_message: AgentMessageThreadItem | None = None

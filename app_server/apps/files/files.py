@@ -82,7 +82,7 @@ class SandboxState(BaseModel):
 
 
 class FileRefused(Exception):
-    """A file cannot be read; the text is the reason that the model is told."""
+    """A file cannot be read; the text is the reason that the model is shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class ServerSet:
 
     @property
     def surface(self) -> str:
-        """How the model is told of tools: `direct`, `deferred`, `code_mode`."""
+        """How the model is shown tools: `direct`, `deferred`, `code_mode`."""
         return self.settings.surface
 
     def _make(self, config: ServerConfig) -> McpServer:

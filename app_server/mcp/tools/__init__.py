@@ -1,1 +1,1 @@
-"""Tools of MCP servers: names, schemas, how a model is told of them, search, calls."""
+"""Tools of MCP servers: names, schemas, how a model is shown them, search, calls."""

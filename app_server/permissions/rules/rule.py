@@ -27,7 +27,7 @@ class PrefixRule:
     """For each word the texts that it may have; neither is empty."""
     decision: RuleDecision = "allow"
     justification: str | None = None
-    """Why; users and models are told."""
+    """Why; shown to users and models."""
 
     def matches(self, words: Sequence[str]) -> bool:
         """Whether a command begins with the pattern."""

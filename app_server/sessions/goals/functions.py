@@ -1,4 +1,4 @@
-"""What the model is told of a goal, and the functions it has for one.
+"""What the model is shown of a goal, and the functions it has for one.
 
 Source: docs/threads.md, "Goals".
 """

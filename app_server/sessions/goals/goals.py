@@ -200,7 +200,7 @@ class Goals:
         self._turns_alone = 0
 
     async def next_instruction(self) -> str | None:
-        """Say what the model is told in a turn that nobody asked for; None: there is none.
+        """Say what the model is shown in a turn that nobody asked for; None: there is none.
 
         Raises:
             OSError: the disk refused.

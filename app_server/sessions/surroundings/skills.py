@@ -1,4 +1,4 @@
-"""The skills of one loaded thread: what its model is told of them, and those that input names.
+"""The skills of one loaded thread: what its model is shown of them, and those that input names.
 
 Source: docs/skills.md, "In turns".
 """
@@ -45,7 +45,7 @@ class ThreadSkills:
             self._found = found
 
     def text(self) -> str | None:
-        """Return what the model is told of those that were read last."""
+        """Return what the model is shown of those that were read last."""
         return skills_text(self._found)
 
     async def with_named(self, user_input: TurnInput) -> TurnInput:

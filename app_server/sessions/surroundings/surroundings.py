@@ -1,4 +1,4 @@
-"""What the model of one loaded thread is told of its place, and when it is told again.
+"""What the model of one loaded thread is shown of its place, and when it is shown again.
 
 Files of instructions are read when the thread is loaded and when its working directory becomes
 another one. Whatever the history does not have yet is told before the input of a turn, and, where
@@ -62,7 +62,7 @@ class ThreadSurroundings:
         self._timezone: str | None = None
         self._in_history = KnownSurroundings()
         self._sent_settings: Settings | None = None
-        """The settings that the model was told last, since the thread was loaded."""
+        """The settings that the model was shown last, since the thread was loaded."""
 
     @property
     def sources(self) -> list[str]:

@@ -57,7 +57,7 @@ def start_of_turn(
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
-    `told` is what the model is told of its surroundings, before the input.
+    `surroundings` are the messages about them, which come before the input.
     Queued input leaves the queue with the one line that makes it a message: a write that is cut off
     by a crash neither loses nor doubles it.
     """

@@ -41,7 +41,7 @@ class CommandRun:
         self.completed = anyio.Event()
         """The item is complete: in the log, and told to clients."""
         self.is_background = False
-        """The model was told its session id."""
+        """The model was shown its session id."""
         self.unread = KeptOutput()
         """What it printed since the model was last told."""
         self.output_s = time.monotonic()
@@ -62,17 +62,17 @@ class CommandRun:
         self._deltas.add(data)
 
     def read(self) -> KeptOutput:
-        """Give what the model was not told yet; from now on it was."""
+        """Give what the model was not shown yet, and count it as shown."""
         unread, self.unread = self.unread, KeptOutput()
         return unread
 
     def note(self, text: str) -> None:
-        """Keep a text that the model is told beside the output; of too many the last are lost."""
+        """Keep a text that the model is shown beside the output; of too many the last are lost."""
         if len(self._notes) < MAX_NOTES:
             self._notes.append(text)
 
     def read_notes(self) -> list[str]:
-        """Give the notes that the model was not told yet; from now on it was."""
+        """Give the notes that the model was not shown yet, and count them as shown."""
         notes, self._notes = self._notes, []
         return notes
 

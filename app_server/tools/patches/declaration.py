@@ -1,4 +1,4 @@
-"""How models are told of `apply_patch`: as plain text by a grammar, or as a function.
+"""How models are shown `apply_patch`: as plain text by a grammar, or as a function.
 
 Source: docs/tools.md, "Patches"; the public Responses API reference, "Custom tools".
 """

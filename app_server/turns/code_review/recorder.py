@@ -17,7 +17,7 @@ class ReviewRecorder(TurnRecorder):
     is_aside = True
 
     def begin(self, history: Sequence[JsonObject]) -> None:
-        """Take what the reviewer is told first."""
+        """Take what the reviewer is shown first."""
         self._history = list(history)
 
     @property

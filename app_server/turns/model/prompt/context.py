@@ -81,7 +81,7 @@ def compacted(
 ) -> list[JsonObject]:
     """Make the history that takes the place of another.
 
-    It has what the model was told last of its surroundings; the newest of the user's own messages,
+    It has what the model was shown last of its surroundings; the newest of the user's own messages,
     as text, up to `keep` tokens; the summary; and what the model has not seen yet.
     """
     kept: list[JsonObject] = []

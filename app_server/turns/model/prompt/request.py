@@ -29,7 +29,7 @@ STYLES = {
     "friendly": "Write in a warm and encouraging tone, as a colleague who likes to help.",
     "pragmatic": "Write plainly and to the point, without pleasantries.",
 }
-"""What the model is told of a personality."""
+"""What the model is shown of a personality."""
 
 ORDINARY_TIER = "default"
 """The service tier that a request has when it names none."""

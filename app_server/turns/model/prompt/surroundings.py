@@ -1,6 +1,6 @@
-"""What a model is told of the place where it works: instructions of the project, rights, facts.
+"""What a model is shown of the place where it works: instructions of the project, rights, facts.
 
-Each kind is one message of the history, and begins with a tag of its own. It is told again once it
+Each kind is one message of the history, and begins with a tag of its own. It is shown again once it
 is another one. No I/O.
 Source: docs/wire.md, "What the model is sent".
 """
