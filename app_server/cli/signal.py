@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, chosen_token_file
+from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted, chosen_token_file
 from app_server.runtime.clock import SystemClock
 from protocol.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         return asyncio.run(_run(options))
     except RpcError as exc:
         print(f"app-server signal: {exc.message}", file=sys.stderr)
-    except NoToken as exc:
+    except (NoToken, TokenWanted) as exc:
         print(f"app-server signal: {exc}", file=sys.stderr)
     except (OSError, anyio.EndOfStream) as exc:
         reason = str(exc) or "the connection ended"

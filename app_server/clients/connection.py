@@ -8,6 +8,7 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,11 +18,12 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import (
     ConnectionClosed,
     InvalidHandshake,
+    InvalidStatus,
     InvalidURI,
     WebSocketException,
 )
 
-from app_server.clients.token_file import token_headers
+from app_server.clients.token_file import TokenWanted, token_headers
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
@@ -154,7 +156,8 @@ async def open_client(
 
     Raises:
         ValueError: this is no such address.
-        OSError: nobody listens there, it is no app-server, or there is no token in the file.
+        OSError: nobody listens there, it is no app-server, or there is no token in the file;
+            TokenWanted, where the server wants another one.
         RpcError: the server refuses the handshake.
     """
     headers = await token_headers(token_file)
@@ -163,6 +166,10 @@ async def open_client(
             socket = await stack.enter_async_context(_connect(url, headers))
         except InvalidURI as exc:
             raise ValueError(str(exc)) from exc
+        except InvalidStatus as exc:
+            if exc.response.status_code == HTTPStatus.UNAUTHORIZED:
+                raise TokenWanted(url) from exc
+            raise ConnectionError(str(exc)) from exc
         except InvalidHandshake as exc:
             raise ConnectionError(str(exc)) from exc
         client = Client(socket, wait_s)

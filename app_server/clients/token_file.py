@@ -25,6 +25,16 @@ class NoToken(OSError):
     """The file cannot be read, or holds no token; the text names the file."""
 
 
+class TokenWanted(ConnectionError):
+    """A server refuses a client that shows no token, or a wrong one; the text says what to do."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"the server at {url} wants a token: name the file that has it with --token-file or "
+            f"{TOKEN_FILE_VARIABLE}"
+        )
+
+
 def chosen_token_file(option: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the file of the option, else of the environment; None: no token is shown."""
     named = option or environ.get(TOKEN_FILE_VARIABLE)

@@ -15,6 +15,7 @@ from app_server.clients.receiver.agent.app_connection import ConnectionLost, con
 from app_server.clients.token_file import (
     TOKEN_FILE_VARIABLE,
     NoToken,
+    TokenWanted,
     chosen_token_file,
     read_token,
     token_headers,
@@ -84,10 +85,10 @@ async def test_clients_show_the_token_and_are_refused_without_it(tmp_path: Path)
             assert (await conversation.call("thread/list", {}))["data"] == []
         await (await connect_app(url, path)).aclose()
         for file in (None, wrong):
-            with pytest.raises(ConnectionError, match="401"):
+            with pytest.raises(TokenWanted, match="wants a token"):
                 async with open_client(url, "test", token_file=file):
                     pass
-            with pytest.raises(ConnectionError, match="401"):
+            with pytest.raises(TokenWanted, match="wants a token"):
                 async with converse(url, file):
                     pass
             with pytest.raises(NoAppServer):
@@ -134,8 +135,12 @@ async def test_commands_take_the_file_from_an_option_or_a_variable(tmp_path: Pat
         variables = {TOKEN_FILE_VARIABLE: str(path)}
         assert await run(*listing, "list", variables=variables) == (0, "", "")
         status, out, err = await run(*listing, "list")
-        assert (status, out) == (1, "")
-        assert "HTTP 401" in err
+        assert (status, out, err) == (
+            1,
+            "",
+            f"app-server signal: the server at {served.urls[0]} wants a token: name the file that "
+            "has it with --token-file or APP_SERVER_TOKEN_FILE\n",
+        )
         bench = ("bench", served.urls[0], "--steps", "1", "--row", "thread/list", "--json")
         status, out, _ = await run(*bench, "--token-file", str(path))
         assert status == 0

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from app_server.clients.token_file import token_headers
+from app_server.clients.token_file import TokenWanted, token_headers
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
@@ -108,6 +109,10 @@ async def converse(url: str, token_file: Path | None = None) -> AsyncIterator[Co
         )
     except InvalidURI as exc:
         raise ValueError(str(exc)) from exc
+    except InvalidStatus as exc:
+        if exc.response.status_code == HTTPStatus.UNAUTHORIZED:
+            raise TokenWanted(url) from exc
+        raise ConnectionError(f"{url}: {exc}") from exc
     except InvalidHandshake as exc:
         raise ConnectionError(f"{url}: {exc}") from exc
     async with socket:
