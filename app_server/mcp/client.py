@@ -39,7 +39,6 @@ from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
 from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import Tokens
-from app_server.mcp_wire.http.loopback import is_loopback
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -269,20 +268,18 @@ async def _open(
 async def _open_elsewhere(
     config: ServerConfig, http: HttpTransport, processes: Processes
 ) -> AsyncIterator[Streams]:
-    """Open the streams to a server that another machine has for itself.
+    """Open the streams to a server that another machine reaches.
 
     Raises:
         ConnectionError: the environment is out of reach.
-        ServerUnavailable: it has another address, or the variable of its token is not set.
+        ServerUnavailable: the variable of its token is not set.
     """
     url = httpx2.URL(http.url)
-    if not is_loopback(url):
-        raise ServerUnavailable(
-            f"of environment `{config.environment_id}` only servers at `http://` and a loopback "
-            "address can be reached"
-        )
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ServerUnavailable("its URL is neither http nor https")
+    port = url.port or (443 if url.scheme == "https" else 80)
     try:
-        async with processes.open_connection(config.environment_id, url.host, url.port or 80):
+        async with processes.open_connection(config.environment_id, url.host, port):
             pass
     except OSError as exc:
         # With a number it is that machine that refuses: the handshake says so.

@@ -1,16 +1,24 @@
 """MCP servers that another machine has behind a URL for itself."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from app_server.host.exec import environment as remote_environment
 from app_server.mcp.tunnel import open_dial
+from app_server.mcp_wire.http import transport
 from tests.support.exec_peer import exec_here
 from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
 from tests.support.mcp_calls import http_peer
@@ -107,6 +115,54 @@ class Deaf:
 
     async def drain(self) -> None:
         raise ConnectionResetError
+
+
+def certificate(folder: Path) -> Path:
+    """Write a certificate for `localhost` that nobody has signed, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    return file
+
+
+@claim("environment:http")
+async def test_a_server_with_a_certificate_is_reached_by_name_if_that_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = certificate(tmp_path)
+    trusted = ssl.create_default_context(cafile=str(file))
+
+    async def trust() -> ssl.SSLContext:
+        return trusted
+
+    async with (
+        http_peer(json_response=True, certificate=file) as (url, _),
+        serve(tmp_path / "home", config=web(url)) as served,
+        served.client() as client,
+        exec_here() as (address, far),
+    ):
+        await add(client, address)
+        thread_id = await client.start_thread()
+        status, error = await settled(client)
+        assert status == "failed"
+        assert "certificate verify failed" in error
+        monkeypatch.setattr(transport, "trusted_certificates", trust)
+        thread_id = await client.start_thread()
+        assert await settled(client) == ("ready", None)
+        assert far.running > 0
+        call = {"threadId": thread_id, **TOOL, "arguments": {"size": 200_000}}
+        for _ in range(2):
+            assert "content" in await client.call("mcpServer/tool/call", call)
 
 
 async def test_a_connection_that_breaks_ends_its_socket_and_no_other() -> None:

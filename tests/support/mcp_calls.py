@@ -129,8 +129,13 @@ async def _look(context: Any, params: types.CallToolRequestParams) -> types.Call
 
 
 @asynccontextmanager
-async def http_peer(*, json_response: bool, status: int | None = None) -> AsyncIterator[Any]:
-    """Run a real MCP server over HTTP; with `status` it refuses. Gives its URL and requests."""
+async def http_peer(
+    *, json_response: bool, status: int | None = None, certificate: Path | None = None
+) -> AsyncIterator[Any]:
+    """Run a real MCP server over HTTP; with `status` it refuses. Gives its URL and requests.
+
+    With a `certificate`, a file that has its key too, it is HTTPS for `localhost`.
+    """
     manager = StreamableHTTPSessionManager(
         app=Server("web", version="1", on_list_tools=_list_tools, on_call_tool=_look),
         json_response=json_response,
@@ -147,7 +152,13 @@ async def http_peer(*, json_response: bool, status: int | None = None) -> AsyncI
         await send({"type": "http.response.body", "body": b"no"})
 
     config = uvicorn.Config(
-        recording, port=0, interface="asgi3", lifespan="off", ws="none", log_config=None
+        recording,
+        port=0,
+        interface="asgi3",
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        ssl_certfile=certificate,
     )
 
     class Quiet(uvicorn.Server):
@@ -165,7 +176,8 @@ async def http_peer(*, json_response: bool, status: int | None = None) -> AsyncI
                 await asyncio.sleep(0.001)
         port = server.servers[0].sockets[0].getsockname()[1]
         try:
-            yield f"http://127.0.0.1:{port}/mcp", requests
+            host = "http://127.0.0.1" if certificate is None else "https://localhost"
+            yield f"{host}:{port}/mcp", requests
         finally:
             server.should_exit = True
             await serving

@@ -1,13 +1,15 @@
 """HTTP/1.1 to a server on this machine, without anything that loopback does not need.
 
 No proxy, no encryption, no names: half of what a call over a general client costs. For servers
-elsewhere see remote.py.
+elsewhere see remote.py; those that only another machine reaches are dialled there, and spoken to
+with the same client.
 Source: RFC 9112; docs/mcp.md, "Connections".
 """
 
 import asyncio
 import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -85,15 +87,22 @@ class IdleConnections:
 
 
 class LoopbackSender:
-    """A HttpSender for one origin for which `is_loopback` holds.
+    """A HttpSender for one origin: `is_loopback` holds for it, or it is dialled elsewhere.
 
     How many requests are under way at a time is for their sender to bound.
     """
 
-    def __init__(self, url: httpx2.URL, dial: Dial | None = None) -> None:
-        """Prepare for the origin of a URL; `dial` connects to it on another machine."""
-        self._address = (url.host, url.port or 80)
+    def __init__(
+        self, url: httpx2.URL, dial: Dial | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Prepare for the origin of a URL.
+
+        `dial` connects to it on another machine; `tls` is for an origin of `https`.
+        """
+        self._origin = url.scheme, url.netloc
+        self._address = (url.host, url.port or (80 if tls is None else 443))
         self._dial = dial or _connect_here
+        self._tls = tls
         self._host = url.netloc.decode("ascii")
         self._idle = IdleConnections()
 
@@ -105,6 +114,8 @@ class LoopbackSender:
         connection that is merely closed after the request proves nothing: the server may have
         read it, and acted.
         """
+        if (request.url.scheme, request.url.netloc) != self._origin:
+            raise Unreachable("a redirect leads to another origin")
         data = _render(request, self._host)
         connection = self._idle.take()
         if connection is not None:
@@ -120,14 +131,19 @@ class LoopbackSender:
         try:
             async with asyncio.timeout(CONNECT_S):
                 ours = connected = await self._dial(*self._address)
-            _, connection = await loop.create_connection(
-                lambda: LoopbackConnection(connected, self._idle.put), sock=connected
-            )
+                _, connection = await loop.create_connection(
+                    lambda: LoopbackConnection(connected, self._idle.put),
+                    sock=connected,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else self._address[0],
+                )
         except BaseException as exc:
             if ours is not None:
                 ours.close()
             if isinstance(exc, TimeoutError):
                 raise Unreachable(f"no connection within {CONNECT_S:g} seconds") from None
+            if isinstance(exc, ssl.SSLError):
+                raise Unreachable(str(exc)) from exc
             if isinstance(exc, OSError):
                 why = os.strerror(exc.errno) if exc.errno else "no connection"
                 raise Unreachable(why) from exc
@@ -178,12 +194,14 @@ def _render(request: HttpRequest, host: str) -> bytes:
 
 
 @asynccontextmanager
-async def open_loopback(url: httpx2.URL, dial: Dial | None = None) -> AsyncIterator[LoopbackSender]:
+async def open_loopback(
+    url: httpx2.URL, dial: Dial | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[LoopbackSender]:
     """Open a sender for the origin of a URL; leaving closes its connections.
 
-    `dial` connects to it on another machine.
+    `dial` connects to it on another machine; `tls` is for an origin of `https`.
     """
-    sender = LoopbackSender(url, dial)
+    sender = LoopbackSender(url, dial, tls)
     try:
         yield sender
     finally:

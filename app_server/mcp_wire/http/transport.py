@@ -8,10 +8,11 @@ Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 import anyio
+import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, RequestId
 
@@ -23,7 +24,7 @@ from app_server.mcp_wire.http.listener import Listener
 from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, shown
 from app_server.mcp_wire.http.refusals import stand_in
-from app_server.mcp_wire.http.remote import open_remote
+from app_server.mcp_wire.http.remote import open_remote, trusted_certificates
 from app_server.mcp_wire.http.session import SESSION_HEADER, VERSION_HEADER, Session
 
 logger = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ async def open_http(
 
     Requests carry what `credentials` give; of those with one header the first wins.
     `post_limit_bytes` bounds whole responses to POST requests, streams of events too. `dial`
-    connects to a server for which `is_loopback` holds on another machine.
+    connects to the server on another machine.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL or a header makes no sense.
@@ -202,9 +203,15 @@ async def open_http(
 async def _open_sender(
     session: Session, credentials: Sequence[Tokens], dial: Dial | None
 ) -> AsyncIterator[HttpSender]:
-    url = session.url
-    async with open_loopback(url, dial) if is_loopback(url) else open_remote(url) as sender:
+    async with await _opening(session.url, dial) as sender:
         chain: HttpSender = sender
         for tokens in credentials:
             chain = AuthorizedSender(chain, origin_of(session.url), tokens)
         yield chain
+
+
+async def _opening(url: httpx2.URL, dial: Dial | None) -> AbstractAsyncContextManager[HttpSender]:
+    if dial is not None:
+        tls = await trusted_certificates() if url.scheme == "https" else None
+        return open_loopback(url, dial, tls)
+    return open_loopback(url) if is_loopback(url) else open_remote(url)
