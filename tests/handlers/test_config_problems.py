@@ -168,7 +168,8 @@ def test_the_command_ends_with_the_place_of_the_fault(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("modell = 1\n")
     result = run_cli("--strict-config", "--home", str(tmp_path), "--listen", "off")
-    text = re.sub(r"the \d+ in", "the N in", result.stderr)
+    # How many keys there are, and which others are near, changes with what is built.
+    text = re.sub(r"the \d+ in(.*`model`).*", r"the N in\1", result.stderr)
     assert (result.returncode, text) == (
         1,
         f"app-server: {file}:1:1: unknown configuration field `modell`, expected one of the N in "
