@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def quiet_libraries() -> None:
     """Let libraries log warnings alone: below that they write headers and whole URLs."""
-    for name in ("httpcore", "httpcore2", "httpx", "httpx2", "mcp", "websockets"):
+    for name in ("httpcore", "httpcore2", "httpx", "httpx2", "mcp", "urllib3", "websockets"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

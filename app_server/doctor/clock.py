@@ -27,14 +27,15 @@ def check_clock(machine: Machine) -> Check:
     check = Check("clock", message=f"{now:%Y-%m-%d %H:%M:%S} UTC")
     if not EARLIEST <= now <= LATEST:
         check.add("error", f"it says {now:%Y}, which cannot be: certificates and tokens will fail")
-        check.todo = TODO
+        check.advise(TODO)
     newest = max(_times(machine.home), default=None)
     if newest is not None and newest[0] > now_s + TOLERATED_S:
         ahead_s = newest[0] - now_s
         check.add(
             "warning", f"{newest[1]} was written {_span(ahead_s)} from now: the clock was set back"
         )
-        check.todo = check.todo or f"{TODO}; until then new threads may sort before older ones"
+        check.advise(TODO)
+        check.advise("until then new threads may sort before older ones")
     return check
 
 

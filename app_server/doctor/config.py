@@ -17,21 +17,21 @@ def check_config(machine: Machine) -> Check:
         demanded = read_requirements(machine.requirements)
         for warning in requirements_of(Config({}, requirements=demanded)).warnings:
             check.add("warning", warning)
-            check.todo = "ask whoever administers this machine"
+            check.advise("ask whoever administers this machine")
     except ConfigError as exc:
         check.add("error", str(exc).strip())
-        check.todo = "nothing starts until the administrator of this machine corrects that file"
+        check.advise("nothing starts until the administrator of this machine corrects that file")
     try:
         file = read_config(machine.home / "config.toml")
     except ConfigError as exc:
         check.add("error", str(exc).strip())
-        check.todo = "correct the file at that place; no thread starts before"
+        check.advise("correct the file at that place; no thread starts before")
         return check
     unknown = unknown_in_file(file)
     for text in unknown:
         check.add("warning", text)
     if unknown:
-        check.todo = "correct or remove these keys: nothing reads them (docs/config.md)"
+        check.advise("correct or remove these keys: nothing reads them (docs/config.md)")
     for path in keys_without_effect(file.document):
         check.add("ok", f"{'.'.join(path)} has an effect in Codex, and none here")
     _check_values(file.override(machine.overrides), check)
@@ -43,13 +43,13 @@ def _check_values(config: Config, check: Check) -> None:
         check_settings(config)
     except ConfigError as exc:
         check.add("error", str(exc).strip())
-        check.todo = "correct the value at that place; no thread starts before"
+        check.advise("correct the value at that place; no thread starts before")
         return
     chosen = default_provider_id(config)
     providers = read_providers(config)
     if chosen not in providers:
         check.add("error", f"model_provider is `{chosen}`, and there is no such provider")
-        check.todo = (
+        check.advise(
             f"add a table [model_providers.{chosen}] to config.toml, or choose one of "
             f"{', '.join(sorted(providers))}"
         )

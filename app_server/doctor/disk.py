@@ -45,11 +45,11 @@ def _check_folder(folder: Path, check: Check) -> None:
         _write(folder)
     except OSError as exc:
         check.add("error", f"{folder}: {exc.strerror}")
-        check.todo = TODO.get(exc.errno or 0, "look at the disk and at the log of the kernel")
+        check.advise(TODO.get(exc.errno or 0, "look at the disk and at the log of the kernel"))
         return
     if facts.f_files > 0 and facts.f_favail < FEW_ENTRIES:
         check.add("error", f"{folder}: {facts.f_favail} more files can be made on its disk")
-        check.todo = "remove files that nobody needs: this disk has no room for more names"
+        check.advise("remove files that nobody needs: this disk has no room for more names")
 
 
 def _write(folder: Path) -> None:

@@ -31,7 +31,7 @@ def check_keyring(machine: Machine) -> Check:
         check.message = f"credentials are kept in files: {problem}"
     else:
         check.add("error", f'{problem}, and {" and ".join(needed)} = "keyring" needs one')
-        check.todo = (
+        check.advise(
             "install the extra (pip install 'app-server[keyring]') and run a keyring service, or "
             + ", ".join(f'set {key} = "file"' for key in needed)
         )

@@ -19,8 +19,8 @@ def check_limits(machine: Machine) -> Check:
     check = Check("limits", message=f"open files: {shown}")
     if files != resource.RLIM_INFINITY and files < FEW_FILES:
         check.add("warning", f"a server may have {files} files open")
-        check.todo = "raise the hard limit (ulimit -Hn, LimitNOFILE= of a systemd unit)"
+        check.advise("raise the hard limit (ulimit -Hn, LimitNOFILE= of a systemd unit)")
     if size != resource.RLIM_INFINITY and size < SMALL_FILE_BYTES:
         check.add("warning", f"a file may have {size} bytes")
-        check.todo = "raise the limit on the size of files (ulimit -f, LimitFSIZE=)"
+        check.advise("raise the limit on the size of files (ulimit -f, LimitFSIZE=)")
     return check

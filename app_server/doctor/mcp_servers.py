@@ -76,4 +76,4 @@ def _judge(server: McpServer, check: Check) -> None:
             )
     text = str(server.failure) if server.failure is not None else server.status
     check.add("error" if server.config.required else "warning", f"{name}: {text}")
-    check.todo = todo if check.todo is None else f"{check.todo}; {todo}"
+    check.advise(todo)

@@ -72,15 +72,15 @@ def _judge(failure: ModelFailure, provider: Provider, check: Check) -> None:
         return
     check.add("error", failure.message)
     if status in UNAUTHORIZED:
-        check.todo = f"the provider refuses {key}: renew it, or sign in again"
+        check.advise(f"the provider refuses {key}: renew it, or sign in again")
     elif failure.message.startswith("Missing environment variable"):
-        check.todo = f"set {variable} to the key of this provider before the server is started"
+        check.advise(f"set {variable} to the key of this provider before the server is started")
     elif status is not None and status >= FIRST_SERVER_ERROR:
-        check.todo = "the provider has trouble of its own: try again later"
+        check.advise("the provider has trouble of its own: try again later")
     elif status is not None:
-        check.todo = f"look at base_url of [model_providers.{provider.id}] in config.toml"
+        check.advise(f"look at base_url of [model_providers.{provider.id}] in config.toml")
     else:
-        check.todo = (
+        check.advise(
             f"look at base_url of [model_providers.{provider.id}] in config.toml, at the network "
             "and at the proxy (HTTPS_PROXY, NO_PROXY)"
         )

@@ -20,12 +20,10 @@ OBEYED_FOLDERS = ("rules", "skills", "plugins")
 def check_modes(machine: Machine) -> Check:
     """Look at owners and modes; those of the folders with threads are in the check of the home."""
     check = Check("modes", message="files with credentials, and files that the server obeys")
-    todo: list[str] = []
     for name in SECRET_FILES:
-        _look(machine.home / name, _SECRET, check, todo)
+        _look(machine.home / name, _SECRET, check)
     for name in (*OBEYED_FILES, *OBEYED_FOLDERS):
-        _look(machine.home / name, _OBEYED, check, todo)
-    check.todo = "; ".join(todo) or None
+        _look(machine.home / name, _OBEYED, check)
     return check
 
 
@@ -41,19 +39,19 @@ _SECRET = _Rule(stat.S_IRWXG | stat.S_IRWXO, "go=", "use", "error")
 _OBEYED = _Rule(stat.S_IWGRP | stat.S_IWOTH, "go-w", "change", "warning")
 
 
-def _look(path: Path, rule: _Rule, check: Check, todo: list[str]) -> None:
+def _look(path: Path, rule: _Rule, check: Check) -> None:
     try:
         facts = path.stat()
     except FileNotFoundError:
         return
     except OSError as exc:
         check.add("error", f"{path}: {exc.strerror}")
-        todo.append(f"let this user reach {path}")
+        check.advise(f"let this user reach {path}")
         return
     if facts.st_uid not in (os.geteuid(), 0):
         check.add("error", f"{path} belongs to another user (number {facts.st_uid})")
-        todo.append(f"chown {os.geteuid()} {path}")
+        check.advise(f"chown {os.geteuid()} {path}")
     if facts.st_mode & rule.forbidden:
         mode = stat.S_IMODE(facts.st_mode)
         check.add(rule.status, f"others can {rule.verb} {path} (mode {mode:04o})")
-        todo.append(f"chmod {rule.change} {path}")
+        check.advise(f"chmod {rule.change} {path}")

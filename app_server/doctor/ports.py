@@ -23,7 +23,7 @@ def check_ports(machine: Machine) -> Check:
             address = parse_address(text, default)
         except ValueError as exc:
             check.add("error", str(exc))
-            check.todo = "choose another address for --listen"
+            check.advise("choose another address for --listen")
             continue
         match address:
             case TcpAddress():
@@ -48,13 +48,13 @@ def _check_tcp(address: TcpAddress, check: Check) -> None:
         if exc.errno == errno.EADDRINUSE:
             holder = listener_of(address.port)
             check.add("error", f"{shown} is taken" + (f" by {holder}" if holder else ""))
-            check.todo = "end that program, or choose another port (0: any free one)"
+            check.advise("end that program, or choose another port (0: any free one)")
         elif exc.errno == errno.EACCES:
             check.add("error", f"{shown} is for root alone")
-            check.todo = "choose a port above 1023"
+            check.advise("choose a port above 1023")
         else:
             check.add("error", f"{shown}: {exc.strerror}")
-            check.todo = "look at the loopback interface of this machine (ip address show lo)"
+            check.advise("look at the loopback interface of this machine (ip address show lo)")
 
 
 def _check_socket(path: Path, check: Check) -> None:
@@ -63,18 +63,18 @@ def _check_socket(path: Path, check: Check) -> None:
     except FileNotFoundError:
         if not os.access(path.parent, os.W_OK | os.X_OK):
             check.add("error", f"no file can be made in {path.parent}")
-            check.todo = "make that folder, and give this user the right to write there"
+            check.advise("make that folder, and give this user the right to write there")
         return
     except OSError as exc:
         check.add("error", f"{path}: {exc.strerror}")
-        check.todo = "let this user reach that path"
+        check.advise("let this user reach that path")
         return
     if not stat.S_ISSOCK(mode):
         check.add("error", f"{path} is there and is no socket")
-        check.todo = "move it away, or choose another path"
+        check.advise("move it away, or choose another path")
     elif _answers(path):
         check.add("error", f"{path} is taken: a server listens there")
-        check.todo = "use that server, or choose another path"
+        check.advise("use that server, or choose another path")
 
 
 def _tell_of_default(path: Path, check: Check) -> None:

@@ -13,15 +13,15 @@ def check_sandbox(machine: Machine) -> Check:
         proof = prove(machine.sandbox)
     except (SandboxUnavailable, OSError) as exc:
         check.add("error", str(exc))
-        check.todo = "until then commands run only in threads with full access"
+        check.advise("until then commands run only in threads with full access")
         return check
     check.message = f"{proof.program}: {len(proof.refused)} ways out were tried and refused"
     for name in proof.escaped:
         check.add("error", f"a confined command can {name}")
-        check.todo = "do not rely on the sandbox of this machine, and report this"
+        check.advise("do not rely on the sandbox of this machine, and report this")
     if proof.limit is None:
         check.add("warning", "the processes of a command have no bound")
-        check.todo = check.todo or "run the server as a user, or where it may make cgroups"
+        check.advise("run the server as a user, or where it may make cgroups")
     else:
         check.message += f"; processes are bound by {proof.limit}"
     return check

@@ -126,7 +126,11 @@ async def test_a_port_and_a_socket_that_are_taken(tmp_path: Path) -> None:
         "no file can be made in /nowhere",
         "cannot listen on 'http://x': use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off",
     ]
-    assert check.todo == "choose another address for --listen"
+    assert check.todo == (
+        "end that program, or choose another port (0: any free one); use that server, or choose "
+        "another path; make that folder, and give this user the right to write there; choose "
+        "another address for --listen"
+    )
     # What nobody listens on any more is free.
     assert await found(Machine(home=tmp_path, listen=listen[:2]), "ports") == []
 
@@ -272,6 +276,7 @@ async def test_keys_of_old_configurations_and_values_that_do_not_fit(tmp_path: P
         write(tmp_path, config)
         check = await one(Machine(home=tmp_path), "config")
         assert check.status == "error"
+        assert (check.todo or "").count("; ") <= 1
         assert detail in check.details[-1]
         assert (check.todo or "").startswith(todo)
         # Those that need the settings leave it to this one.

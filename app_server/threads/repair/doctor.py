@@ -38,6 +38,13 @@ class Check:
     more: int = 0
     """Details that were left out."""
 
+    def advise(self, todo: str) -> None:
+        """Say what to do, besides what is said already."""
+        if self.todo is None:
+            self.todo = todo
+        elif todo not in self.todo.split("; "):
+            self.todo = f"{self.todo}; {todo}"
+
     def add(self, status: Status, text: str) -> None:
         """Note one thing that was found; the worst status counts."""
         self.status = max(self.status, status, key=_RANK.__getitem__)
