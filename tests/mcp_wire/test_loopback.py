@@ -528,3 +528,22 @@ async def test_nobody_there_has_the_words_of_the_system() -> None:
     sender = LoopbackSender(httpx2.URL("http://127.0.0.1:1/"))
     with pytest.raises(Unreachable, match=r"^Connection refused$"):
         await sender.send(HttpRequest("GET", httpx2.URL("http://127.0.0.1:1/"), {}))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://a.example/", "http://a.example:81/", "http://b.example/", "https://a.example:80/"],
+)
+async def test_nothing_is_sent_to_another_origin_than_that_of_the_sender(url: str) -> None:
+    dialled: list[tuple[str, int]] = []
+
+    async def dial(host: str, port: int) -> socket.socket:
+        dialled.append((host, port))
+        raise ConnectionRefusedError(111, "refused")
+
+    sender = LoopbackSender(httpx2.URL("http://a.example/"), dial)
+    with pytest.raises(Unreachable, match="another origin"):
+        await sender.send(HttpRequest("GET", httpx2.URL(url), {}))
+    with pytest.raises(Unreachable, match="Connection refused"):
+        await sender.send(HttpRequest("GET", httpx2.URL("http://a.example/x"), {}))
+    assert dialled == [("a.example", 80)]
