@@ -1,8 +1,12 @@
 """The page's connection: a server that comes late, goes and comes again, or answers nobody."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_sockets
 
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import Upstream
@@ -79,3 +83,43 @@ async def test_a_page_of_another_origin_gets_nowhere(tmp_path: Path) -> None:
         assert await page.evaluate(connects, [address, inspector.token]) == "refused"
         await page.goto(inspector.url)
         assert await page.evaluate(connects, [address, inspector.token]) == "open"
+
+
+async def test_a_server_that_knows_less_is_inspected_as_far_as_it_goes() -> None:
+    """Like Codex: without signals, numbered events and most figures."""
+    long = "unknown variant `signal/list`, expected one of " + ", ".join(["x/y"] * 500)
+    answers: dict[str, Any] = {
+        "initialize": {"userAgent": "other/1", "codexHome": "/home/other"},
+        "thread/list": {"data": [], "nextCursor": None},
+        "server/diagnostics": {
+            "process": {"id": 7, "residentMemoryBytes": None},
+            "gauges": [{"name": "core.threads.live", "value": 0}],
+        },
+    }
+
+    async def answer(socket: ServerConnection) -> None:
+        async for text in socket:
+            message = json.loads(text)
+            if "id" not in message:
+                continue
+            result = answers.get(message["method"])
+            outcome = (
+                {"error": {"code": -32600, "message": long}}
+                if result is None
+                else {"result": result}
+            )
+            await socket.send(json.dumps({"id": message["id"], **outcome}))
+
+    async with serve_sockets(answer, "127.0.0.1", 0) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with inspector_page(upstream) as page:
+            await page.get_by_text("connected", exact=True).wait_for()
+            await page.get_by_role("link", name="Signals").click()
+            await page.get_by_text("The signals could not be listed").wait_for()
+            await page.get_by_role("link", name="Server", exact=True).click()
+            await page.get_by_role("group", name="Threads loaded").wait_for()
+            assert await page.get_by_role("group", name="Turns running").count() == 0
+            await page.get_by_role("link", name="MCP servers").click()
+            said = page.get_by_role("status", name="Notices")
+            await said.get_by_text("The MCP servers could not be listed").wait_for()
+            assert len(await said.inner_text()) < 400

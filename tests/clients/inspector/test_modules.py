@@ -327,3 +327,88 @@ async def test_long_values_are_shown_in_part(page: "Page") -> None:
     text = await run(page, "widgets/json_tree", body, value)
     assert len(text) < len(json.dumps(value))
     assert "and 6000 more characters" in text
+
+
+STORE = """
+const { Emitter } = await import("/js/core/emitter.js");
+class FakeConnection extends Emitter {
+  isReady = true;
+  log = { next: 1 };
+  calls = [];
+  async call(method, params) {
+    this.calls.push([method, params.threadId]);
+    return { thread: { id: params.threadId ?? "t", turns: [] }, data: [], nextCursor: null };
+  }
+}
+const connection = new FakeConnection();
+const tell = (method, params) => connection.emit("notification", { method, params });
+"""
+
+
+async def test_the_page_listens_to_so_many_threads_and_lists_so_many(page: "Page") -> None:
+    body = """
+    const store = new m.ThreadStore(connection);
+    for (let n = 0; n < m.MAX_OPEN + 3; n++) await store.listen(`t${n}`);
+    const let_go = connection.calls.filter(([method]) => method === "thread/unsubscribe");
+    for (let n = 0; n < m.MAX_THREADS + 50; n++) {
+      tell("thread/started", { thread: { id: `n${n}` } });
+    }
+    const listed = [...store.open.keys()].every((id) => store.threads.has(id));
+    return [store.open.size, let_go.map(([, id]) => id), store.threads.size, listed];
+    """
+    # Those that are listened to stay in the list.
+    assert await run(page, "threads/thread_store", STORE + body) == [
+        32,
+        ["t0", "t1", "t2"],
+        2000,
+        True,
+    ]
+
+
+async def test_items_and_receipts_are_remembered_up_to_a_bound(page: "Page") -> None:
+    body = """
+    const store = new m.ThreadStore(connection);
+    await store.listen("t");
+    for (let n = 0; n < m.MAX_ITEMS + 5; n++) {
+      tell("item/completed", { threadId: "t", item: { id: `i${n}`, type: "plan" } });
+    }
+    const { SignalStore, MAX_RECEIPTS } = await import("/js/signals/signal_store.js");
+    const signals = new SignalStore(connection);
+    for (let n = 0; n < MAX_RECEIPTS + 5; n++) {
+      tell("signal/updated", { receipt: { source: "s", signalId: `i${n}`, threadId: "t" } });
+    }
+    return [store.item("t", "i4") ?? null, store.item("t", "i5").id, signals.receipts.size];
+    """
+    assert await run(page, "threads/thread_store", STORE + body) == [None, "i5", 1000]
+
+
+async def test_times_are_kept_up_to_a_bound(page: "Page") -> None:
+    body = """
+    const timings = new m.Timings();
+    for (let n = 1; n <= m.KEPT + 100; n++) timings.add("a", n);
+    for (let n = 0; n < m.MAX_METHODS + 100; n++) timings.add(`b${n}`, 1);
+    const figures = timings.figures();
+    return [figures.length, figures[0]];
+    """
+    count, first = await run(page, "core/timings", body)
+    assert count == 200
+    assert first == {"method": "a", "count": 500, "p50": 351, "p99": 596, "max": 600}
+
+
+async def test_a_call_is_refused_without_a_server_and_when_too_many_wait(page: "Page") -> None:
+    body = """
+    const { WireLog } = await import("/js/core/wire_log.js");
+    const { Timings } = await import("/js/core/timings.js");
+    const connection = new m.Connection("", new WireLog(), new Timings());
+    const refusal = (call) => call.then(() => "answered", (error) => error.message);
+    const unready = await refusal(connection.call("a"));
+    connection.status.state = "connected";
+    const late = refusal(connection.call("a", {}, { timeoutMs: 1 }));
+    for (let n = 1; n < 256; n++) connection.call("a").catch(() => {});
+    return [unready, await refusal(connection.call("a")), await late];
+    """
+    assert await run(page, "core/connection", body) == [
+        "The server is not connected.",
+        "256 calls wait for answers already.",
+        "No answer in 0.001 s.",
+    ]

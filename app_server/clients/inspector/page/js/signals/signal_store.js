@@ -9,6 +9,8 @@ export const MAX_RECEIPTS = 1000;
 export class SignalStore extends Emitter {
   /** Source and id to the receipt; null before the first list came. */
   receipts = null;
+  /** Why there is no list: a server may know no signals; "" if there is one. */
+  problem = "";
 
   constructor(connection) {
     super();
@@ -18,9 +20,15 @@ export class SignalStore extends Emitter {
     });
   }
 
+  /** Read the list; a failure becomes `problem`. */
   async refresh() {
-    const page = await this.connection.call("signal/list", { limit: PAGE });
-    this.receipts = new Map(page.data.map((receipt) => [keyOf(receipt), receipt]));
+    try {
+      const page = await this.connection.call("signal/list", { limit: PAGE });
+      this.receipts = new Map(page.data.map((receipt) => [keyOf(receipt), receipt]));
+      this.problem = "";
+    } catch (error) {
+      this.problem = error.message;
+    }
     this.emit("changed");
   }
 

@@ -6,6 +6,8 @@ const PAGE = 50;
 const HISTORY_TURNS = 20;
 /** Threads that this page listens to; beyond it the one opened first is let go. */
 export const MAX_OPEN = 32;
+/** Threads in the list that came by themselves; beyond it the oldest one leaves the list. */
+export const MAX_THREADS = 2000;
 /** Items of one thread that are remembered, for questions about them. */
 export const MAX_ITEMS = 2000;
 
@@ -52,6 +54,7 @@ export class ThreadStore extends Emitter {
     const since = this.connection.log.next;
     const answer = await this.connection.call("thread/start", params);
     this.#opened(answer, [], since);
+    await this.#closeOldest();
     return answer.thread.id;
   }
 
@@ -104,6 +107,8 @@ export class ThreadStore extends Emitter {
   putFirst(thread) {
     this.threads.delete(thread.id);
     this.threads = new Map([[thread.id, thread], ...this.threads]);
+    if (this.threads.size <= MAX_THREADS) return;
+    this.threads.delete([...this.threads.keys()].findLast((id) => !this.open.has(id)));
   }
 
   #opened(answer, turns, since, earlierCursor = null) {
@@ -118,7 +123,6 @@ export class ThreadStore extends Emitter {
       turnId: running?.id ?? null,
       items: new Map(turns.flatMap((turn) => turn.items).map((item) => [item.id, item])),
       tokens: null,
-      servers: new Map(),
       streamId: answer.streamId,
       seq: answer.seq,
     });
@@ -150,10 +154,16 @@ export class ThreadStore extends Emitter {
         if (answer.resyncRequired === false) {
           known.settings = answer;
           known.streamId = answer.streamId;
-        } else this.#opened(answer, answer.thread.turns.slice(-HISTORY_TURNS), since);
+        } else if (answer.resyncRequired) {
+          this.#opened(answer, answer.thread.turns.slice(-HISTORY_TURNS), since);
+        } else {
+          // A server without numbered events.
+          this.open.delete(threadId);
+          await this.listen(threadId);
+        }
       } catch {
         // A thread of memory alone has gone with its server.
-        this.open.delete(threadId);
+        if (this.connection.isReady) this.open.delete(threadId);
       }
     }
     this.emit("changed");
@@ -212,8 +222,6 @@ const CHANGES = {
   "thread/tokenUsage/updated": (store, id, { tokenUsage }, known) => {
     if (known !== undefined) known.tokens = tokenUsage.total.totalTokens;
   },
-  "mcpServer/startupStatus/updated": (store, id, params, known) =>
-    known?.servers.set(params.name, params),
 };
 
 function remember(known, item) {

@@ -37,7 +37,10 @@ export function serverView(app) {
       plots,
       plotCard("Memory", diagnostics.series("memory"), bytes),
       plotCard("Round trip from this page", diagnostics.series("round trip"), duration),
-      PLOTS.map(([name, title]) => plotCard(title, diagnostics.series(name), String)),
+      // Other servers have other gauges.
+      PLOTS.filter(([name]) => diagnostics.series(name).length > 0).map(([name, title]) =>
+        plotCard(title, diagnostics.series(name), String),
+      ),
     );
     fill(tables, diagnosticTables(newest, CLIENT_NAME), ownTimes(timings.figures()));
   });

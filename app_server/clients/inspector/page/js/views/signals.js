@@ -1,7 +1,7 @@
 // The view of signals: messages from outside, and how far each has come.
 
 import { fill, h, keyed, onFrame } from "/js/core/dom.js";
-import { ago, shortId } from "/js/core/format.js";
+import { ago, oneLine, shortId } from "/js/core/format.js";
 import { deliverSignal } from "/js/signals/deliver.js";
 import { keyOf } from "/js/signals/signal_store.js";
 import { canRecall, stagesOf } from "/js/signals/stages.js";
@@ -9,7 +9,7 @@ import { titleOf } from "/js/threads/thread_list.js";
 import { emptyState } from "/js/widgets/empty.js";
 
 export function signalsView(app) {
-  const { signals, threads, connection, toasts } = app;
+  const { signals, threads, connection } = app;
   const cards = h(".stack.tight");
   const none = h("div");
   const send = h(
@@ -28,11 +28,10 @@ export function signalsView(app) {
       () => h("article.card"),
       (card, receipt) => fill(card, ...parts(app, receipt)),
     );
-    fill(none, all.length === 0 && nothing());
+    fill(none, all.length === 0 && nothing(signals.problem));
     send.disabled = !connection.isReady || threads.threads.size === 0;
   });
-  const refresh = () =>
-    connection.isReady && toasts.watch(signals.refresh(), "The signals could not be listed");
+  const refresh = () => connection.isReady && signals.refresh();
   again.addEventListener("click", refresh);
   const off = [
     signals.on("changed", draw),
@@ -81,7 +80,10 @@ function parts({ signals, threads, toasts }, receipt) {
   ];
 }
 
-function nothing() {
+function nothing(problem) {
+  if (problem !== "") {
+    return emptyState("The signals could not be listed", oneLine(problem, 300));
+  }
   return emptyState(
     "No signals",
     "A signal is a message from outside that is put into a thread, once, with a receipt. Send one here, or with “app-server signal send”. Stages of signals are followed live in threads that are open here.",
