@@ -12,12 +12,14 @@ import os
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.confining import confinement_for
+from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.places import places_of_machine
 from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
@@ -26,10 +28,12 @@ async def main(rounds: int) -> None:
     """Measure every case, in turns, so that all of them meet the same machine."""
     with tempfile.TemporaryDirectory() as folder:
         places = places_of_machine(str(Path(folder, "home")))
+        workspace = confinement_for(WorkspaceWriteSandboxPolicy(), [folder], places)
         cases = {
             "bare": UNCONFINED,
             "read-only": confinement_for(ReadOnlySandboxPolicy(), [folder], places),
-            "workspace": confinement_for(WorkspaceWriteSandboxPolicy(), [folder], places),
+            "workspace": workspace,
+            "workspace, proxy": replace(workspace, proxy=NetworkPolicy()),
             "workspace, network": confinement_for(
                 WorkspaceWriteSandboxPolicy(network_access=True), [folder], places
             ),
