@@ -39,6 +39,20 @@ def test_a_check_without_its_tools_fails(tmp_path: Path, script: str) -> None:
     assert result.stderr.endswith(": PyPI or npm did not give the tools\n")
 
 
+def test_pages_without_a_browser_fail() -> None:
+    result = subprocess.run(
+        [ROOT / ".ci" / "inspector"],
+        env={**os.environ, "CHROMIUM": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("pages were not tested: there is no Chromium")
+
+
 def test_the_checks_before_a_commit_are_those_of_the_run() -> None:
     run = (ROOT / ".ci" / "run").read_text()
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()

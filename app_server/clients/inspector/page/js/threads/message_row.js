@@ -40,14 +40,16 @@ function messageParts({ entry, count, text, size }) {
     look: lookOf(entry),
     time: clock(entry.at),
     direction: directionOf(entry),
-    method:
-      entry.kind === "answer"
-        ? `${entry.method} ✓`.replace("✓", entry.message.error ? "✗" : "✓")
-        : entry.method,
+    method: nameOf(entry),
     summary: count > 1 ? oneLine(text) : messageSummary(entry),
     note: count > 1 ? `×${count}` : entry.durationMs === null ? "" : duration(entry.durationMs),
     size: bytes(size),
   };
+}
+
+function nameOf(entry) {
+  if (entry.kind !== "answer") return entry.method;
+  return `${entry.method} ${entry.message.error === undefined ? "✓" : "✗"}`;
 }
 
 function lookOf(entry) {
