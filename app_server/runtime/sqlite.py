@@ -71,6 +71,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         # On a disk that takes no writes there may be nobody else who changes it either.
         database.close()
         return sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True)
+    except BaseException:
+        database.close()
+        raise
     return database
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,15 +44,18 @@ def violations(package: Path) -> list[str]:
     found: set[str] = set()
     for file in package.rglob("*.py"):
         path = file.relative_to(package)
-        source = file.read_text()
-        if path.parts[0] == "apps":
-            rules = _broken_by_apps(path, source)
-        elif path.as_posix().startswith(MAY_KNOW):
-            rules = iter(())
-        else:
-            rules = _broken_by_others(path, source)
-        found |= {f"{path}: {rule}" for rule in rules}
+        found |= {f"{path}: {rule}" for rule in _broken(path, file.read_text())}
     return sorted(found)
+
+
+@cache
+def _broken(path: Path, source: str) -> frozenset[str]:
+    """Name the rules that a file breaks: read once, as each test looks at all files."""
+    if path.parts[0] == "apps":
+        return frozenset(_broken_by_apps(path, source))
+    if path.as_posix().startswith(MAY_KNOW):
+        return frozenset()
+    return frozenset(_broken_by_others(path, source))
 
 
 def _broken_by_others(path: Path, source: str) -> Iterator[str]:

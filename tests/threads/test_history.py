@@ -250,8 +250,10 @@ def test_a_history_index_that_cannot_be_used_is_made_anew(tmp_path: Path, damage
     if damage == "no database":
         (tmp_path / "history").write_bytes(b"x" * 10_000)
     else:
-        with first.__class__(tmp_path / "history").transaction() as database:
+        newer = HistoryIndex(tmp_path / "history")
+        with newer.transaction() as database:
             database.execute("PRAGMA user_version = 99")
+        newer.close()
     second = HistoryIndex(tmp_path / "history")
     assert second.is_new
     assert walk(second, path, 1, None)[0] == ["t1"]
