@@ -11,6 +11,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from app_server.host.sandbox.bubblewrap import arguments
@@ -34,8 +35,12 @@ class Bubblewrap:
         self.program = program
         self.limit = limiting_program()
         """Comes before it, and bounds the processes of a command."""
-        self.pid_max = bound_of_pids()
+
+    @cached_property
+    def pid_max(self) -> int | None:
         """Bounds them where that cannot, and there is no cgroup either."""
+        # Found out by whoever wraps a command: it takes some 10 ms, and not every program is used.
+        return bound_of_pids()
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
