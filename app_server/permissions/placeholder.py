@@ -1,7 +1,7 @@
 """Empty folders that stand for something protected that is not there, and how they are known.
 
-Sandboxes make them (app_server/host/sandbox/placeholders.py). They are on the disk while a command
-runs, so whoever looks for a project's `.git`, `.codex` or `.agents` has to look past them.
+Sandboxes make them (app_server/host/sandbox/linux/placeholders.py). They are on the disk while a
+command runs, so whoever looks for a project's `.git`, `.codex` or `.agents` has to look past them.
 Source: docs/tools.md, "Sandbox".
 """
 

@@ -16,9 +16,9 @@ import anyio.to_thread
 
 from app_server.config.effective import Configuration
 from app_server.runtime.loader import load
-from app_server.server.home import prepare_home
 from app_server.server.listeners import Listeners
 from app_server.server.settings import Settings
+from app_server.server.start.home import prepare_home
 from app_server.server.substitutes import Substitutes
 from app_server.transport.stdio import open_stdio
 
@@ -168,7 +168,7 @@ def _open_core() -> "Callable[..., Awaitable[Core]]":
 
 def _strict_check() -> "Callable[[Settings], Awaitable[None]]":
     # All that reads settings, which other servers import when clients can connect.
-    from app_server.server.strict_check import check_strictly
+    from app_server.server.start.strict_check import check_strictly
 
     return check_strictly
 

@@ -41,7 +41,7 @@ from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.terminals import CommandPlace, Terminals
 from app_server.tools.commands.user_shell import UserShell
-from app_server.tools.dynamic_specs import DynamicTools
+from app_server.tools.dynamic.specs import DynamicTools
 from app_server.tools.registry import ThreadTools
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Asker

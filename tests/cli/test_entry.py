@@ -54,7 +54,7 @@ MOST_TO_LISTEN = 310
 ROOMS_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}
 """All that a start imports of the server before that; of `rpc` two modules that import nothing."""
 
-MOST_TO_ANSWER = 920
+MOST_TO_ANSWER = 925
 """Modules until the first request can be answered."""
 
 MOST_IN_ROOM = {
@@ -67,8 +67,8 @@ MOST_IN_ROOM = {
     "app_server.patch": 20,
     "protocol": 32,
     "app_server.mcp": 30,
-    "app_server.rpc": 19,
-    "app_server.server": 16,
+    "app_server.rpc": 20,
+    "app_server.server": 18,
 }
 """The heaviest rooms. One that grows makes the first answer slower: import what that does not need
 where it is needed (docs/architecture.md)."""

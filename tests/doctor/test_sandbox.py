@@ -10,8 +10,8 @@ from app_server.doctor.sandbox import check_sandbox
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox import proof
 from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
-from app_server.host.sandbox.linux import Bubblewrap
-from app_server.host.sandbox.process_limits import limit_in_words
+from app_server.host.sandbox.linux.process_limits import limit_in_words
+from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.permissions.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.sandboxes import working_launcher

@@ -33,7 +33,7 @@ from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadArchived
-from app_server.tools.dynamic_specs import BadSpec, checked_specs
+from app_server.tools.dynamic.specs import BadSpec, checked_specs
 from app_server.views.first_pages import first_pages
 from app_server.views.threads import (
     settings_response,

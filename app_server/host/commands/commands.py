@@ -16,7 +16,7 @@ import anyio.to_thread
 from app_server.host.commands.command import OnOutput, RunningCommand, set_size
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.spawning import Spawner
-from app_server.host.sandbox.process_limits import ServerGroup
+from app_server.host.sandbox.linux.process_limits import ServerGroup
 
 START_S = 30.0
 """For a command to be started; a disk that sleeps may take long."""

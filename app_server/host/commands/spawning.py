@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.host.sandbox.process_limits import ServerGroup
+from app_server.host.sandbox.linux.process_limits import ServerGroup
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.linux import Bubblewrap
+from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.wrapped import Wrapped

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.process_limits import limit_in_words
+from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.resolving import resolved
 

@@ -14,7 +14,7 @@ from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.linux import Bubblewrap
+from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import SandboxExec
 from app_server.host.sandbox.proxied import PORT, proxy_variables
 from app_server.permissions.confinement import Confinement

@@ -18,11 +18,12 @@ from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.sandbox import launcher as module
-from app_server.host.sandbox import linux, process_limits
 from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
-from app_server.host.sandbox.linux import Bubblewrap
-from app_server.host.sandbox.mounts import MAX_PLACES
-from app_server.host.sandbox.process_limits import limit_in_words
+from app_server.host.sandbox.linux import process_limits
+from app_server.host.sandbox.linux import sandbox as linux
+from app_server.host.sandbox.linux.mounts import MAX_PLACES
+from app_server.host.sandbox.linux.process_limits import limit_in_words
+from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from tests.support.harness import WAIT_S, claim
 from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher

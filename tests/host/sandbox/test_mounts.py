@@ -2,8 +2,8 @@
 
 import pytest
 
-from app_server.host.sandbox.bubblewrap import arguments
-from app_server.host.sandbox.mounts import Kind, Mount, Show, mounts, shown_everywhere
+from app_server.host.sandbox.linux.bubblewrap import arguments
+from app_server.host.sandbox.linux.mounts import Kind, Mount, Show, mounts, shown_everywhere
 from app_server.permissions.confinement import Confinement
 
 FOLDERS = {"/work", "/work/.git", "/home/u/.ssh", "/home/u", "/tmp", "/usr", "/tmp/project", "/sys"}

@@ -7,7 +7,7 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.host.repository import RepositoryState, read_repository
-from app_server.host.sandbox.placeholders import Placeholder
+from app_server.host.sandbox.linux.placeholders import Placeholder
 from app_server.permissions.placeholder import is_there
 from app_server.permissions.trust import project_trust
 from app_server.plugins.marketplace import find_marketplaces

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from app_server.host.sandbox.bpf import (
+from app_server.host.sandbox.linux.bpf import (
     MAX_INSTRUCTIONS,
     MAX_JUMP,
     And,
@@ -16,8 +16,15 @@ from app_server.host.sandbox.bpf import (
     Return,
     assemble,
 )
-from app_server.host.sandbox.seccomp import ALLOW, ENOSYS, EPERM, KILL, Sockets, seccomp_filter
-from app_server.host.sandbox.system_calls import (
+from app_server.host.sandbox.linux.seccomp import (
+    ALLOW,
+    ENOSYS,
+    EPERM,
+    KILL,
+    Sockets,
+    seccomp_filter,
+)
+from app_server.host.sandbox.linux.system_calls import (
     AARCH64,
     NEWEST,
     REFUSED,

@@ -11,8 +11,8 @@ import pytest
 
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
-from app_server.tools.plugin_install import LIST, REQUEST
-from app_server.tools.plugin_suggestion import UNKNOWN
+from app_server.tools.plugins.install import LIST, REQUEST
+from app_server.tools.plugins.suggestion import UNKNOWN
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
 from tests.support.plugin_folders import server, write, write_marketplace, write_plugin
 

@@ -16,7 +16,7 @@ from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject
 
 if TYPE_CHECKING:
-    from app_server.tools.plugin_suggestion import PluginSuggestion
+    from app_server.tools.plugins.suggestion import PluginSuggestion
 
 LIST = "list_available_plugins_to_install"
 REQUEST = "request_plugin_install"
@@ -63,7 +63,7 @@ class PluginInstall:
 
 
 def _suggestion() -> "type[PluginSuggestion]":
-    from app_server.tools.plugin_suggestion import PluginSuggestion
+    from app_server.tools.plugins.suggestion import PluginSuggestion
 
     return PluginSuggestion
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Literal, TypeAlias
 
-from app_server.host.sandbox.bpf import And, JumpIf, Line, Load, Name, Return, assemble
-from app_server.host.sandbox.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
+from app_server.host.sandbox.linux.bpf import And, JumpIf, Line, Load, Name, Return, assemble
+from app_server.host.sandbox.linux.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000

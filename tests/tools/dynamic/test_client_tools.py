@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from app_server.tools.client_tools import (
+from app_server.tools.dynamic.client_tools import (
     FAILED,
     LEFT_OUT,
     MAX_CONTENT_BYTES,
@@ -13,7 +13,7 @@ from app_server.tools.client_tools import (
     NOBODY,
     bounded_content,
 )
-from app_server.tools.dynamic_specs import MAX_BYTES, MAX_TOOLS, OWN_NAMES
+from app_server.tools.dynamic.specs import MAX_BYTES, MAX_TOOLS, OWN_NAMES
 from protocol.items import (
     DynamicToolCallOutputContentItem,
     InputImageDynamicToolCallOutputContentItem,

@@ -14,7 +14,7 @@ from app_server.turns.tools.call import RequestedCall
 from protocol.model import Json, JsonObject
 
 if TYPE_CHECKING:
-    from app_server.tools.server_skill_calls import ServerSkillCalls
+    from app_server.tools.mcp.skill_calls import ServerSkillCalls
 
 NAMESPACE = "skills"
 LIST = "list"
@@ -60,7 +60,7 @@ class ServerSkills:
 
 
 def _server_skill_calls() -> "type[ServerSkillCalls]":
-    from app_server.tools.server_skill_calls import ServerSkillCalls
+    from app_server.tools.mcp.skill_calls import ServerSkillCalls
 
     return ServerSkillCalls
 

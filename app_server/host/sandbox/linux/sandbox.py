@@ -14,14 +14,20 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from app_server.host.sandbox.bubblewrap import arguments
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.mounts import Kind, Mount, TooManyPlaces, mounts, shown_everywhere
-from app_server.host.sandbox.placeholders import Placeholder
-from app_server.host.sandbox.preparing import preparation
-from app_server.host.sandbox.process_limits import bound_of_pids, limiting_program
-from app_server.host.sandbox.seccomp import Sockets, seccomp_filter
-from app_server.host.sandbox.system_calls import ARCHITECTURES, Architecture
+from app_server.host.sandbox.linux.bubblewrap import arguments
+from app_server.host.sandbox.linux.mounts import (
+    Kind,
+    Mount,
+    TooManyPlaces,
+    mounts,
+    shown_everywhere,
+)
+from app_server.host.sandbox.linux.placeholders import Placeholder
+from app_server.host.sandbox.linux.preparing import preparation
+from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting_program
+from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
+from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.globs import TooMuchToMatch, matches

@@ -5,7 +5,7 @@ Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwra
 
 from collections.abc import Iterator, Sequence
 
-from app_server.host.sandbox.mounts import Mount, shown_everywhere
+from app_server.host.sandbox.linux.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped import NO_NETWORK
 from app_server.permissions.confinement import Confinement

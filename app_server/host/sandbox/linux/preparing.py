@@ -1,4 +1,4 @@
-"""What is done in a sandbox before its command begins (app_server/host/sandbox/inside.py).
+"""What is done in a sandbox before its command begins (app_server/host/sandbox/linux/inside.py).
 
 Source: docs/tools.md, "Sandbox", "Network through a proxy".
 """

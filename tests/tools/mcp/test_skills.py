@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.tools import server_skill_calls
+from app_server.tools.mcp import skill_calls
 from tests.support.apps_threads import Desk, open_desk
 from tests.support.harness import calls, claim, says
 
@@ -123,8 +123,8 @@ async def test_a_file_that_is_too_large_or_slow_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main = {**KIND, "package": ONE, "resource": f"{ONE}/SKILL.md"}
-    monkeypatch.setattr(server_skill_calls, "MAX_FILE_BYTES", 8_193)
+    monkeypatch.setattr(skill_calls, "MAX_FILE_BYTES", 8_193)
     async with desk_with(tmp_path, *RESOURCES) as desk:
         assert await run(desk, ("read", main)) == ["the resource is larger than 8193 bytes"]
-        monkeypatch.setattr(server_skill_calls, "ANSWER_S", 0.0)
+        monkeypatch.setattr(skill_calls, "ANSWER_S", 0.0)
         assert (await run(desk, ("list", KIND)))[-1] == "the skills did not come within 0 s"

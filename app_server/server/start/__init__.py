@@ -1,0 +1,1 @@
+"""What is read, checked and loaded once, when a server starts."""

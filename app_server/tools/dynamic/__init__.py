@@ -1,0 +1,1 @@
+"""Tools that a client declares for a thread and runs itself."""

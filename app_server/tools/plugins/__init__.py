@@ -1,0 +1,1 @@
+"""Tools with which a model suggests a plugin that is not installed."""
