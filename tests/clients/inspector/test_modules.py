@@ -132,6 +132,15 @@ async def test_deltas_of_one_text_are_one_row(page: "Page") -> None:
     assert len(rows) == 5
 
 
+async def test_the_text_of_folded_deltas_is_bounded(page: "Page") -> None:
+    body = """
+    for (let n = 0; n < 100; n++) delta("c", "x".repeat(10_000));
+    const row = new m.Rows().rebuild(log.entries).at(-1);
+    return [row.count, row.text.length - m.MAX_FOLDED_TEXT < 10_000, row.text.length > 200_000];
+    """
+    assert await run(page, "threads/rows", ROWS + body) == [100, True, True]
+
+
 async def test_rows_are_filtered_by_method_and_content(page: "Page") -> None:
     for words, count in (("completed", 1), ("THREE", 1), ("nothing", 0)):
         body = ROWS + "return show(new m.Rows({ filter: v[0] })).length"

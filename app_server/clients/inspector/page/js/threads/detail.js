@@ -1,6 +1,6 @@
 // A selected message in full: what it says, then its JSON.
 
-import { fill, h } from "/js/core/dom.js";
+import { fill, h, onFrame } from "/js/core/dom.js";
 import { bytes, clock, duration } from "/js/core/format.js";
 import { diffOf } from "/js/threads/diff.js";
 import { itemOutput, itemText } from "/js/threads/summary.js";
@@ -17,6 +17,7 @@ const NOTHING = () =>
 export class Detail {
   element = h("section.pane", { "aria-label": "Selected message", tabindex: -1 });
   #shown = null;
+  #again = onFrame(() => this.show(this.#shown));
 
   constructor() {
     this.show(null);
@@ -29,9 +30,9 @@ export class Detail {
     else fill(this.element, ...(row.kind === "item" ? itemParts(row) : messageParts(row)));
   }
 
-  /** Show the row again if it grew. */
+  /** Show the row again, which grew; many times a second while a text is streamed. */
   refresh(row) {
-    if (this.#shown === row) this.show(row);
+    if (this.#shown === row) this.#again();
   }
 }
 

@@ -1,6 +1,7 @@
 // The rows of a timeline out of messages: filtered, and with the deltas of one text as one row.
 
-const DELTA = /[dD]elta$|\/progress$|TextDelta$/;
+const DELTA = /[dD]elta$|\/progress$/;
+/** Characters of the deltas in one row; later ones are only counted. */
 export const MAX_FOLDED_TEXT = 256 * 1024;
 
 /** Rows are {kind: "message", entry, count, text, revision} or {kind: "item", item, turn}. */
