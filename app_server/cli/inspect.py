@@ -5,8 +5,10 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -40,9 +42,9 @@ who can open it: whoever has the address, which has a token that is made anew fo
 other sites and other hosts than this one are refused. The page loads nothing from elsewhere.
 It is a client like others: what it starts goes on without it, and it may be closed at any time.
 
-The server is URL, else APP_SERVER_URL, else ws://127.0.0.1:4500. It need not run yet: the page
-waits for it, also over restarts. Ctrl+C ends the inspector; the exit status is 0, 1 for a failure
-and 2 for a wrong call."""
+The server is URL, else APP_SERVER_URL, else ws://127.0.0.1:4500; `app-server status` lists the
+servers that run. It need not run yet: the page waits for it, also over restarts. Ctrl+C ends the
+inspector; the exit status is 0, 1 for a failure and 2 for a wrong call."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -92,14 +94,27 @@ def make_parser() -> argparse.ArgumentParser:
 
 async def _run(upstream: Upstream, port: int, *, opens: bool) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with serve_inspector(upstream, port) as inspector:
+        async with AsyncExitStack() as stack:
+            inspector = await stack.enter_async_context(serve_inspector(upstream, port))
             print(f"inspecting {upstream.url}", file=sys.stderr)
             # On stdout, so that scripts can read it; it has the token.
             print(inspector.url, flush=True)
             if opens:
-                await anyio.to_thread.run_sync(webbrowser.open, inspector.url)
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                await anyio.to_thread.run_sync(_open, inspector.url, Path(folder))
             async for _ in signals:
                 break
+
+
+def _open(url: str, folder: Path) -> None:
+    """Open the page in the user's browser.
+
+    By way of a file, whose folder is for the user alone: every user of a machine can read the
+    arguments that a browser is started with, and the address has the token.
+    """
+    file = folder / "inspector.html"
+    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">\n')
+    webbrowser.open(file.as_uri())
 
 
 def _port(text: str) -> int:

@@ -42,17 +42,22 @@ async def test_the_page_is_opened_in_the_browser_of_the_user(
 ) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\n')
+    # What it gets is the address of a file, as others can read its arguments.
+    browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\ncat "${{1#file://}}" >>{opened}\n')
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     process = await start("--open", "ws://127.0.0.1:9")
     assert process.stdout is not None
     with anyio.fail_after(WAIT_S):
-        url = await process.stdout.readline()
+        url = (await process.stdout.readline()).decode().strip()
         # A browser is started and waited for before signals are looked at.
         process.send_signal(signal.SIGTERM)
         await process.communicate()
-    assert opened.read_bytes() == url
+    address, content = opened.read_text().splitlines()
+    assert content == f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">'
+    assert url.partition("token=")[2] not in address
+    folder = Path(address.removeprefix("file://")).parent
+    assert not folder.exists()
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

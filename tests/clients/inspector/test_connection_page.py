@@ -85,6 +85,27 @@ async def test_a_page_of_another_origin_gets_nowhere(tmp_path: Path) -> None:
         assert await page.evaluate(connects, [address, inspector.token]) == "open"
 
 
+async def test_the_page_can_neither_make_html_of_text_nor_reach_elsewhere(tmp_path: Path) -> None:
+    html = """() => {
+      try { document.body.innerHTML = "<b>x</b>"; return "made"; }
+      catch (error) { return error.name; }
+    }"""
+    reaches = "(url) => fetch(url).then(() => 'reached', (error) => error.name)"
+    async with (
+        serve(tmp_path) as served,
+        serve_inspector(Upstream(served.urls[0])) as inspector,
+        serve_inspector(Upstream(served.urls[0])) as other,
+        open_browser() as browser,
+    ):
+        # What the policy refuses is an error of the page, so it is not looked at by `open_page`.
+        page = await browser.new_page()
+        await page.goto(inspector.url)
+        assert await page.evaluate(html) == "TypeError"
+        assert await page.evaluate(reaches, "/methods.json") == "reached"
+        elsewhere = f"http://127.0.0.1:{other.port}/methods.json"
+        assert await page.evaluate(reaches, elsewhere) == "TypeError"
+
+
 async def test_a_server_that_knows_less_is_inspected_as_far_as_it_goes() -> None:
     """Like Codex: without signals, numbered events and most figures."""
     long = "unknown variant `signal/list`, expected one of " + ", ".join(["x/y"] * 500)
