@@ -1,4 +1,4 @@
-"""The server as a service: what systemd is told, and the files in deploy/."""
+"""The server as a service: what systemd is told, and the files in docs/deploy."""
 
 import configparser
 import re
@@ -18,8 +18,8 @@ from tests.support.harness import claim
 from tests.support.processes import running
 
 ROOT = Path(__file__).parents[2]
-UNIT = ROOT / "deploy" / "app-server.service"
-CONTAINER = ROOT / "deploy" / "Containerfile"
+UNIT = ROOT / "docs" / "deploy" / "app-server.service"
+CONTAINER = ROOT / "docs" / "deploy" / "Containerfile"
 
 
 @contextmanager

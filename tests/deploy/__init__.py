@@ -1,1 +1,0 @@
-"""How servers are kept running."""
