@@ -31,7 +31,11 @@ OWN = ("addConversationListener", "removeConversationListener", "getUserAgent")
 LOOKED_AT_CHARS = 4_096
 """Of a message, for the name of a method of the older interface."""
 
+BEGIN = ("thread/start", "thread/resume")
+"""What requests become after which a client has a conversation."""
+
 MAX_LISTENERS = 1_000
+"""Of a connection; also how many conversations without a listener send their events."""
 MAX_CHANGES = 64
 """Patches whose changes are kept for a question about them."""
 
@@ -69,6 +73,8 @@ class OlderInterface:
         """Ids of requests of the server that the client answers in the older form."""
         self._listeners: dict[str, str] = {}
         """Conversations by subscription."""
+        self._begun: OrderedDict[str, None] = OrderedDict()
+        """The newest conversations that the client began and has added no listener to."""
         self._changes: OrderedDict[str, list[Json]] = OrderedDict()
 
     # From the client.
@@ -129,6 +135,7 @@ class OlderInterface:
                 self._count += 1
                 subscription = f"{PREFIX}{self._count}"
                 self._listeners[subscription] = conversation_id
+                self._begun.pop(conversation_id, None)
                 return {"subscriptionId": subscription}
         subscription_id = params.get("subscriptionId")
         if not isinstance(subscription_id, str) or subscription_id not in self._listeners:
@@ -156,13 +163,29 @@ class OlderInterface:
         method = message.get("method")
         if method is None:
             asked = self._asked.pop(str(message.get("id")), None)
-            return [text if asked is None else _answered(message, *asked)]
+            return [text if asked is None else self._answered(message, *asked)]
         params = message.get("params") or {}
-        if params.get("threadId") not in self._listeners.values():
+        thread_id = params.get("threadId")
+        if thread_id not in self._begun and thread_id not in self._listeners.values():
             return [text]
         if "id" in message:
             return [self._question(message, method, params) or text]
         return self._events(message, method, params)
+
+    def _answered(self, message: JsonObject, message_id: Json, translated: Translated) -> str:
+        if "error" in message:
+            return to_json({**message, "id": message_id}).decode()
+        result = translated.result(message["result"])
+        if translated.method in BEGIN:
+            self._begin(result["conversationId"])
+        return to_json({**message, "id": message_id, "result": result}).decode()
+
+    def _begin(self, conversation_id: str) -> None:
+        """Send its events in this form, unless a listener does that already."""
+        if conversation_id not in self._listeners.values():
+            self._begun[conversation_id] = None
+            if len(self._begun) > MAX_LISTENERS:
+                self._begun.popitem(last=False)
 
     def _question(self, message: JsonObject, method: str, params: JsonObject) -> str | None:
         if method == COMMAND:
@@ -190,13 +213,6 @@ class OlderInterface:
         members = {name: message[name] for name in ("jsonrpc",) if name in message}
         kind = f"codex/event/{event['type']}"
         return [to_json({**members, "method": kind, "params": shown}).decode()]
-
-
-def _answered(message: JsonObject, message_id: Json, translated: Translated) -> str:
-    if "error" in message:
-        return to_json({**message, "id": message_id}).decode()
-    result = translated.result(message["result"])
-    return to_json({**message, "id": message_id, "result": result}).decode()
 
 
 def _parsed(text: str) -> JsonObject | None:

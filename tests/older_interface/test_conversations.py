@@ -262,8 +262,8 @@ async def test_commands_and_patches_are_asked_about(
 @claim("older:listeners")
 async def test_events_have_the_form_that_was_asked_for(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, old_client(served) as client:
-        started = await client.call("newConversation", {})
-        thread_id = started["conversationId"]
+        started = await client.call("thread/start", {})
+        thread_id = started["thread"]["id"]
         listen = {"conversationId": thread_id}
         send = {"conversationId": thread_id, "items": [{"type": "text", "text": "hi"}]}
         await client.call("sendUserMessage", send)
@@ -278,6 +278,32 @@ async def test_events_have_the_form_that_was_asked_for(tmp_path: Path) -> None:
         assert again["error"]["message"] == (
             "Invalid params: `subscriptionId` is not that of a listener"
         )
+
+
+@claim("older:listeners")
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_who_begins_a_conversation_need_not_ask_for_its_events(
+    tmp_path: Path, resumed: bool
+) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        if resumed:
+            async with old_client(served) as other:
+                started = await other.call("newConversation", {})
+            conversation = {"conversationId": started["conversationId"]}
+            await client.call("resumeConversation", conversation)
+        else:
+            started = await client.call("newConversation", {})
+            conversation = {"conversationId": started["conversationId"]}
+        send = {**conversation, "items": text("hi")}
+        await client.call("sendUserMessage", send)
+        seen = await client.until("codex/event/task_complete")
+        assert "turn/started" not in {message["method"] for message in seen}
+        # From the first listener on, listeners decide.
+        listener = await client.call("addConversationListener", conversation)
+        await client.call("removeConversationListener", listener)
+        await client.call("sendUserMessage", send)
+        seen = await client.until("turn/completed")
+        assert events(seen) == []
 
 
 @claim("older:others")
