@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,12 @@ def descendants(pid: int) -> set[int]:
 
 def files_of(pid: int) -> set[str]:
     """Return what the descriptors of a process point to."""
-    folder = f"/proc/{pid}/fd"
-    return {os.readlink(f"{folder}/{number}") for number in os.listdir(folder)}
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        # It may close one meanwhile.
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(link))
+    return found
 
 
 @claim("threads:no-leak")
