@@ -17,6 +17,17 @@ def event_of(method: str, params: Mapping[str, Any]) -> JsonObject | None:
     return None if render is None else render(params)
 
 
+def account_event(method: str, params: Mapping[str, Any]) -> tuple[str, JsonObject] | None:
+    """Render a notification about the account: its method and its params; None for any other."""
+    match method, params:
+        case "account/updated", {"authMode": mode}:
+            return "authStatusChange", {"authMethod": mode}
+        case "account/login/completed", {"loginId": str() as login, **rest}:
+            told = {"success": rest["success"], "error": rest.get("error")}
+            return "loginChatGptComplete", {"loginId": login, **told}
+    return None
+
+
 def turn_of(params: Mapping[str, Any]) -> str:
     """Return the id of the turn that a notification is about; empty outside of turns."""
     turn = params.get("turn")

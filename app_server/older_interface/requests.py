@@ -6,6 +6,7 @@ Source: docs/older_interface.md; openai/codex, codex-rs/app-server-protocol (`pr
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -14,6 +15,12 @@ from protocol.errors import RpcError, invalid_params
 from protocol.model import Json, JsonObject
 
 Params: TypeAlias = Mapping[str, Any]
+
+PAGE_SIZE = "pageSize"
+"""How many entries a page has; today's wire says `limit`."""
+
+TODAYS = frozenset({"model/list"})
+"""Translated methods whose names are those of today's wire."""
 
 _ID_AT_END = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 
@@ -169,7 +176,7 @@ def _interrupt(params: Params) -> Translated:
 
 def _list(params: Params) -> Translated:
     given = {
-        "limit": params.get("pageSize"),
+        "limit": params.get(PAGE_SIZE),
         "cursor": params.get("cursor"),
         "modelProviders": params.get("modelProviders"),
     }
@@ -187,13 +194,20 @@ def _summary(thread: JsonObject) -> JsonObject:
         "conversationId": thread["id"],
         "path": thread.get("path"),
         "preview": thread["preview"],
-        "timestamp": thread["createdAt"],
+        "timestamp": datetime.fromtimestamp(thread["createdAt"], UTC).isoformat(),
         "modelProvider": thread["modelProvider"],
         "cwd": thread["cwd"],
         "cliVersion": thread["cliVersion"],
         "source": thread["source"],
         "gitInfo": thread.get("gitInfo"),
     }
+
+
+def _models(params: Params) -> Translated:
+    members = {name: value for name, value in params.items() if name != PAGE_SIZE}
+    if params.get(PAGE_SIZE) is not None:
+        members["limit"] = params[PAGE_SIZE]
+    return Translated("model/list", members, lambda page: {**page, "items": page["data"]})
 
 
 def _archive(params: Params) -> Translated:
@@ -271,6 +285,7 @@ TRANSLATIONS: Mapping[str, Callable[[Params], Translated]] = {
     "interruptConversation": _interrupt,
     "listConversations": _list,
     "archiveConversation": _archive,
+    "model/list": _models,
     "getUserSavedConfig": _saved_config,
     "setDefaultModel": _default_model,
     "userInfo": _user_info,

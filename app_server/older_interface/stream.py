@@ -19,8 +19,14 @@ from app_server.older_interface.approvals import (
     decision,
     patch_approval,
 )
-from app_server.older_interface.events import event_of, turn_of
-from app_server.older_interface.requests import TRANSLATIONS, Translated, translate
+from app_server.older_interface.events import account_event, event_of, turn_of
+from app_server.older_interface.requests import (
+    PAGE_SIZE,
+    TODAYS,
+    TRANSLATIONS,
+    Translated,
+    translate,
+)
 from protocol.envelope import render_error, render_result
 from protocol.errors import RpcError, invalid_params
 from protocol.model import Json, JsonObject
@@ -42,7 +48,10 @@ MAX_CHANGES = 64
 PREFIX = "older:"
 """With what ids of translated requests begin."""
 
-_METHOD = re.compile(rf'"method"\s*:\s*"(?:{"|".join((*TRANSLATIONS, *OWN))})"')
+_METHOD = re.compile(
+    rf'"method"\s*:\s*"(?:{"|".join((*TRANSLATIONS.keys() - TODAYS, *OWN))})"|"{PAGE_SIZE}"'
+)
+"""The name of a method of the older interface, or of a member that today's wire lacks."""
 
 
 class Pipe(Protocol):
@@ -100,8 +109,11 @@ class OlderInterface:
             if "error" in message:
                 return message
             return {**message, "result": decision(message.get("result"))}
-        is_older = method in TRANSLATIONS or method in OWN
-        if not (is_older and isinstance(method, str) and isinstance(message_id, str | int)):
+        if not (
+            self._is_older(method, message.get("params"))
+            and isinstance(method, str)
+            and isinstance(message_id, str | int)
+        ):
             return message
         self._is_used = True
         params = {} if message.get("params") is None else message["params"]
@@ -121,6 +133,11 @@ class OlderInterface:
         own_id = f"{PREFIX}{self._count}"
         self._asked[own_id] = (message_id, translated)
         return {**message, "id": own_id, "method": translated.method, "params": translated.params}
+
+    def _is_older(self, method: Json, params: Json) -> bool:
+        if method in TODAYS:
+            return self._is_used or (isinstance(params, dict) and PAGE_SIZE in params)
+        return method in TRANSLATIONS or method in OWN
 
     def _own(self, method: str, params: Mapping[str, Any]) -> JsonObject:
         match method:
@@ -165,6 +182,8 @@ class OlderInterface:
             asked = self._asked.pop(str(message.get("id")), None)
             return [text if asked is None else self._answered(message, *asked)]
         params = message.get("params") or {}
+        if (told := account_event(method, params)) is not None:
+            return [text, _notification(message, *told)]
         thread_id = params.get("threadId")
         if thread_id not in self._begun and thread_id not in self._listeners.values():
             return [text]
@@ -210,9 +229,13 @@ class OlderInterface:
         if event is None:
             return []
         shown = {"conversationId": params["threadId"], "id": turn_of(params), "msg": event}
-        members = {name: message[name] for name in ("jsonrpc",) if name in message}
-        kind = f"codex/event/{event['type']}"
-        return [to_json({**members, "method": kind, "params": shown}).decode()]
+        return [_notification(message, f"codex/event/{event['type']}", shown)]
+
+
+def _notification(message: JsonObject, method: str, params: JsonObject) -> str:
+    """Write a notification with the envelope of another one."""
+    members = {name: message[name] for name in ("jsonrpc",) if name in message}
+    return to_json({**members, "method": method, "params": params}).decode()
 
 
 def _parsed(text: str) -> JsonObject | None:

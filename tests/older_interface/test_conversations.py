@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,8 @@ async def test_a_conversation_is_a_thread(tmp_path: Path) -> None:
             "hi",
             None,
         )
+        began = datetime.fromisoformat(item["timestamp"])
+        assert abs(datetime.now(UTC) - began) < timedelta(minutes=10)
         # A conversation is resumed by the file that was named for it.
         resumed = await client.call("resumeConversation", {"path": started["rolloutPath"]})
         assert [message["type"] for message in resumed.pop("initialMessages")] == [
@@ -428,3 +431,38 @@ async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+@claim("older:accounts")
+async def test_who_signs_in_and_out_is_told_in_the_older_form_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (0,))
+    async with serve(tmp_path) as served, old_client(served) as client:
+        await client.call("getUserAgent")
+        await client.call("account/login/start", {"type": "apiKey", "apiKey": "sk-1"})
+        await client.until("authStatusChange")
+        await client.call("account/logout")
+        seen = await client.until("authStatusChange")
+        assert [(message["method"], message["params"]) for message in seen] == [
+            ("account/updated", {"authMode": None, "planType": None}),
+            ("authStatusChange", {"authMethod": None}),
+        ]
+        begun = await client.call("account/login/start", {"type": "chatgpt"})
+        await client.call("account/login/cancel", {"loginId": begun["loginId"]})
+        (*_, told) = await client.until("loginChatGptComplete")
+        assert told["params"]["loginId"] == begun["loginId"]
+        assert told["params"]["success"] is False
+        assert set(told["params"]) == {"loginId", "success", "error"}
+
+
+@claim("older:models")
+async def test_models_are_listed_in_the_older_form(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, old_client(served) as client:
+        plain = await client.call("model/list", {"limit": 1})
+        assert "items" not in plain
+        listed = await client.call("model/list", {"pageSize": 1})
+        assert listed == {**plain, "items": plain["data"]}
+        assert len(listed["items"]) == 1
+        # The connection speaks the older interface now.
+        assert await client.call("model/list", {"limit": 1}) == listed
