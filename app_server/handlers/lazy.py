@@ -5,7 +5,7 @@ from functools import partial
 
 from app_server.handlers.services import Services
 from app_server.handlers.table import Handlers, Row
-from app_server.rpc.context import Handler, LateHandler
+from app_server.rpc.context import Handler, LazyHandler
 from app_server.runtime.loader import Lazy, load
 
 
@@ -23,9 +23,9 @@ class LazyHandlers:
         return self._row.at_start
 
     @property
-    def routes(self) -> Mapping[str, LateHandler]:
+    def routes(self) -> Mapping[str, LazyHandler]:
         """Method to what loads its handler."""
-        return {method: LateHandler(partial(self._one, method)) for method in self._row.methods}
+        return {method: LazyHandler(partial(self._one, method)) for method in self._row.methods}
 
     async def load(self) -> Mapping[str, Handler]:
         """Import the class and make it, if that is not done; return its own routes.

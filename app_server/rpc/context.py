@@ -85,7 +85,7 @@ Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel | Prepa
 
 
 @dataclass(frozen=True, slots=True)
-class LateHandler:
+class LazyHandler:
     """A handler that is loaded with the first request for its method."""
 
     load: Callable[[], Awaitable[Handler]]

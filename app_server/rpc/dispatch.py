@@ -19,7 +19,7 @@ from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
 from app_server.logs.context import THREAD
-from app_server.rpc.context import Handler, LateHandler, PreparedResult, RequestContext
+from app_server.rpc.context import Handler, LazyHandler, PreparedResult, RequestContext
 from app_server.runtime.loader import LoadFailed, load
 from app_server.telemetry.figures import ServerFigures
 from app_server.telemetry.spans import is_on, span
@@ -55,7 +55,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler | LateHandler],
+        handlers: Mapping[str, Handler | LazyHandler],
         figures: ServerFigures | None = None,
     ) -> None:
         """Take the handlers; a method of the contract without one is answered as not built.
@@ -159,7 +159,7 @@ def experimental_required(descriptor: str) -> RpcError:
     )
 
 
-def adapt(method: str, spec: MethodSpec, served_by: Handler | LateHandler) -> Method:
+def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Method:
     """Wrap a handler: parameters in their type, failures in their wire form."""
     handler: Handler | None = None
     adapter: TypeAdapter[Any] | None = None
@@ -205,8 +205,8 @@ def kind_of(error: RpcError) -> str:
     return error.word or f"code {error.code}"
 
 
-async def _loaded(served_by: Handler | LateHandler) -> Handler:
-    return await served_by.load() if isinstance(served_by, LateHandler) else served_by
+async def _loaded(served_by: Handler | LazyHandler) -> Handler:
+    return await served_by.load() if isinstance(served_by, LazyHandler) else served_by
 
 
 def load_failed(method: str, failure: LoadFailed) -> RpcError:
