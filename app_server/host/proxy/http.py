@@ -32,6 +32,9 @@ HOP_BY_HOP = frozenset(
 """Headers that are about one connection and go no further; RFC 9110, 7.6.1. `Transfer-Encoding` is
 one too, and is made anew from what it says."""
 
+FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+"""Headers that say where a body ends: naming them in `Connection` takes them from nobody."""
+
 _ERRORS: dict[Refusal, str] = {
     "denied": "blocked-by-denylist",
     "not_allowed": "blocked-by-allowlist",
@@ -175,12 +178,13 @@ async def _forward(
     sending = asyncio.create_task(_send_request(client, head, state, upstream))
     try:
         await _send_response(client, state, upstream)
-    except (h11.RemoteProtocolError, TimeoutError) as exc:
+    except (h11.ProtocolError, TimeoutError) as exc:
+        # A local one: the response cannot be told to this client, as trailers to one of HTTP/1.0.
         if client.state.our_state is h11.SEND_RESPONSE:
             await _fail(client, 502, f"{target.shown()}: {exc}", request.method)
     finally:
         sending.cancel()
-        with suppress(asyncio.CancelledError, OSError, h11.RemoteProtocolError):
+        with suppress(asyncio.CancelledError, OSError, h11.ProtocolError):
             await sending
 
 
@@ -193,7 +197,7 @@ async def _send_request(
         async for event in _body(client.state, client.streams[0], client.bounds):
             writer.write(state.send(event) or b"")
             await writer.drain()
-    except (h11.RemoteProtocolError, OSError):
+    except (h11.ProtocolError, OSError):
         # There will be no response to half a request.
         writer.close()
         raise
@@ -224,13 +228,17 @@ async def _send_response(client: _Client, state: h11.Connection, upstream: Strea
 
 
 def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return the headers that go further; RFC 9110, 7.6.1, RFC 9112, 6.3."""
     given = [(name.lower(), value) for name, value in headers]
+    if any(name == b"transfer-encoding" for name, _ in given):
+        # Chunks count. Whoever reads the length instead would take a body for another request.
+        given = [(name, value) for name, value in given if name != b"content-length"]
     named = {
         word.strip().lower()
         for name, value in given
         if name == b"connection"
         for word in value.split(b",")
-    }
+    } - FRAMING
     kept = [
         (name, value)
         for name, value in given

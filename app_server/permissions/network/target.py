@@ -87,7 +87,9 @@ def is_local(address: Address) -> bool:
     inner = _within(address)
     if inner is not None:
         return is_local(inner)
-    return not address.is_global or address.is_multicast
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return True
+    return not address.is_global or address.is_multicast or address.is_reserved
 
 
 def is_this_machine(address: Address) -> bool:

@@ -68,6 +68,59 @@ async def test_a_body_in_chunks_goes_on_in_chunks() -> None:
     )
 
 
+async def test_chunks_go_on_without_a_length_that_others_would_read_a_second_request_by() -> None:
+    async with answering(echo) as port, proxy(LOCAL) as used:
+        _, body = parted(
+            await used.exchange(
+                b"GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n8\r\nPOST / x\r\n0\r\n\r\n" % port
+            )
+        )
+    assert body == (
+        b"GET / HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ntransfer-encoding: chunked\r\n"
+        b"connection: close\r\n\r\n8\r\nPOST / x\r\n0\r\n\r\n" % port
+    )
+
+
+@pytest.mark.parametrize(
+    ("framing", "sent"),
+    [
+        (b"content-length: 3", b"abc"),
+        (b"transfer-encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"),
+    ],
+)
+async def test_a_body_is_not_lost_though_its_framing_is_named_as_about_the_connection(
+    framing: bytes, sent: bytes
+) -> None:
+    async with answering(echo) as port, proxy(LOCAL) as used:
+        name = framing.partition(b":")[0]
+        _, body = parted(
+            await used.exchange(
+                b"POST http://127.0.0.1:%d/ HTTP/1.1\r\nHost: x\r\nConnection: %b\r\n%b\r\n\r\n%b"
+                % (port, name, framing, sent)
+            )
+        )
+    assert body == (
+        b"POST / HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n%b\r\nconnection: close\r\n\r\n%b"
+        % (port, framing, sent)
+    )
+
+
+async def test_trailers_are_no_failure_where_the_client_cannot_have_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def trailing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n")
+        await writer.drain()
+
+    async with answering(trailing) as port, proxy(LOCAL) as used:
+        response = await used.exchange(b"GET http://127.0.0.1:%d/ HTTP/1.0\r\n\r\n" % port)
+    assert response == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc"
+    assert caplog.messages == []
+
+
 async def test_a_second_request_on_a_connection_is_not_carried_out() -> None:
     async with answering(echo) as port, proxy(LOCAL) as used:
         one = b"GET http://127.0.0.1:%d/1 HTTP/1.1\r\nHost: x\r\n\r\n" % port

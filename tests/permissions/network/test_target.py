@@ -47,6 +47,7 @@ def test_what_is_no_host_is_refused(text: str) -> None:
         *("169.254.169.254", "100.64.0.1", "198.18.0.1", "192.0.2.1", "224.0.0.1", "240.0.0.1"),
         *("255.255.255.255", "::", "::1", "fc00::1", "fe80::1", "ff02::1", "2001:db8::1"),
         *("::ffff:10.0.0.1", "2002:7f00:1::", "64:ff9b::7f00:1"),
+        *("fec0::1", "::7f00:1", "::ffff:0:7f00:1", "64:ff9b:1::7f00:1", "5f00::1"),
     ],
 )
 def test_addresses_that_are_not_of_the_public_internet_are_local(text: str) -> None:
