@@ -15,6 +15,13 @@ from tests.support.command_points import (
     serving,
 )
 from tests.support.harness import claim
+from tests.support.quick_spawner import QUICK_SPAWNER
+
+
+@pytest.fixture(autouse=True)
+def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill what ignores SIGTERM, as one of the commands does, after a moment."""
+    monkeypatch.setattr("app_server.host.commands.spawning.SPAWNER", QUICK_SPAWNER)
 
 
 @claim("commands:cut-off")
