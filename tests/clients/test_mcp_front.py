@@ -400,7 +400,7 @@ async def test_what_makes_no_sense_is_answered_as_such(tmp_path: Path) -> None:
             called = await client.call("codex-reply", prompt="x", threadId=thread_id)
             unknown = f"Session not found for thread_id: {thread_id}"
             assert called == result_of(unknown, thread_id, is_error=True)
-        for method in ("resources/list", "prompts/list", "logging/setLevel", "thread/start"):
+        for method in ("resources/list", "prompts/list", "logging/setLevel", "thread/nonsense"):
             with pytest.raises(MCPError) as refused:
                 await client.request(method, {})
             assert (refused.value.code, refused.value.error.message) == (

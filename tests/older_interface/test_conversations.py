@@ -410,6 +410,9 @@ async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
             hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
             assert (await client.call("initialize", hello))["serverInfo"]["title"] == "Codex"
             await client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            models = await client.call("model/list", {})
+            assert models["items"][0]["id"] == "scripted"
+            assert models["items"] == models["data"]
             started = await client.listen(cwd=str(tmp_path), approvalPolicy="untrusted")
             send = {"conversationId": started["conversationId"], "items": text("go")}
             await client.call("sendUserMessage", send)
@@ -421,6 +424,17 @@ async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
             assert asked["method"] == "execCommandApproval"
             assert dict(events(seen))["task_complete"] == {"last_agent_message": "Done."}
             assert not (tmp_path / "made").exists()
+            # So do today's methods.
+            modes = (await client.call("collaborationMode/list", {}))["data"]
+            assert [mode["mode"] for mode in modes] == ["plan", "default"]
+            assert (await client.call("account/read", {}))["account"] is None
+            thread_id = (await client.call("thread/start", {"cwd": "/"}))["thread"]["id"]
+            turn = {"threadId": thread_id, "input": [{"type": "text", "text": "hi"}]}
+            await client.call("turn/start", {**turn, "outputSchema": {"type": "object"}})
+            await client.until("turn/completed")
+            assert model.requests[-1]["text"]["format"]["schema"] == {"type": "object"}
+            again = await client.ask("nosuch/method", {})
+            assert again["error"]["code"] == -32601
             # MCP goes on beside it.
             names = [tool["name"] for tool in (await client.call("tools/list", {}))["tools"]]
             assert names == ["codex", "codex-reply"]

@@ -26,7 +26,7 @@ from app_server.clients.mcp_front.approvals import (
     patch_params,
 )
 from app_server.clients.mcp_front.events import EVENT
-from app_server.clients.mcp_front.older import METHODS, OlderSide
+from app_server.clients.mcp_front.older import FORWARDED, OlderSide
 from app_server.clients.mcp_front.questions import (
     DECLINED,
     ELICITATION,
@@ -157,7 +157,7 @@ class Conversation:
 
     async def _take(self, text: str) -> None:
         match parse_message(text):
-            case Request() as request if request.method in METHODS:
+            case Request() as request if request.method in FORWARDED:
                 await self._older.forward(text, self._client)
             case Request() as request:
                 await self._take_request(request)

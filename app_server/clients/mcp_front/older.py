@@ -1,6 +1,6 @@
-"""The older interface beside MCP: a second conversation with the app-server, passed through.
+"""Methods of the app-server beside MCP: a second conversation with it, passed through.
 
-Source: docs/older_interface.md; docs/mcp_server.md, "The older interface".
+Source: docs/older_interface.md; docs/mcp_server.md, "Methods of the app-server".
 """
 
 import itertools
@@ -14,16 +14,17 @@ from pydantic_core import from_json, to_json
 from app_server.older_interface.requests import TRANSLATIONS
 from app_server.older_interface.stream import OWN
 from app_server.rpc.connection import MessageStream
+from protocol.methods import METHODS
 from protocol.model import Json, JsonObject
 
-METHODS = frozenset({*TRANSLATIONS, *OWN, "gitDiffToRemote", "getAuthStatus"})
-"""Methods of the older interface that are no methods of MCP."""
+FORWARDED = frozenset({*TRANSLATIONS, *OWN, *METHODS} - {"initialize"})
+"""Methods of the older interface and of today's wire; none is a method of MCP."""
 
 PREFIX = "older:"
 """With what ids of questions begin that the client is asked by the second conversation."""
 
 HELLO = "hello"
-"""The id of its handshake."""
+"""The id of the requests that it begins with."""
 
 
 class OlderSide:
@@ -52,6 +53,8 @@ class OlderSide:
                 hello = {"clientInfo": client, "capabilities": {"experimentalApi": True}}
                 await self._say({"id": HELLO, "method": "initialize", "params": hello})
                 await self._say({"method": "initialized"})
+                # So that all of it has the older form.
+                await self._say({"id": HELLO, "method": "getUserAgent"})
                 self._tasks.start_soon(self._read, self._stream)
         await self._stream.send(text)
 
