@@ -40,6 +40,8 @@ class Proxy:
 
     port: int
     gate: Watched
+    aclose: Callable[[], Awaitable[None]]
+    """What its command's end does; harmless when done again."""
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -62,7 +64,7 @@ async def proxy(policy: NetworkPolicy, bounds: ProxyBounds | None = None) -> Asy
     server = ProxyServer(gate, bounds or ProxyBounds())
     await server.open(listener)
     try:
-        yield Proxy(port, gate)
+        yield Proxy(port, gate, server.aclose)
     finally:
         await server.aclose()
 

@@ -19,7 +19,8 @@ class ProxyBounds:
     connect_s: float = 30.0
     """For resolving a name and reaching one of its addresses."""
     idle_s: float = 900.0
-    """Without a byte in either direction; then the connection is closed."""
+    """Without a byte in either direction, and at the end until what waits is taken; then it is
+    closed."""
     piece_bytes: int = 65_536
     """That are read before they are written on."""
     addresses: int = 8

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import REASONS, Gate, Refusal, Refused
-from app_server.host.proxy.relay import relay
+from app_server.host.proxy.relay import closing, relay
 from app_server.host.proxy.upstream import HostUnreachable, Streams, connect
 from app_server.permissions.network.policy import READING
 from app_server.permissions.network.target import BadHost, Target, plain_host
@@ -125,13 +125,11 @@ async def _serve(client: _Client, request: h11.Request, gate: Gate) -> None:
     except HostUnreachable as exc:
         await _fail(client, 502, f"{target.shown()}: {exc}", request.method)
         return
-    try:
+    async with closing(upstream[1], client.bounds):
         if request.method == b"CONNECT":
             await _tunnel(client, upstream)
         else:
             await _forward(client, request, target, path, upstream)
-    finally:
-        upstream[1].close()
 
 
 def _wanted(request: h11.Request) -> tuple[Target, bytes]:

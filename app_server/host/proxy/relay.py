@@ -4,7 +4,8 @@ Source: docs/tools.md, "Network through a proxy".
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.upstream import Streams
@@ -26,9 +27,48 @@ async def relay(one: Streams, other: Streams, bounds: ProxyBounds) -> None:
             async with asyncio.TaskGroup() as tasks:
                 for (reader, _), (_, writer) in ((one, other), (other, one)):
                     tasks.create_task(_copy(reader, writer, bounds.piece_bytes, moved))
+    except* TimeoutError:
+        # What still waits is not taken either.
+        for _, writer in (one, other):
+            _drop(writer)
     except* OSError:
-        # Broken, or idle for too long: either way it is over.
+        # It is broken, and so over.
         pass
+
+
+@asynccontextmanager
+async def closing(writer: asyncio.StreamWriter, bounds: ProxyBounds) -> AsyncIterator[None]:
+    """Close a connection at the end, once what was written is taken, or not for `idle_s`.
+
+    Whoever is cancelled waits for nobody: the command has gone, and nothing of it stays behind.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        _drop(writer)
+        raise
+    finally:
+        await _close(writer, bounds.idle_s)
+
+
+async def _close(writer: asyncio.StreamWriter, limit_s: float) -> None:
+    writer.close()
+    try:
+        async with asyncio.timeout(limit_s):
+            await writer.wait_closed()
+    except OSError:
+        # Broken, or not taken in time.
+        _drop(writer)
+    except asyncio.CancelledError:
+        _drop(writer)
+        raise
+
+
+def _drop(writer: asyncio.StreamWriter) -> None:
+    """End a connection without sending what waits; Python 3.11 fails on one that has ended."""
+    transport = writer.transport
+    if not transport.is_closing() or transport.get_write_buffer_size():
+        transport.abort()
 
 
 async def _copy(

@@ -10,6 +10,7 @@ import socket
 from app_server.host.proxy.bounds import BOUNDS, ProxyBounds
 from app_server.host.proxy.gate import Gate
 from app_server.host.proxy.http import serve_http
+from app_server.host.proxy.relay import closing
 from app_server.host.proxy.socks import VERSION, serve_socks
 
 logger = logging.getLogger(__name__)
@@ -51,17 +52,15 @@ class ProxyServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         streams, bounds = (reader, writer), self._bounds
         try:
-            async with asyncio.timeout(bounds.head_s):
-                first = await reader.read(1)
-            if first == bytes((VERSION,)):
-                await serve_socks(streams, self._gate, bounds)
-            elif first:
-                await serve_http(streams, first, self._gate, bounds)
-            await writer.drain()
+            async with closing(writer, bounds):
+                async with asyncio.timeout(bounds.head_s):
+                    first = await reader.read(1)
+                if first == bytes((VERSION,)):
+                    await serve_socks(streams, self._gate, bounds)
+                elif first:
+                    await serve_http(streams, first, self._gate, bounds)
         except OSError:
             # Broken, or silent for too long.
             pass
         except Exception:
             logger.exception("a connection through the proxy of a command failed")
-        finally:
-            writer.close()

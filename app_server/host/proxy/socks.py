@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Gate, Refused
-from app_server.host.proxy.relay import relay
+from app_server.host.proxy.relay import closing, relay
 from app_server.host.proxy.upstream import HostUnreachable, Streams, connect
 from app_server.permissions.network.target import BadHost, Target, plain_host
 
@@ -56,11 +56,9 @@ async def serve_socks(streams: Streams, gate: Gate, bounds: ProxyBounds) -> None
     except HostUnreachable:
         _reply(writer, HOST_UNREACHABLE)
         return
-    try:
+    async with closing(upstream[1], bounds):
         _reply(writer, SUCCEEDED)
         await relay(streams, upstream, bounds)
-    finally:
-        upstream[1].close()
 
 
 async def _wanted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Target | int:
