@@ -54,7 +54,8 @@ CLAIMS: dict[str, list[str]] = {}
 
 _transcripts: list[list[str]] = []
 
-TESTS_PER_COLLECTION = 50
+TESTS_PER_COLLECTION = 20
+TESTS_PER_WHOLE_COLLECTION = 400
 _teardowns = itertools.count(1)
 
 
@@ -89,9 +90,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Free what earlier tests left: each server freezes it together with its own modules."""
-    if next(_teardowns) % TESTS_PER_COLLECTION == 0:
-        gc.unfreeze()
+    """Free what earlier tests left, and now and then what a server has frozen with its modules."""
+    number = next(_teardowns)
+    if number % TESTS_PER_COLLECTION == 0:
+        if number % TESTS_PER_WHOLE_COLLECTION == 0:
+            gc.unfreeze()
         gc.collect()
         gc.freeze()
 
