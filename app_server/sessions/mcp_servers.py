@@ -157,15 +157,14 @@ class ThreadServers:
         """Bring the servers up to date before a model request.
 
         What extensions register now is taken over, and what has died is started again. The first
-        request waits at most `first_look_s` for extensions to look for their servers, and then, as
-        every request, at most the grace for servers that start.
+        request, and no later one, waits at most `first_look_s` for extensions to look for their
+        servers. Every request waits at most the grace for servers that start.
         """
         if not self._has_asked:
             with anyio.CancelScope(deadline=_in(self._mcp.first_look_s)):
                 await self._discovered.wait()
         ends_at = grace_ends_at(self.set)
         with anyio.CancelScope(deadline=ends_at):
-            await self._discovered.wait()
             if not self._catalog.is_current:
                 await self._look()
         self._has_asked = True

@@ -131,3 +131,22 @@ async def test_the_first_turn_waits_longer_for_the_first_look_than_for_a_server(
             held.set()
             await client.wait_for("turn/completed")
         assert namespaces(served) == [[NAMESPACE]]
+
+
+@claim("apps:first-turn")
+async def test_turns_wait_for_the_first_look_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "DEFAULT_GRACE_MS", 3_600_000)
+    monkeypatch.setattr(config, "FIRST_LOOK_S", 0.01)
+    async with apps() as hosted:
+        held = hosted.script.holds[LIST] = anyio.Event()
+        async with (
+            serve(tmp_path, config=sign_in(tmp_path, hosted), with_apps=True) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            for _ in range(2):
+                await client.turn(thread_id, "hi")
+            held.set()
+        assert namespaces(served) == [[], []]
