@@ -136,10 +136,12 @@ def as_disk_failures(make: Callable[[int, str], OSError]) -> Iterator[None]:
 def _keep_private(path: Path) -> None:
     """Make a file for SQLite, or take away what others may do with it and with its companions.
 
-    What cannot be changed stays as it is: opening it says why.
+    What cannot be changed stays as it is: opening it says why. A file that is there is not opened:
+    closing it would take the locks of all connections that this process has to it (fcntl(2)), and
+    with them what they commit after another process has removed the log.
     """
     with suppress(OSError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     # SQLite gives its companions the rights of the file.
     for suffix in COMPANIONS:
         file = path.with_name(path.name + suffix)

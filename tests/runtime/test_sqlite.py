@@ -3,6 +3,8 @@
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -38,6 +40,27 @@ def test_a_file_and_its_companions_are_for_the_owner_alone(tmp_path: Path) -> No
             }
     finally:
         os.umask(old)
+
+
+def test_a_second_connection_takes_nothing_from_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "one.sqlite3"
+    read = (
+        "import sqlite3, sys; database = sqlite3.connect(sys.argv[1]); "
+        "print(database.execute('SELECT word FROM words').fetchall()); database.close()"
+    )
+
+    def seen_elsewhere() -> str:
+        argv = [sys.executable, "-I", "-S", "-c", read, str(path)]
+        return subprocess.run(argv, capture_output=True, check=True, text=True).stdout.strip()
+
+    with closing(connect(path, synchronous="FULL")) as first:
+        first.executescript(TABLES)
+        with closing(connect(path, synchronous="FULL")):
+            # A process that takes itself for the last one removes the log.
+            assert seen_elsewhere() == "[]"
+            with first:
+                first.execute("INSERT INTO words VALUES ('kept')")
+            assert seen_elsewhere() == "[('kept',)]"
 
 
 @pytest.mark.parametrize(("synchronous", "number"), [("NORMAL", 1), ("FULL", 2)])

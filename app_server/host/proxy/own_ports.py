@@ -3,7 +3,6 @@
 Source: docs/tools.md, "Network through a proxy"; proc(5).
 """
 
-import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,21 +45,27 @@ def own_ports() -> set[int]:
     """
     ports: set[int] = set()
     for entry in DESCRIPTORS.iterdir():
-        # A descriptor may be closed, and its number used again, at any moment.
+        # It may be no socket, or be closed and its number used again, at any moment.
         with suppress(OSError):
-            ports |= _listens_on(os.dup(int(entry.name)))
+            ports |= _listens_on(int(entry.name))
     return ports
 
 
 def _listens_on(fd: int) -> set[int]:
+    """Return the port of a listener; nothing is closed here.
+
+    To close as much as a copy of a descriptor would take the locks of this process from its file
+    (fcntl(2)), such as those of SQLite.
+
+    Raises:
+        OSError: it is no socket.
+    """
+    found = socket.socket(fileno=fd)
     try:
-        found = socket.socket(fileno=fd)
-    except OSError:
-        os.close(fd)
-        return set()
-    with found:
         if found.family not in (socket.AF_INET, socket.AF_INET6):
             return set()
         if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             return set()
         return {found.getsockname()[1]}
+    finally:
+        found.detach()

@@ -1,8 +1,11 @@
 """Which addresses of a host are connected to, and which ports are the server's own."""
 
 import asyncio
+import fcntl
 import socket
+import subprocess
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +17,10 @@ from app_server.host.proxy.own_ports import is_own, own_ports
 from app_server.host.proxy.upstream import HostUnreachable, connect
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
+from tests.support.harness import WAIT_S
 from tests.support.origin import origin
 from tests.support.proxies import answering
+from tests.support.sandboxes import PYTHON
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -105,6 +110,15 @@ async def test_a_public_address_of_this_machine_leads_to_its_ports_too(
     monkeypatch.setattr(upstream, "is_local", lambda address: False)
     async with answering(nothing) as port:
         assert await refusal(NetworkPolicy(), "a.example", port) == "not_allowed_local"
+
+
+def test_to_look_for_own_ports_takes_no_lock_of_this_process(tmp_path: Path) -> None:
+    take = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with (tmp_path / "locked").open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        own_ports()
+        other = subprocess.run([*PYTHON, take, file.name], capture_output=True, timeout=WAIT_S)
+    assert b"BlockingIOError" in other.stderr
 
 
 async def test_ports_of_this_process_are_refused_whatever_is_allowed() -> None:
