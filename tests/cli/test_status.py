@@ -152,6 +152,9 @@ async def test_the_command_shows_who_runs_and_who_was_killed(tmp_path: Path) -> 
         async with first.client() as client:
             for _ in range(2):
                 await client.call("thread/start", {})
+            # Once it serves requests it has written down that it runs.
+            async with second.client():
+                pass
             os.kill(second.process.pid, signal.SIGKILL)
             await second.ended()
             shown = run_cli("app-server", "status", *home)
