@@ -15,6 +15,7 @@ import anyio
 from app_server.host.exec.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
+from app_server.runtime.user_paths import expand_user
 
 DEFAULT_LISTEN = "ws://127.0.0.1:0"
 TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
@@ -118,7 +119,7 @@ def read_token(file: Path | None) -> str | None:
     # Processes that run here need not see it.
     text = os.environ.pop(TOKEN_VARIABLE, None)
     if file is not None:
-        with file.expanduser().open("rb") as opened:
+        with expand_user(file).open("rb") as opened:
             text = opened.read(MAX_TOKEN_BYTES + 1).decode("ascii", errors="replace")
     if text is None:
         return None

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from app_server.runtime.user_paths import expand_user
 from app_server.transport.address import Address, TcpAddress, require_protection
 from app_server.transport.guards import (
     CLOCK_SKEW_S,
@@ -185,7 +186,7 @@ def _secret(option: str, text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser().absolute()
+    return expand_user(text).absolute()
 
 
 def _origin(text: str) -> str:

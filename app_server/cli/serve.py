@@ -40,37 +40,50 @@ MCP_SERVER = "mcp-server"
 DEMOS = ("apps", "signals", "tools")
 COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
 
+USAGE = """\
+app-server [options]
+       app-server COMMAND [options]"""
+
 DESCRIPTION = """\
-An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio."""
+An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio.
+
+first steps:
+  app-server demo                                 see it work, without an account
+  app-server doctor                               check the home folder and this machine
+  app-server --listen ws://127.0.0.1:4500         serve editors and terminals
+  app-server inspect ws://127.0.0.1:4500          look into that server from a browser
+
+commands (COMMAND --help says more of each):
+  serve            serve clients; the default. app-server is the same word, for launchers
+  demo             start a server with the offline model and a real MCP server, and check every
+                   step of a conversation
+  doctor           check the home folder and this machine, and say what to do
+  inspect          look into a running server from a browser
+  status           list the servers that run with a home folder
+  mcp              list, add, remove and sign in to MCP servers
+  mcp-server       serve an MCP client on stdio: the tools codex and codex-reply run turns
+  signal           put messages into threads of a running server
+  receiver         put messages of other agents into threads
+  exec-server      run processes here for a server elsewhere
+  bench            measure running servers side by side
+  generate-json-schema, generate-ts
+                   write the wire's types for authors of clients"""
 
 EPILOG = """\
 examples:
-  app-server demo                                   see it work, without an account
-  app-server demo --apps                            the same for the apps of ChatGPT
-  app-server demo --tools                           the same for commands, patches and the sandbox
-  app-server demo --signals                         the same for messages between agents
-  app-server --listen ws://127.0.0.1:4500           serve editors and terminals
+  app-server -c model='"gpt-5"' --listen stdio://
+                                                  serve the program that started this one
   app-server --listen ws://127.0.0.1:0 --listen unix://
-                                                    any free port, and a socket in the home folder
+                                                  any free port, and a socket in the home folder
   app-server --listen ws://127.0.0.1:4500 --token-file ~/.app-server-token
-                                                    let in only who can read that file
-  app-server -c model='"gpt-5"' --listen stdio://   serve the program that started this one
-  app-server mcp-server                             offer it as an MCP server on stdio
-  app-server mcp --help                             list, add, remove and sign in to MCP servers
-  app-server bench ws://127.0.0.1:4500              measure running servers side by side
-  app-server inspect                                look into a running server from a browser
-  app-server status                                 which servers run with a home folder
-  app-server doctor                                 check stored threads, locks and the index
-  app-server signal --help                          put messages into threads of a running server
-  app-server exec-server --help                     run processes here for a server elsewhere
-  app-server receiver --help                        messages of other agents, into threads
-  app-server generate-json-schema --out DIR         the wire for client authors: one file a type
-  app-server generate-ts --out DIR                  the same for TypeScript
+                                                  let in only who can read that file
+  app-server generate-json-schema --out DIR       a file for each type of the wire
 
 The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
-folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else {home}. Without a model provider in
-config.toml and without OPENAI_API_KEY the built-in offline model answers. What the administrator of
-this machine demands is in {requirements}.
+folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else
+{home}.
+Without a model provider in config.toml and without OPENAI_API_KEY the built-in offline model
+answers. What the administrator of this machine demands is in {requirements}.
 SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
 
 
@@ -81,18 +94,18 @@ SWITCH_S = 0.001
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for command in GENERATE_COMMANDS:
-        if command in words:
-            words.remove(command)
-            generate = importlib.import_module("app_server.cli.schema").main
-            written: int = generate(command, [word for word in words if word != "app-server"])
-            return written
     for command, module in LAZY_COMMANDS.items():
         # Launchers put the name of the program in front.
         if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
             quiet_libraries()
             status: int = importlib.import_module(module).main(words[words.index(command) + 1 :])
             return status
+    for command in GENERATE_COMMANDS:
+        if command in words:
+            words.remove(command)
+            generate = importlib.import_module("app_server.cli.schema").main
+            written: int = generate(command, [word for word in words if word != "app-server"])
+            return written
     parser = make_parser()
     options = parser.parse_args(_without_program_words(words))
     try:
@@ -149,18 +162,12 @@ def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = _Parser(
         prog="app-server",
+        usage=USAGE,
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "command",
-        nargs="?",
-        choices=COMMANDS,
-        default="serve",
-        help="serve (the default; app-server is the same word for launchers); mcp-server: the "
-        "tools codex and codex-reply for an MCP client on stdio, which run turns of threads; or "
-        "demo: start a server with the offline model and a real MCP server and check every step "
-        "of a conversation",
+        "command", nargs="?", type=_command, default="serve", help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--listen",
@@ -169,7 +176,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or "
         "off; may be given several times (default: stdio://)",
     )
-    add_listen_options(parser)
     parser.add_argument(
         "-c",
         "--config",
@@ -200,25 +206,33 @@ def make_parser() -> argparse.ArgumentParser:
         help="how long running turns may go on after SIGTERM (default: %(default)g)",
     )
     add_log_options(parser)
-    parser.add_argument(
+    parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
+    add_listen_options(parser)
+    demos = parser.add_argument_group("what demo shows instead")
+    demos.add_argument(
         "--apps",
         action="store_true",
-        help="with demo: apps of a hosted endpoint that this package ships, instead of an MCP "
-        "server",
+        help="apps of a hosted endpoint that this package ships",
     )
-    parser.add_argument(
+    demos.add_argument(
         "--signals",
         action="store_true",
-        help="with demo: two agents, one asks and the other is woken; then a crash in between",
+        help="two agents, one asks and the other is woken; then a crash in between",
     )
-    parser.add_argument(
+    demos.add_argument(
         "--tools",
         action="store_true",
-        help="with demo: commands and patches in a scratch repository, questions, and what the "
-        "sandbox stops",
+        help="commands and patches in a scratch repository, questions, and what the sandbox stops",
     )
-    parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
     return parser
+
+
+def _command(word: str) -> str:
+    if word in COMMANDS:
+        return word
+    if word in LAZY_COMMANDS:
+        raise argparse.ArgumentTypeError(f"options stand behind it: app-server {word} --help")
+    raise argparse.ArgumentTypeError(f"there is no command {word!r}; app-server --help lists them")
 
 
 def _without_program_words(words: list[str]) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from app_server.runtime.user_paths import expand_user
+
 TOKEN_FILE_VARIABLE = "APP_SERVER_TOKEN_FILE"
 """Names the file where no option does."""
 
@@ -38,7 +40,7 @@ class TokenWanted(ConnectionError):
 def chosen_token_file(option: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the file of the option, else of the environment; None: no token is shown."""
     named = option or environ.get(TOKEN_FILE_VARIABLE)
-    return Path(named).expanduser().absolute() if named else None
+    return expand_user(named).absolute() if named else None
 
 
 async def token_headers(file: Path | None) -> dict[str, str]:

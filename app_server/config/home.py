@@ -3,11 +3,13 @@
 import os
 from pathlib import Path
 
+from app_server.runtime.user_paths import expand_user
+
 
 def resolve_home(option: str | None) -> Path:
     """Choose the home directory: the option, the environment, or the platform's state folder."""
     chosen = option or os.environ.get("APP_SERVER_HOME") or os.environ.get("CODEX_HOME")
-    return Path(chosen).expanduser().absolute() if chosen else default_home()
+    return expand_user(chosen).absolute() if chosen else default_home()
 
 
 def default_home() -> Path:

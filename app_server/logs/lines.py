@@ -20,6 +20,10 @@ LogFormat: TypeAlias = Literal["text", "json"]
 
 MAX_CHARS = 16 * 1024
 """Of a message, and of a traceback; what is longer is cut."""
+CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
+}
+"""Characters that terminals obey, as they are shown."""
 LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 """Names of levels in JSON, where they are other than ours."""
 
@@ -52,10 +56,8 @@ class LineWriter:
             }
             return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
         words = "".join(f" {name}={_word(value)}" for name, value in ids.items())
-        # What a client sent must not look like a line of its own.
-        shown = message.replace("\n", "\n\t")
-        text = f"{at} {record.levelname} {record.name}:{words} {shown}"
-        return text if failure is None else f"{text}\n{failure}"
+        text = f"{at} {record.levelname} {record.name}:{words} {message}"
+        return _shown(text if failure is None else f"{text}\n{failure}")
 
     def _failure(self, record: logging.LogRecord) -> str | None:
         if not record.exc_info or record.exc_info[1] is None:
@@ -80,6 +82,11 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Render a record with the ids of the work that logs it."""
         return self._lines.render(record, copy_context())
+
+
+def _shown(text: str) -> str:
+    """Keep what a client sent from looking like a line of its own, and from moving the cursor."""
+    return "\n\t".join(text.split("\n")).translate(CONTROLS)
 
 
 def _word(value: str | int) -> str:

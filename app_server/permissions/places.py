@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app_server.config.values import Config
+from app_server.runtime.user_paths import expand_user
 
 SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder
 
@@ -124,7 +125,7 @@ def places_of_machine(
 
     `hidden` are further absolute paths that are kept from whoever is confined.
     """
-    user_home = environ.get("HOME") or str(Path.home())
+    user_home = environ.get("HOME") or str(expand_user("~"))
     secrets = [str(Path(user_home, name)) for name in SECRETS_OF_USERS]
     for of_home in (home, environ.get("CODEX_HOME") or str(Path(user_home, ".codex"))):
         secrets += [str(Path(of_home, name)) for name in SECRETS_OF_HOMES]

@@ -16,7 +16,8 @@ MAX_SPARSE_PATHS = 64
 MAX_PATH_CHARS = 1_024
 
 _LOCAL = re.compile(r"/|~/|\.{1,2}(/|$)")
-_SCP = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^\s]+")
+_SCP = re.compile(r"(?!-)[A-Za-z0-9_.-]+@(?!-)[A-Za-z0-9_.-]+:[^\s]+")
+"""Neither part may begin with `-`: to git(1), or to ssh(1), it would be an option."""
 _GITHUB = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _REF = re.compile(r"(?!-)[^\s\x00-\x20\x7f~^:?*\[\\]+")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from app_server.permissions.placeholder import is_there
 from app_server.plugins.files import NAME, read_object, relative_path, text_of
 from app_server.runtime.contained_files import BrokenFiles, inside
+from app_server.runtime.user_paths import expand_user
 from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
 LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")
@@ -134,7 +135,7 @@ def _configured(tables: object, cloned: Path) -> Iterator[tuple[str, Path]]:
         kind = table.get("source_type", "local")
         if kind == "git":
             yield name, cloned / name
-        elif kind == "local" and (path := Path(source).expanduser()).is_absolute():
+        elif kind == "local" and (path := expand_user(source)).is_absolute():
             yield name, path
 
 

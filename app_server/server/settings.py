@@ -1,13 +1,14 @@
 """What a server is started with."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.rpc.limits import ConnectionLimits
+from app_server.runtime.user_paths import expand_user
 from app_server.transport.address import Address
 from app_server.transport.guards import ListenerGuards
 from app_server.transport.websocket import WebSocketLimits
@@ -16,11 +17,6 @@ VERSION = "0.1.0"
 """This package's version; tests compare it with pyproject.toml."""
 
 DRAIN_S = 30.0
-
-
-def _user_home() -> Path:
-    # Unlike `Path.home` this fails for no user.
-    return Path(os.path.expanduser("~"))  # noqa: PTH111
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ class Settings:
     requirements: Path = SYSTEM_REQUIREMENTS
     """What an administrator demands; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)
-    user_home: Path = field(default_factory=_user_home)
+    user_home: Path = field(default_factory=partial(expand_user, "~"))
     """The home folder of the user; only tests have another one."""
     drain_s: float = DRAIN_S
     """How long running turns may go on after the first signal to stop."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.config.values import ConfigError, ConfigView
+from app_server.runtime.user_paths import expand_user
 
 MAX_PROMPT_BYTES = 64 * 1024
 
@@ -29,7 +30,7 @@ async def read_compact_prompt(view: ConfigView) -> str | None:
 
 def _read(view: ConfigView, path: Path) -> str:
     source = view.config.source
-    file = path.expanduser() if source is None else source.parent / path.expanduser()
+    file = expand_user(path) if source is None else source.parent / expand_user(path)
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_PROMPT_BYTES + 1)

@@ -5,7 +5,6 @@ Source: docs/config.md, "Threads".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, cast
 
 from app_server.config.default_provider import default_provider_id
@@ -13,6 +12,7 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.confining import has_network
 from app_server.permissions.profile_places import read_only as without_writing
 from app_server.permissions.profiles import read_profile
+from app_server.runtime.user_paths import expand_user
 from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
 from app_server.turns.model.catalogue.providers import (
     ProviderNotFound,
@@ -202,7 +202,7 @@ def profile_of(config: Config, name: str) -> StoredProfile | None:
     """
     if name in PERMISSION_PROFILES or name.startswith(":"):
         return None
-    return read_profile(config, name, str(Path.home()))
+    return read_profile(config, name, str(expand_user("~")))
 
 
 def sandbox_mode_of(profile: str) -> SandboxMode:

@@ -328,7 +328,8 @@ async def _closing(server: Server) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for connection in server.connections:
-            await connection.close(1001, "the server stops")
-        server.close()
+        server.close(close_connections=False)
+        # All at once: a client that does not answer takes `close_s`, however many there are.
+        closing = [connection.close(1001, "the server stops") for connection in server.connections]
+        await asyncio.gather(*closing)
         await server.wait_closed()

@@ -19,6 +19,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app_server.cli import entry, serve
 from app_server.config import home
 from app_server.server.settings import VERSION
 from tests.support.harness import (
@@ -55,6 +56,17 @@ def test_help_teaches() -> None:
         "SIGTERM",
     ):
         assert word in result.stdout
+    assert result.stdout.index("app-server demo") < result.stdout.index("--ws-auth")
+    for command in (*serve.LAZY_COMMANDS, *serve.COMMANDS, entry.RECEIVER):
+        assert f"  {command} " in result.stdout
+
+
+def test_a_server_may_have_the_name_of_a_command(tmp_path: Path) -> None:
+    result = run_cli("mcp", "get", "schema", "--home", str(tmp_path))
+    assert (result.returncode, result.stderr) == (
+        1,
+        "app-server mcp: no MCP server named `schema`; there are: none\n",
+    )
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -70,7 +82,8 @@ def test_the_version_is_that_of_the_package() -> None:
         (["--listen", "tcp://x"], "use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off"),
         (["-c", "nonsense"], "use key=value"),
         (["--drain-seconds", "-1"], "at least 0"),
-        (["nonsense"], "invalid choice"),
+        (["nonsense"], "there is no command 'nonsense'"),
+        (["--home", "x", "status"], "options stand behind it: app-server status --help"),
         (["mcp-server", "--listen", "off"], "leave out --listen"),
     ],
 )

@@ -149,7 +149,8 @@ async def test_the_command_shows_who_runs_and_who_was_killed(tmp_path: Path) -> 
     none = run_cli("status", *home)
     assert (none.returncode, none.stdout) == (1, f"no server runs with {tmp_path}\n")
     async with running(tmp_path) as first, running(tmp_path) as second:
-        async with first.client() as client:
+        # Whoever answers has written its file.
+        async with first.client() as client, second.client():
             for _ in range(2):
                 await client.call("thread/start", {})
             # Once it serves requests it has written down that it runs.

@@ -66,6 +66,18 @@ def test_what_a_client_sends_cannot_look_like_a_line_of_the_log() -> None:
     assert 'requestId="x y\\n2023 ERROR forged" method' in line
 
 
+def test_a_failure_cannot_look_like_a_line_either_and_terminals_obey_nothing() -> None:
+    failure = ValueError("a\n2023 ERROR forged\r2023 ERROR \x1b[2J\x9b1A")
+    text = render("text", record("a\rb\tc", failure=failure))
+    assert text.split("\n") == [
+        "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: a\\x0db\tc",
+        "\tValueError: a",
+        "\t2023 ERROR forged\\x0d2023 ERROR \\x1b[2J\\x9b1A",
+    ]
+    line = json.loads(render("json", record("a\rb", failure=failure)))
+    assert line["fields"] == {"message": "a\rb", "exception": f"ValueError: {failure}"}
+
+
 def test_secrets_are_in_no_part_of_a_line() -> None:
     try:
         raise ValueError(f"https://h/?k={SECRET} with Authorization: Bearer {SECRET}")

@@ -58,6 +58,8 @@ def test_a_commit_takes_the_place_of_a_revision() -> None:
         ({"source_type": "local", "source": "owner/x"}, None),
         ({"source_type": "git"}, None),
         ({"source_type": "git", "source": "-x"}, None),
+        ({"source_type": "git", "source": "-o@a.example:x"}, None),
+        ({"source_type": "git", "source": "git@-oProxyCommand:x"}, None),
         ({"source_type": "git", "source": "owner/x", "ref": 1}, None),
         ({"source_type": "git", "source": "owner/x", "sparse_paths": "a"}, None),
     ],

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import urllib.request
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app_server.rpc.connection import MessageStream
 from app_server.transport.address import (
     Address,
     StdioAddress,
@@ -22,13 +23,23 @@ from app_server.transport.address import (
     parse_address,
 )
 from app_server.transport.stdio import open_stdio
-from app_server.transport.websocket import WebSocketLimits
+from app_server.transport.websocket import WebSocketLimits, listen_tcp
 from tests.support.conversations import (
     LOOPBACK,
     stdio_pipes,
 )
 from tests.support.handshakes import UPGRADE
 from tests.support.harness import WAIT_S, WireClient, claim, serve
+
+ASKS_FOR_UPGRADE = "".join(
+    f"{line}\r\n"
+    for line in (
+        "GET / HTTP/1.1",
+        "Host: localhost",
+        *(f"{name}: {value}" for name, value in UPGRADE),
+        "",
+    )
+).encode()
 
 
 def http_status(url: str, path: str, **headers: str) -> tuple[int, str]:
@@ -106,12 +117,36 @@ async def test_sockets_that_are_no_clients_yet_have_a_bound_too(tmp_path: Path) 
                 await asyncio.sleep(0)
 
 
+async def test_a_client_that_does_not_answer_the_close_holds_up_no_other() -> None:
+    async def still_loading(_: MessageStream) -> None:
+        await anyio.sleep_forever()
+
+    limits = WebSocketLimits(close_s=10 * WAIT_S)
+    address = TcpAddress("127.0.0.1", 0)
+    silent = []
+    async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+        listener = await stack.enter_async_context(listen_tcp(address, still_loading, limits))
+        for _ in range(3):
+            port = int(listener.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ASKS_FOR_UPGRADE)
+            await reader.readuntil(b"\r\n\r\n")
+            silent.append((reader, writer))
+        tasks.start_soon(stack.aclose)
+        with anyio.fail_after(WAIT_S):
+            for reader, _ in silent:
+                frame = await reader.readexactly(20)
+                assert frame == b"\x88\x12\x03\xe9the server stops"
+        tasks.cancel_scope.cancel()
+    for _, writer in silent:
+        writer.close()
+
+
 async def _status(port: int) -> bytes:
     """Ask for an upgrade; gives the first line of the answer, or nothing."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    lines = ["GET / HTTP/1.1", "Host: localhost", *(f"{name}: {value}" for name, value in UPGRADE)]
     try:
-        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        writer.write(ASKS_FOR_UPGRADE)
         return (await reader.readline()).rstrip()
     except ConnectionResetError:
         return b""

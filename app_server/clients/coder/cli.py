@@ -24,6 +24,7 @@ from app_server.clients.receiver.agent.surface import MODES
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file, read_token
 from app_server.config.home import resolve_home
 from app_server.logs.lines import LineFormatter, LineWriter
+from app_server.runtime.user_paths import expand_user
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
         agent=options.agent,
         mode=MODES[options.codex_app_server],
         home=resolve_home(None),
-        folder=(options.cd or Path.cwd()).expanduser().absolute(),
+        folder=expand_user(options.cd or Path.cwd()).absolute(),
         agent_words=[*words, *rest],
         url=url,
         first_port=options.codex_app_server_port,

@@ -20,6 +20,7 @@ from app_server.clients.coder.receiver_entry import TABLE, NotOurs, Wanted, chan
 from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.config.values import ConfigError, read_config
+from app_server.runtime.user_paths import expand_user
 
 LAUNCHER = "coder"
 
@@ -49,7 +50,7 @@ def homes(server_home: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
     With a server the agent's MCP servers are those of the server's home, without one those of its
     own.
     """
-    own = Path(environ.get("CODEX_HOME") or "~/.codex").expanduser().absolute()
+    own = expand_user(environ.get("CODEX_HOME") or "~/.codex").absolute()
     same = os.path.realpath(own) == os.path.realpath(server_home)
     return (own,) if same else (own, server_home)
 

@@ -12,6 +12,7 @@ from app_server.clients.coder.install_check import check
 from app_server.clients.coder.options import AGENTS, spelled
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, check_router_url
 from app_server.config.home import resolve_home
+from app_server.runtime.user_paths import expand_user
 
 DESCRIPTION = """\
 Make the receiver known to an agent, so that messages of other agents reach it: its entry
@@ -38,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     wanted = Installation(
         homes=homes(resolve_home(None), os.environ),
         options=receiver,
-        folder=options.bin.expanduser().absolute(),
+        folder=expand_user(options.bin).absolute(),
     )
     is_good = True
     for is_there, sentence in check(options.agent):
@@ -99,7 +100,7 @@ def _receiver_options(options: argparse.Namespace) -> dict[str, str]:
             raise ValueError("-session must be a name")
         given["--session"] = options.session
     if options.key_file is not None:
-        given["--key-file"] = str(options.key_file.expanduser().absolute())
+        given["--key-file"] = str(expand_user(options.key_file).absolute())
     return given
 
 

@@ -33,6 +33,7 @@ from app_server.clients.token_file import TOKEN_FILE_HELP, TOKEN_FILE_VARIABLE
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.secret_files import StoreFailed, read_private, write_private
+from app_server.runtime.user_paths import expand_user
 
 DEFAULT_SESSION = "agent"
 
@@ -152,7 +153,7 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
     settings = ReceiverSettings(
         session=session,
         home=home,
-        cwd=(options.cd or Path.cwd()).expanduser().absolute(),
+        cwd=expand_user(options.cd or Path.cwd()).absolute(),
         environ=environ,
         router=router,
         bridge=BridgeSettings(modes),

@@ -27,6 +27,7 @@ from app_server.plugins.marketplace import Marketplace, marketplace_file, read_m
 from app_server.plugins.reading import install_again
 from app_server.rpc.context import Handler, RequestContext
 from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.user_paths import expand_user
 from protocol.errors import invalid_request
 from protocol.marketplaces import (
     MarketplaceAddParams,
@@ -206,7 +207,7 @@ class MarketplaceHandlers:
 
 def _read(cwd: Path, source: str) -> tuple[Path, Marketplace]:
     try:
-        root = (cwd / Path(source).expanduser()).resolve(strict=True)
+        root = (cwd / expand_user(source)).resolve(strict=True)
     except (OSError, RuntimeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it leads in a circle"
         raise BrokenFiles(f"failed to resolve local marketplace source path: {reason}") from exc

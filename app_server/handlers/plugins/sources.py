@@ -21,6 +21,7 @@ from app_server.plugins.marketplace import (
     read_marketplace,
 )
 from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.user_paths import expand_user
 from protocol.errors import RpcError, internal_error, invalid_request
 from protocol.plugins import MarketplaceLoadErrorInfo
 
@@ -40,7 +41,7 @@ class PluginSources:
         return await anyio.to_thread.run_sync(
             _read_all,
             [Path(folder) for folder in folders or ()],
-            Path.home(),
+            expand_user("~"),
             list(self.configured(config).values()),
         )
 

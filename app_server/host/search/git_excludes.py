@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from app_server.runtime.user_paths import expand_user
+
 READ_BYTES = 1024 * 1024
 
 _EXCLUDES = re.compile(
@@ -41,10 +43,10 @@ def read_text(path: Path) -> str:
 
 
 def _of_user() -> Path:
-    home = Path.home()
+    home = expand_user("~")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     for file in (home / ".gitconfig", config / "git" / "config"):
         found = _EXCLUDES.search(read_text(file))
         if found is not None:
-            return Path(found["path"].strip().strip('"')).expanduser()
+            return expand_user(found["path"].strip().strip('"'))
     return config / "git" / "ignore"

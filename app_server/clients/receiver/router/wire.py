@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from pydantic_core import from_json, to_json
 
 from app_server.http.loopback_address import is_this_machine
+from app_server.runtime.user_paths import expand_user
 from protocol.model import Json, JsonObject
 
 MAX_SENT_FRAME_BYTES = 1024 * 1024
@@ -86,7 +87,7 @@ def read_key_file(path: Path) -> str:
     Raises:
         BadKey, OSError
     """
-    with path.expanduser().open("rb") as file:
+    with expand_user(path).open("rb") as file:
         return check_key(file.read(MAX_KEY_BYTES + 1).decode("ascii", errors="replace"))
 
 
