@@ -10,7 +10,6 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import anyio
 from websockets.asyncio.server import ServerConnection, serve
@@ -90,7 +89,7 @@ class _Pages:
     def before_upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
         if not self._access.is_ours(request.headers):
             return _refuse(http.HTTPStatus.FORBIDDEN)
-        path = urlsplit(request.path).path
+        path = request.path.partition("?")[0]
         if path != WIRE:
             return self._file(path)
         if not self._access.may_connect(request.headers):

@@ -101,7 +101,9 @@ async def test_the_page_can_complete_the_names_of_methods() -> None:
     assert json.loads(content) == sorted(METHODS)
 
 
-@pytest.mark.parametrize("path", ["/none", "/js", "/../run.py", "/%2e%2e/run.py", "//etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/none", "/js", "/../run.py", "/%2e%2e/run.py", "//etc/passwd", "//["]
+)
 async def test_nothing_else_is_served(path: str) -> None:
     async with serve_inspector(NOWHERE) as inspector:
         response, content = await get(inspector, path)
