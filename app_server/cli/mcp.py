@@ -175,7 +175,7 @@ async def _add(options: argparse.Namespace, config: Config, file: ConfigFile) ->
     if options.url is not None:
         if options.env:
             raise Failed("--env is for servers that are started, not for those behind a URL")
-        if urlsplit(options.url).scheme not in ("http", "https"):
+        if not _is_web(options.url):
             raise Failed(
                 f"`{options.url}` is no URL of a server: it begins with https:// or http://"
             )
@@ -196,6 +196,13 @@ async def _add(options: argparse.Namespace, config: Config, file: ConfigFile) ->
 
     await file.change(changed)
     print(f"Added MCP server `{name}` to {file.path}.")
+
+
+def _is_web(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return False
 
 
 def _variable(text: str) -> tuple[str, str]:

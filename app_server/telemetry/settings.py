@@ -65,7 +65,14 @@ def _collector(view: ConfigView, key: str) -> Collector | None:
             raise exporter.error(f"unknown variant `{name}`, expected `otlp-http`", name)
     http = exporter.at("otlp-http")
     endpoint = http.string("endpoint") or ""
-    if urlsplit(endpoint).scheme not in ("http", "https"):
+    if not _is_web(endpoint):
         raise http.error("must be a URL that begins with http:// or https://", "endpoint")
     http.choice("protocol", ["binary"])
     return Collector(endpoint, http.string_map("headers") or {})
+
+
+def _is_web(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return False

@@ -94,6 +94,10 @@ def test_servers_are_added_and_removed_and_the_rest_stays(
             ("add", "a", "--url", "nonsense"),
             "`nonsense` is no URL of a server: it begins with https:// or http://",
         ),
+        (
+            ("add", "a", "--url", "http://["),
+            "`http://[` is no URL of a server: it begins with https:// or http://",
+        ),
         (("add", "a", "--env", "=x", "--", "x"), "cannot read --env : use KEY=VALUE"),
         (
             ("add", "a", "--url", "https://a", "--env", "A=b"),

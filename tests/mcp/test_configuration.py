@@ -78,6 +78,7 @@ def test_both_transports_are_read_with_every_key() -> None:
     assert http.transport.origin == "http://127.0.0.1:1"
     assert http.transport.has_credentials
     assert HttpTransport("nonsense").origin is None
+    assert HttpTransport("http://[nonsense").origin is None
     assert HttpTransport("http://x", http_headers={"AUTHORIZATION": "z"}).has_credentials
     assert "secret" not in repr(HttpTransport("u", http_headers={"X": "secret"}))
     assert read({}).startup_grace_s == 1.0

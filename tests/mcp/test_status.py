@@ -41,6 +41,20 @@ async def test_event_streams_are_for_hosted_apps(tmp_path: Path) -> None:
     assert stopped == {}
 
 
+async def test_a_url_that_makes_no_sense_keeps_no_other_server_from_the_list(
+    tmp_path: Path,
+) -> None:
+    config = stdio_server("raw", enabled="false") + (
+        '[mcp_servers.web]\nurl = "http://[web"\nenabled = false\n'
+    )
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        listed = await client.call("mcpServerStatus/list", {})
+    assert [(entry["name"], entry["httpOrigin"]) for entry in listed["data"]] == [
+        ("raw", None),
+        ("web", None),
+    ]
+
+
 @claim("status:list", "status:pages", "status:runtime")
 async def test_status_shows_every_server_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

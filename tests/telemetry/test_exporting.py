@@ -62,6 +62,10 @@ headers = { k = "v" }
             "must be a URL that begins with http:// or https://",
         ),
         (
+            'trace_exporter = { otlp-http = { endpoint = "http://[c" } }',
+            "must be a URL that begins with http:// or https://",
+        ),
+        (
             'trace_exporter = { otlp-http = { endpoint = "http://c", protocol = "json" } }',
             "unknown variant `json`, expected `binary`",
         ),

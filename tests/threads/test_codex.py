@@ -270,6 +270,8 @@ def test_settings_that_are_not_known_become_the_safest(context: Any, sandbox: An
     assert chosen.sandbox_policy == sandbox
     assert (chosen.approval_policy, chosen.model) == ("on-request", "unknown")
     assert chosen.cwd == "/"
+    assert settings_of({"cwd": "file:///a%20b"}, "p").cwd == "/a b"
+    assert settings_of({"cwd": "file://[a"}, "p").cwd == "/"
 
 
 LINES = [

@@ -161,8 +161,11 @@ class HttpTransport:
 
     @property
     def origin(self) -> str | None:
-        """Scheme, host and port, as status lists show it."""
-        parts = urlsplit(self.url)
+        """Scheme, host and port, as status lists show it; None for what is no URL."""
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            return None
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else None
 
 

@@ -47,7 +47,12 @@ def plain_path(text: Json) -> str:
     """Return a path that may be given as a `file:` URL."""
     if not isinstance(text, str):
         return "/"
-    return unquote(urlsplit(text).path) if text.startswith("file://") else text
+    if not text.startswith("file://"):
+        return text
+    try:
+        return unquote(urlsplit(text).path)
+    except ValueError:
+        return "/"
 
 
 def duration_ms(value: Json) -> int | None:
