@@ -84,24 +84,28 @@ def first_environment() -> dict[bytes, bytes]:
 
 def prepare(sandbox: int, told: int, release: int, server: str, port: str, pids: str) -> None:
     """Make what is wanted, and let the command start; otherwise the sandbox is ended."""
+    is_settled = False
     try:
         pid = pid_in(told)
-        if pid is None:
-            return
-        network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
-        processes = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
-        # Only who has the rights of its user namespace may enter the others.
-        enter(fcntl.ioctl(processes, NS_GET_USERNS), CLONE_NEWUSER)
-        if server != NOT_WANTED:
-            enter(network, CLONE_NEWNET)
-            send_listener(int(server), int(port))
-        if pids != NOT_WANTED:
-            enter(processes, CLONE_NEWPID)
-            bound_processes(pids)
-        os.write(release, b"x")
+        if pid is not None:
+            network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+            processes = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
+            # Only who has the rights of its user namespace may enter the others.
+            enter(fcntl.ioctl(processes, NS_GET_USERNS), CLONE_NEWUSER)
+            if server != NOT_WANTED:
+                enter(network, CLONE_NEWNET)
+                send_listener(int(server), int(port))
+            if pids != NOT_WANTED:
+                enter(processes, CLONE_NEWPID)
+                bound_processes(pids)
+            os.write(release, b"x")
+        is_settled = True
     except (OSError, ValueError) as exc:
         os.write(2, f"the sandbox of the command cannot be made: {exc}\n".encode())
-        os.kill(sandbox, SIGKILL)
+    finally:
+        # Whatever went wrong: bubblewrap takes the end of this process for the word to start.
+        if not is_settled:
+            os.kill(sandbox, SIGKILL)
 
 
 def pid_in(told: int) -> int | None:
