@@ -8,6 +8,8 @@ Source: docs/tools.md, "Network through a proxy".
 import asyncio
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import ip_address
 from typing import TypeAlias
 
@@ -20,6 +22,13 @@ from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Address, Target, is_local
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+MAX_LOOKUPS = 16
+"""Names that are resolved at a time, of all commands; others wait, within `connect_s`."""
+
+# The threads of the loop resolve what the server itself connects to, such as models. Commands can
+# ask for many names whose name servers take long, so theirs have threads of their own.
+_RESOLVERS = ThreadPoolExecutor(MAX_LOOKUPS, "proxy-lookup")
 
 
 class HostUnreachable(Exception):
@@ -45,8 +54,8 @@ async def connect(target: Target, policy: NetworkPolicy, bounds: ProxyBounds) ->
 
 
 async def _resolve(target: Target) -> Sequence[Address]:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, look_up)
     # A zone says which interface is meant; what needs one is local.
     return [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 

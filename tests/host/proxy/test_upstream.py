@@ -4,10 +4,13 @@ import asyncio
 import fcntl
 import socket
 import subprocess
+import threading
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from app_server.host.proxy import upstream
@@ -26,10 +29,10 @@ from tests.support.sandboxes import PYTHON
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     """Let every name have these addresses."""
 
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         return [(0, 0, 0, "", (address, port)) for address in addresses]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 async def refusal(policy: NetworkPolicy, host: str = "a.example", port: int = 1) -> str:
@@ -83,14 +86,41 @@ async def test_of_many_addresses_only_some_are_tried(monkeypatch: pytest.MonkeyP
     assert tried == ["1.1.1.0", "1.1.1.1", "1.1.1.2"]
 
 
-async def test_it_is_not_waited_for_an_answer_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
-        await asyncio.Event().wait()
-        return []
+@pytest.fixture
+def slow_name(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Give a name that name servers say nothing of while the test runs."""
+    over = threading.Event()
+    real = socket.getaddrinfo
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    def getaddrinfo(host: str, *arguments: Any, **more: Any) -> list[Any]:
+        if host == "slow.example":
+            over.wait(WAIT_S)
+            return []
+        return real(host, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield "slow.example"
+    over.set()
+
+
+async def test_it_is_not_waited_for_an_answer_for_ever(slow_name: str) -> None:
     with pytest.raises(HostUnreachable, match=r"^no answer within 0\.01 s$"):
-        await connect(Target("a", 1, "http"), NetworkPolicy(), ProxyBounds(connect_s=0.01))
+        await connect(Target(slow_name, 1, "http"), NetworkPolicy(), ProxyBounds(connect_s=0.01))
+
+
+async def test_the_server_resolves_names_while_those_of_commands_take_long(slow_name: str) -> None:
+    wanted = Target(slow_name, 1, "http")
+    # More than a loop has threads.
+    asked = [
+        asyncio.create_task(connect(wanted, NetworkPolicy(), ProxyBounds())) for _ in range(40)
+    ]
+    await asyncio.sleep(0)
+    with anyio.fail_after(WAIT_S / 2):
+        found = await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+    for task in asked:
+        task.cancel()
+    await asyncio.wait(asked)
+    assert found
 
 
 async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
