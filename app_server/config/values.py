@@ -18,6 +18,10 @@ KeyPath: TypeAlias = tuple[str, ...]
 MAX_FILE_BYTES = 1024 * 1024
 """Bytes of config.toml; a larger one is refused."""
 
+MAX_DEPTH = 80
+"""Tables and arrays in each other; a deeper file is refused."""
+TOO_DEEP = f"more than {MAX_DEPTH} tables and arrays are in each other"
+
 
 BYTE_ORDER_MARK = "\ufeff"
 """Editors on Windows begin a file with it; Codex takes such files, TOML 1.0 says nothing of it."""
@@ -153,7 +157,7 @@ def read_config(path: Path) -> Config:
     """Read config.toml; a file that does not exist is an empty one. Blocks: call it in a worker.
 
     Raises:
-        ConfigError: not TOML, not UTF-8, unreadable, or larger than MAX_FILE_BYTES.
+        ConfigError: not TOML, not UTF-8, unreadable, or above MAX_FILE_BYTES or MAX_DEPTH.
     """
     try:
         with path.open("rb") as file:
@@ -168,11 +172,33 @@ def read_config(path: Path) -> Config:
         text = content.decode()
         mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
         text = text.removeprefix(BYTE_ORDER_MARK)
-        return Config(tomllib.loads(text), path, text, mark)
+        document = tomllib.loads(text)
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: not UTF-8") from exc
+    except RecursionError as exc:
+        raise ConfigError(f"{path}: {TOO_DEEP}") from exc
     except tomllib.TOMLDecodeError as exc:
         raise _toml_error(path, str(exc)) from exc
+    except ValueError as exc:
+        # Python bounds what `int` reads, which the parser leaves to it.
+        raise ConfigError(f"{path}: a number has too many digits") from exc
+    if _is_too_deep(document):
+        raise ConfigError(f"{path}: {TOO_DEEP}")
+    return Config(document, path, text, mark)
+
+
+def _is_too_deep(document: Document) -> bool:
+    level: list[Any] = [document]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def parse_override(text: str) -> tuple[str, Any]:

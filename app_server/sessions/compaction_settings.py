@@ -39,6 +39,9 @@ def _read(view: ConfigView, path: Path) -> str:
         raise _problem(view, file, f"cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
         raise _problem(view, file, "is not UTF-8") from exc
+    except ValueError as exc:
+        # A path with a null character.
+        raise _problem(view, file, f"cannot be read: {exc}") from exc
     if len(content) > MAX_PROMPT_BYTES:
         raise _problem(view, file, f"is larger than {MAX_PROMPT_BYTES} bytes")
     if not text:

@@ -53,13 +53,13 @@ def parse_address(text: str, default_socket: Path) -> Address | None:
 
 
 def _parse_tcp(text: str) -> TcpAddress:
-    parts = urlsplit(text)
-    if parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f"cannot listen on {text!r}: nothing may follow the port")
     try:
+        parts = urlsplit(text)
         address, port = ipaddress.ip_address(parts.hostname or ""), parts.port
     except ValueError as exc:
         raise ValueError(f"cannot listen on {text!r}: {exc}; use ws://127.0.0.1:PORT") from exc
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"cannot listen on {text!r}: nothing may follow the port")
     if port is None:
         raise ValueError(f"cannot listen on {text!r}: the port is missing; 0 picks a free one")
     return TcpAddress(str(address), port)

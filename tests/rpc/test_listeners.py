@@ -172,6 +172,7 @@ async def test_binary_frames_and_broken_text_get_an_answer(tmp_path: Path) -> No
         ("ws://localhost:1", "does not appear to be an IPv4 or IPv6 address"),
         ("ws://127.0.0.1", "the port is missing; 0 picks a free one"),
         ("ws://127.0.0.1:99999", "Port out of range"),
+        ("ws://[", "Invalid IPv6 URL; use ws://127.0.0.1:PORT"),
         ("ws://127.0.0.1:1/path", "nothing may follow the port"),
         ("http://127.0.0.1:1", "use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off"),
     ],

@@ -505,6 +505,12 @@ async def test_a_prompt_file_that_is_no_prompt_is_an_error(
     assert str(caught.value).endswith(f": experimental compact prompt file {file} {problem}")
 
 
+async def test_a_prompt_file_whose_path_is_no_path_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('experimental_compact_prompt_file = "\\u0000"')
+    with pytest.raises(ConfigError, match="cannot be read: embedded null byte"):
+        await read_compact_prompt(read_config(tmp_path / "config.toml").view())
+
+
 # What is kept.
 
 
