@@ -3,6 +3,7 @@
 Source: sd_notify(3), systemd.service(5) (`Type=notify`, `WatchdogSec=`).
 """
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, MutableMapping
@@ -51,16 +52,18 @@ class ServiceManager:
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Give signs of life while the context lasts, twice as often as they are wanted."""
-        async with anyio.create_task_group() as tasks:
-            if self.watchdog_s is not None:
-                tasks.start_soon(self._live, self.watchdog_s / 2)
-            try:
-                yield
-            finally:
-                self.notify("STOPPING=1")
-                tasks.cancel_scope.cancel()
+        # No task group: it would put what is raised in the context into an exception group.
+        live = asyncio.create_task(self._live())
+        try:
+            yield
+        finally:
+            self.notify("STOPPING=1")
+            live.cancel()
 
-    async def _live(self, every_s: float) -> None:
+    async def _live(self) -> None:
+        if self.watchdog_s is None:
+            return
+        every_s = self.watchdog_s / 2
         while True:
             self.notify("WATCHDOG=1")
             await anyio.sleep(every_s)

@@ -15,7 +15,7 @@ from app_server.cli.serve import make_parser
 from app_server.runtime.service_manager import ServiceManager
 from app_server.server.settings import DRAIN_S
 from tests.support.harness import claim
-from tests.support.processes import running
+from tests.support.processes import run_cli, running
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docs" / "deploy" / "app-server.service"
@@ -51,6 +51,19 @@ async def test_systemd_is_told_that_the_server_is_ready_lives_and_stops(tmp_path
                 pass
             assert states == ["STOPPING=1"]
             assert await server.process.wait() == 0
+
+
+@pytest.mark.process
+def test_a_start_that_fails_under_systemd_ends_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    address = f"unix://{tmp_path / 'file'}"
+    result = run_cli(
+        "--home", str(tmp_path), "--listen", address, NOTIFY_SOCKET=str(tmp_path / "notify")
+    )
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"app-server: [Errno 17] exists and is not a socket: '{tmp_path / 'file'}'\n",
+    )
 
 
 def test_what_is_taken_of_the_environment_is_not_left_for_children() -> None:
