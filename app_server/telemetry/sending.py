@@ -27,7 +27,8 @@ async def sending(configuration: Configuration, version: str) -> AsyncIterator[N
 
     `version` is that of the program.
 
-    Neither a configuration that makes no sense nor a missing package keeps a server from starting.
+    Neither a configuration or a variable that makes no sense nor a missing package keeps a server
+    from starting.
     """
     exporting = await _begin(configuration, version)
     if exporting is None:
@@ -64,7 +65,12 @@ async def _begin(configuration: Configuration, version: str) -> "Exporting | Non
             exc,
         )
         return None
-    return await anyio.to_thread.run_sync(make, settings, version)
+    try:
+        return await anyio.to_thread.run_sync(make, settings, version)
+    except (ValueError, RuntimeError) as exc:
+        # The SDK reads variables of the environment too, and raises for some of their values.
+        logger.warning("nothing is sent to a collector: OpenTelemetry cannot be set up: %s", exc)
+        return None
 
 
 def _read_settings() -> "Callable[[Config], TelemetrySettings]":

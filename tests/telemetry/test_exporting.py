@@ -21,7 +21,7 @@ from app_server.telemetry.settings import (
     TelemetrySettings,
     read_telemetry_settings,
 )
-from tests.support.harness import ScriptedModel, claim, says, write_config
+from tests.support.harness import ScriptedModel, claim, says, serve, write_config
 from tests.support.processes import Running, running
 
 SECRET = "hunter2-Zx9_qwerty"
@@ -177,3 +177,22 @@ async def test_a_collector_that_is_not_there_holds_up_nothing(tmp_path: Path) ->
                 assert (await client.turn(thread_id, "x"))["status"] == "completed"
             log = await end(server)
     assert SECRET not in log
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("OTEL_BSP_SCHEDULE_DELAY", "-1"), ("OTEL_METRICS_EXEMPLAR_FILTER", "nothing")],
+)
+async def test_a_variable_that_makes_no_sense_keeps_no_server_from_starting(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variable: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    config = '[otel]\ntrace_exporter = { otlp-http = { endpoint = "http://127.0.0.1:9/" } }\n'
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        assert await client.call("thread/loaded/list", {}) == {"data": [], "nextCursor": None}
+    (warning,) = [one for one in caplog.messages if "collector" in one]
+    assert warning.startswith("nothing is sent to a collector: OpenTelemetry cannot be set up: ")
