@@ -11,11 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from app_server.runtime.sqlite_files import COMPANIONS, note_open
+
 BUSY_S = 10.0
 """How long a statement waits for the transaction of another process."""
-
-COMPANIONS = ("", "-wal", "-shm")
-"""What SQLite appends to the name of a file for its own files beside it."""
 
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -42,6 +41,7 @@ def connect(
         sqlite3.Error: it cannot be used.
     """
     _keep_private(path)
+    note_open(path)
     database = sqlite3.connect(
         path,
         timeout=busy_s,
@@ -63,6 +63,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     Raises:
         sqlite3.Error: it cannot be read.
     """
+    note_open(path)
     name = path.absolute().as_uri()
     database = sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=BUSY_S)
     try:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused
+from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
+from app_server.runtime.sqlite_files import files_in_use
 
 MAX_READ_BYTES = 48 * 1024 * 1024 - 1024
 """Of one file: in base64, with its envelope, it fits into an answer of 64 MiB."""
@@ -67,9 +68,11 @@ def read_base64(path: Path, stop: Stop) -> list[str]:
     """Return the bytes of a file in base64, in pieces that belong together.
 
     Raises:
-        PathRefused: it is no regular file, or has more than MAX_READ_BYTES.
+        PathRefused: it is no regular file, has more than MAX_READ_BYTES, or is a database that the
+            server has open.
         OSError: it cannot be read.
     """
+    refuse_database(path, path.stat(), files_in_use())
     # Opening a pipe that nobody writes to would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -8,11 +8,12 @@ Source: docs/tools.md, "Host methods"; openat(2).
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused
+from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
+from app_server.runtime.sqlite_files import files_in_use
 
 MAX_DEPTH = 256
 """Folders inside of each other; each takes a descriptor, a copy two."""
@@ -56,11 +57,13 @@ def copy(source: Path, destination: Path, *, recursive: bool, stop: Stop) -> Non
 
     Raises:
         PathRefused: it is a folder and not `recursive`, it would be copied into itself, it is none
-            of the three, or folders are deeper than MAX_DEPTH.
+            of the three, folders are deeper than MAX_DEPTH, or something is a database that the
+            server has open.
         OSError: something cannot be read or written.
     """
     stop.check()
     found = source.lstat()
+    in_use = files_in_use()
     if stat.S_ISLNK(found.st_mode):
         destination.symlink_to(source.readlink())
     elif stat.S_ISDIR(found.st_mode):
@@ -70,10 +73,13 @@ def copy(source: Path, destination: Path, *, recursive: bool, stop: Stop) -> Non
         destination.parent.mkdir(parents=True, exist_ok=True)
         destination.mkdir()
         with _entered(source) as old, _entered(destination) as new:
-            _copy_folder(old, new, stop, MAX_DEPTH)
+            _copy_folder(old, new, in_use, stop, MAX_DEPTH)
     elif stat.S_ISREG(found.st_mode):
         if _is_same(source, destination):
             return
+        refuse_database(source, found, in_use)
+        with suppress(FileNotFoundError):
+            refuse_database(destination, destination.stat(), in_use)
         reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         _copy_file(reading, destination, None, stop)
     else:
@@ -103,7 +109,9 @@ def _empty(folder: int, stop: Stop, depth: int) -> None:
             os.unlink(entry.name, dir_fd=folder)
 
 
-def _copy_folder(old: int, new: int, stop: Stop, depth: int) -> None:
+def _copy_folder(
+    old: int, new: int, in_use: frozenset[tuple[int, int]], stop: Stop, depth: int
+) -> None:
     _check_depth(depth)
     with os.scandir(old) as entries:
         found = list(entries)
@@ -115,8 +123,9 @@ def _copy_folder(old: int, new: int, stop: Stop, depth: int) -> None:
         elif entry.is_dir(follow_symlinks=False):
             os.mkdir(name, dir_fd=new)
             with _entered(name, old) as inner_old, _entered(name, new) as inner_new:
-                _copy_folder(inner_old, inner_new, stop, depth - 1)
+                _copy_folder(inner_old, inner_new, in_use, stop, depth - 1)
         elif entry.is_file(follow_symlinks=False):
+            refuse_database(name, entry.stat(follow_symlinks=False), in_use)
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             _copy_file(os.open(name, flags, dir_fd=old), name, new, stop)
     os.fchmod(new, stat.S_IMODE(os.fstat(old).st_mode))

@@ -8,8 +8,9 @@ import secrets
 import stat
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused
+from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
+from app_server.runtime.sqlite_files import files_in_use
 
 CHUNK_BYTES = 1024 * 1024
 """Between two looks at whether anybody still waits."""
@@ -23,7 +24,7 @@ def write_file(path: Path, data: bytes, stop: Stop) -> None:
     written) it is overwritten.
 
     Raises:
-        PathRefused: what is there is no regular file.
+        PathRefused: what is there is no regular file, or a database that the server has open.
         OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
@@ -37,6 +38,7 @@ def write_file(path: Path, data: bytes, stop: Stop) -> None:
         _overwrite(target, data, stop)
     if not stat.S_ISREG(found.st_mode):
         raise PathRefused(f"path `{path}` is not a file")
+    refuse_database(path, found, files_in_use())
     keeps_its_inode = (
         found.st_nlink > 1 or found.st_uid != os.geteuid() or not os.access(target, os.W_OK)
     )
