@@ -89,6 +89,12 @@ async def test_files_and_folders_are_found(tmp_path: Path, root: Path) -> None:
         assert await search("main") == []
         assert await search("main", root / "gone") == []
         assert await search("main", root / "README.md") == []
+        assert await search("main", Path("/" + "x" * 300)) == []
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "main.c").touch()
+        (elsewhere / ".git").write_text("gitdir: \0")
+        assert [file["path"] for file in await search("main", elsewhere)] == ["main.c"]
         (root / "src" / "main.rs").touch()
         found = await search("main", root, cancellationToken="t")
         assert [file["path"] for file in found] == ["src/main.py", "src/main.rs"]

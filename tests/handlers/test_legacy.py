@@ -12,6 +12,9 @@ from tests.support.harness import claim, serve
 
 pytestmark = pytest.mark.process
 
+TOO_LONG = Path("/" + "x" * 300)
+"""No file system has such a name."""
+
 
 def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(
@@ -93,7 +96,7 @@ async def test_a_checkout_is_compared_with_what_a_remote_has(
         assert other == {"sha": pushed, "diff": ""}
         assert not trap.exists()
         git(tmp_path, "init", "-q", str(tmp_path / "alone"))
-        for nowhere in (tmp_path / "alone", tmp_path / "home", tmp_path / "gone"):
+        for nowhere in (tmp_path / "alone", tmp_path / "home", tmp_path / "gone", TOO_LONG):
             error = await client.refusal("gitDiffToRemote", {"cwd": str(nowhere)})
             assert (error.code, error.message, error.data["code"]) == (
                 -32600,

@@ -44,7 +44,7 @@ class GitDiffHandlers:
         confinement = confinement_for(ReadOnlySandboxPolicy(), folders, places)
         try:
             sha, difference = await diff_to_remote(self._commands, confinement, cwd)
-        except (NoDifference, FileNotFoundError, NotADirectoryError) as exc:
+        except (NoDifference, OSError) as exc:
             raise invalid_request(
                 f"failed to compute git diff to remote for cwd: {json.dumps(params.cwd)}",
                 "noGitDiff",

@@ -35,7 +35,9 @@ def read_text(path: Path) -> str:
     except OSError:
         return ""
     try:
-        return os.read(descriptor, READ_BYTES).decode("utf-8-sig", errors="replace")
+        text = os.read(descriptor, READ_BYTES).decode("utf-8-sig", errors="replace")
+        # No path has a null character: what is read here names files and patterns.
+        return text.replace("\0", "")
     except OSError:
         return ""
     finally:

@@ -67,7 +67,7 @@ class Tree:
         Raises:
             Stopped: nobody waits any more; the next refresh goes on.
         """
-        if not Path(self._place).is_dir():
+        if not os.path.isdir(self._place):  # noqa: PTH112 (Path.is_dir raises for a name too long)
             changed, self._root = self._root is not None, None
             return changed
         if self._root is None or self._rules.has_changed:
