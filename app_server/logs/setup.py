@@ -29,6 +29,8 @@ FORMATS: tuple[Literal["text", "json"], ...] = ("text", "json")
 
 MAX_WAITING = 4096
 """Lines that wait to be written; what comes then is dropped and counted."""
+MAX_MESSAGE_CHARS = 32 * 1024
+"""Of a message that waits; its line has half of them, so that the cut divides no secret."""
 FLUSH_S = 2.0
 """At the end of the process, for what waits."""
 
@@ -141,7 +143,7 @@ class LogHandler(logging.Handler):
         """Queue a record; never waits. Called under the handler's lock."""
         try:
             # The arguments may change before the line is made.
-            record.msg, record.args = record.getMessage(), None
+            record.msg, record.args = record.getMessage()[:MAX_MESSAGE_CHARS], None
         except Exception:  # noqa: BLE001
             self.handleError(record)
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from app_server.logs.setup import LogHandler, LogSettings, read_log_settings
+from app_server.logs.setup import MAX_MESSAGE_CHARS, LogHandler, LogSettings, read_log_settings
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,14 @@ def test_a_stream_that_fails_and_a_record_that_makes_no_sense_end_nothing(
     handler.end()
     messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
     assert messages == ["1 lines of the log were dropped", "said"]
+
+
+def test_what_waits_of_a_long_message_is_bounded() -> None:
+    handler = LogHandler("text", {}, io.StringIO())
+    record = logging.LogRecord("x", logging.ERROR, "f.py", 1, "%s", ("x" * 1_000_000,), None)
+    handler.handle(record)
+    assert record.msg == "x" * MAX_MESSAGE_CHARS
+    handler.end()
 
 
 def test_nothing_is_begun_for_a_process_that_logs_nothing() -> None:
