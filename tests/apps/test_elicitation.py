@@ -520,7 +520,32 @@ class Listener:
 
 def progress_to(listener: Listener, streams: OpenStreams) -> Any:
     backing: Any = SimpleNamespace(generation_id="g", streams=streams)
-    return session.LocalSession(cast(Any, listener), "s", backing).progress_of("token")
+    return session.LocalSession(cast(Any, listener), "s", backing).progress_of(
+        request_of(streams_answer=False), "token"
+    )
+
+
+def request_of(*, streams_answer: bool, report: Any = None) -> Any:
+    """Make a request of a client; `report` is what its stream takes progress with."""
+    scoped = SimpleNamespace(can_send_request=streams_answer, report_progress=report)
+    return SimpleNamespace(session=scoped)
+
+
+async def test_progress_of_an_answer_that_is_a_stream_comes_before_it_on_that_stream() -> None:
+    listener = Listener(streams := OpenStreams())
+    told: list[tuple[Any, ...]] = []
+
+    async def report(*progress: Any) -> None:
+        told.append(progress)
+
+    backing: Any = SimpleNamespace(generation_id="g", streams=streams)
+    local = session.LocalSession(cast(Any, listener), "s", backing)
+    context = request_of(streams_answer=True, report=report)
+    passes_on = local.progress_of(context, "token")
+    assert passes_on is not None
+    await passes_on(1, 2, "half way")
+    assert (told, listener.told) == ([(1, 2, "half way")], [])
+    assert local.progress_of(context, None) is None
 
 
 async def test_the_first_progress_waits_until_the_client_listens() -> None:

@@ -98,7 +98,7 @@ class ConnectorServer:
             result = await upstream.request(
                 "tools/call",
                 call.params(arguments),
-                on_progress=session.progress_of(call.meta.get("progressToken")),
+                on_progress=session.progress_of(context, call.meta.get("progressToken")),
             )
             sent = arguments if arguments is not call.arguments else None
             failure = AuthFailure.in_result(result, self._route.connector)

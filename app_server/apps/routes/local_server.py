@@ -92,7 +92,7 @@ class LocalServer:
             return await upstream.request(
                 context.method,
                 {**params, "_meta": meta} if "_meta" in params else params,
-                on_progress=session.progress_of(meta.get("progressToken")),
+                on_progress=session.progress_of(context, meta.get("progressToken")),
             )
 
 

@@ -190,10 +190,13 @@ class LocalSession:
             logger.warning("a question was cancelled: the client answered with error %d", exc.code)
             return _CANCEL
 
-    def progress_of(self, token: Json) -> Progress | None:
+    def progress_of(self, context: ServerRequestContext[Any], token: Json) -> Progress | None:
         """Return what passes progress of a request on to its client; None if it wants none."""
         if isinstance(token, bool) or not isinstance(token, str | int):
             return None
+        if context.session.can_send_request:
+            # The answer is a stream, with room for it: on another one it may come after the answer.
+            return context.session.report_progress
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             params = {
