@@ -5,7 +5,7 @@ Source: docs/tools.md, "Network through a proxy"; RFC 9110 (7.6, 9.3.6), RFC 911
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TypeAlias
@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import REASONS, Gate, Refusal, Refused
+from app_server.host.proxy.idle import until_idle
 from app_server.host.proxy.relay import closing, relay
 from app_server.host.proxy.upstream import HostUnreachable, Streams, connect
 from app_server.permissions.network.policy import READING
@@ -164,7 +165,10 @@ async def _tunnel(client: _Client, upstream: Streams) -> None:
 async def _forward(
     client: _Client, request: h11.Request, target: Target, path: bytes, upstream: Streams
 ) -> None:
-    """Send the request on, and the response back; the first to fail ends both."""
+    """Send the request on, and the response back; the first to fail ends both.
+
+    So does `idle_s` in which nothing moves, either way: a long upload has no response meanwhile.
+    """
     state = h11.Connection(h11.CLIENT, max_incomplete_event_size=client.bounds.head_bytes)
     host = f"[{target.host}]" if ":" in target.host else target.host
     host = host if target.port == 80 else f"{host}:{target.port}"
@@ -173,26 +177,33 @@ async def _forward(
         target=path,
         headers=[(b"host", host.encode()), *_passed_on(request.headers)],
     )
-    sending = asyncio.create_task(_send_request(client, head, state, upstream))
     try:
-        await _send_response(client, state, upstream)
+        async with until_idle(client.bounds.idle_s) as moved:
+            sending = asyncio.create_task(_send_request(client, head, state, upstream, moved))
+            try:
+                await _send_response(client, state, upstream, moved)
+            finally:
+                sending.cancel()
+                with suppress(asyncio.CancelledError, OSError, h11.ProtocolError):
+                    await sending
     except (h11.ProtocolError, TimeoutError) as exc:
         # A local one: the response cannot be told to this client, as trailers to one of HTTP/1.0.
         if client.state.our_state is h11.SEND_RESPONSE:
             await _fail(client, 502, f"{target.shown()}: {exc}", request.method)
-    finally:
-        sending.cancel()
-        with suppress(asyncio.CancelledError, OSError, h11.ProtocolError):
-            await sending
 
 
 async def _send_request(
-    client: _Client, head: h11.Request, state: h11.Connection, upstream: Streams
+    client: _Client,
+    head: h11.Request,
+    state: h11.Connection,
+    upstream: Streams,
+    moved: Callable[[], None],
 ) -> None:
     writer = upstream[1]
     try:
         writer.write(state.send(head) or b"")
         async for event in _body(client.state, client.streams[0], client.bounds):
+            moved()
             writer.write(state.send(event) or b"")
             await writer.drain()
     except (h11.ProtocolError, OSError):
@@ -201,9 +212,12 @@ async def _send_request(
         raise
 
 
-async def _send_response(client: _Client, state: h11.Connection, upstream: Streams) -> None:
+async def _send_response(
+    client: _Client, state: h11.Connection, upstream: Streams, moved: Callable[[], None]
+) -> None:
     while True:
         event = await _next(state, upstream[0], client.bounds)
+        moved()
         match event:
             case h11.InformationalResponse(status_code=101):
                 raise h11.RemoteProtocolError("it switched protocols, though nobody asked")
@@ -264,8 +278,7 @@ async def _next(
         event = state.next_event()
         if event is not h11.NEED_DATA:
             return event  # type: ignore[return-value]  # mypy does not narrow by identity of classes
-        async with asyncio.timeout(bounds.idle_s):
-            state.receive_data(await reader.read(bounds.piece_bytes))
+        state.receive_data(await reader.read(bounds.piece_bytes))
 
 
 async def _refuse(client: _Client, method: bytes, target: Target, why: Refusal) -> None:

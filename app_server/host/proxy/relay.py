@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from app_server.host.proxy.bounds import ProxyBounds
+from app_server.host.proxy.idle import until_idle
 from app_server.host.proxy.upstream import Streams
 
 
@@ -17,16 +18,10 @@ async def relay(one: Streams, other: Streams, bounds: ProxyBounds) -> None:
     Returns when both have ended, one is broken, or nothing came for `idle_s`. What is not taken is
     not read: a slow side slows the other down.
     """
-    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(bounds.idle_s) as idle:
-
-            def moved() -> None:
-                idle.reschedule(loop.time() + bounds.idle_s)
-
-            async with asyncio.TaskGroup() as tasks:
-                for (reader, _), (_, writer) in ((one, other), (other, one)):
-                    tasks.create_task(_copy(reader, writer, bounds.piece_bytes, moved))
+        async with until_idle(bounds.idle_s) as moved, asyncio.TaskGroup() as tasks:
+            for (reader, _), (_, writer) in ((one, other), (other, one)):
+                tasks.create_task(_copy(reader, writer, bounds.piece_bytes, moved))
     except* TimeoutError:
         # What still waits is not taken either.
         for _, writer in (one, other):

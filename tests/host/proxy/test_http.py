@@ -256,6 +256,78 @@ async def test_a_tunnel_in_which_nothing_moves_is_closed() -> None:
         assert response == b"HTTP/1.1 200 Connection Established\r\n\r\n"
 
 
+IDLE_S = 1_000.0
+"""More than a test takes, by the clock of the machine."""
+
+
+class Clock:
+    """The clock of this test's event loop, which can be put forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead_s = 0.0
+        loop = asyncio.get_running_loop()
+        read = loop.time
+        monkeypatch.setattr(loop, "time", lambda: read() + self._ahead_s)
+
+    def put_forward(self, by_s: float) -> None:
+        self._ahead_s += by_s
+
+
+async def test_an_upload_may_take_longer_than_nothing_may_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, arrived = Clock(monkeypatch), asyncio.Queue[bytes]()
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(4):
+            arrived.put_nowait(await reader.readexactly(1))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with answering(swallow) as port, proxy(LOCAL, ProxyBounds(idle_s=IDLE_S)) as used:
+        reader, writer = await used.connect()
+        url = b"http://127.0.0.1:%d/" % port
+        writer.write(b"PUT %b HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n" % url)
+        response = asyncio.create_task(reader.read())
+        for piece in (b"a", b"b", b"c", b"d"):
+            writer.write(piece)
+            taken = asyncio.create_task(arrived.get())
+            # What is given up has a response, and no more pieces arrive.
+            await asyncio.wait({taken, response}, return_when=asyncio.FIRST_COMPLETED)
+            assert taken.done()
+            assert taken.result() == piece
+            clock.put_forward(IDLE_S * 0.6)
+        head, body = parted(await response)
+        assert (head, body) == (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close",
+            b"",
+        )
+        writer.close()
+
+
+async def test_a_request_in_which_nothing_moves_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, arrived = Clock(monkeypatch), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await reader.read()
+
+    async with answering(silent) as port, proxy(LOCAL, ProxyBounds(idle_s=IDLE_S)) as used:
+        reader, writer = await used.connect()
+        writer.write(b"GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: x\r\n\r\n" % port)
+        await arrived.wait()
+        clock.put_forward(IDLE_S * 1.1)
+        # The loop looks at its clock when something happens.
+        asyncio.get_running_loop().call_soon(lambda: None)
+        head, _ = parted(await reader.read())
+        assert head.startswith(b"HTTP/1.1 502 ")
+        writer.close()
+
+
 async def test_further_connections_than_the_bound_are_closed() -> None:
     async with proxy(LOCAL, ProxyBounds(connections=1)) as used:
         _, first = await used.connect()
