@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import anyio
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
+from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
@@ -100,6 +101,10 @@ class _Pages:
         return None
 
     async def converse(self, connection: ServerConnection) -> None:
+        if self._open >= MAX_PAGES:
+            # Others came while this one shook hands.
+            await connection.close(CloseCode.TRY_AGAIN_LATER)
+            return
         self._open += 1
         try:
             await relay(connection, self._upstream)

@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Origin, Subprotocol
 
@@ -250,3 +251,27 @@ async def test_only_so_many_pages_are_served_at_a_time() -> None:
                 async with page_socket(inspector):
                     pass
             assert caught.value.response.status_code == 503
+
+
+async def test_pages_that_come_at_once_are_no_more_than_that() -> None:
+    async def stay(socket: ServerConnection) -> None:
+        await socket.send("here")
+        await socket.wait_closed()
+
+    async with serve_sockets(stay, "127.0.0.1", 0) as server:
+        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with serve_inspector(upstream) as inspector, AsyncExitStack() as stack:
+
+            async def come() -> str | int:
+                try:
+                    socket = await stack.enter_async_context(page_socket(inspector))
+                    return str(await socket.recv())
+                except InvalidStatus as exc:
+                    return exc.response.status_code
+                except ConnectionClosed as exc:
+                    return exc.rcvd.code if exc.rcvd else 0
+
+            came = await asyncio.gather(*(come() for _ in range(MAX_PAGES + 4)))
+        refused = [answer for answer in came if answer != "here"]
+        assert len(refused) == 4
+        assert set(refused) <= {503, CloseCode.TRY_AGAIN_LATER}
