@@ -4,6 +4,7 @@ It is read before each connection: a server that starts again has a new one.
 Source: docs/listeners.md, "The token file".
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -61,7 +62,9 @@ def read_token(file: Path) -> str:
         NoToken
     """
     try:
-        with file.open("rb") as opened:
+        # Opening a pipe that nobody writes to would wait for a writer.
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(number, "rb") as opened:
             content = opened.read(MAX_TOKEN_BYTES + 1)
     except OSError as exc:
         raise NoToken(f"the token file cannot be read: {file}: {exc.strerror}") from exc

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from app_server.clients.bench.conversation import converse
@@ -42,6 +43,12 @@ def test_what_is_no_token_is_named_and_not_shown(tmp_path: Path, content: bytes)
     assert str(caught.value) == (
         f"{tmp_path}/token holds no token: 1 to 4096 printable ASCII characters on one line"
     )
+
+
+async def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "token")
+    with anyio.fail_after(WAIT_S), pytest.raises(NoToken):
+        await anyio.to_thread.run_sync(read_token, pipe, abandon_on_cancel=True)
 
 
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
