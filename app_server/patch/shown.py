@@ -35,9 +35,10 @@ def shown_changes(plan: Plan) -> list[FileUpdateChange]:
     return bounded_changes((one.path, _kind(one), _diff(one)) for one in ordered)
 
 
-def bounded_changes(changes: Iterable[ShownChange]) -> list[FileUpdateChange]:
-    """Make changes of an item; what is above MAX_SHOWN_BYTES is cut, and says so."""
-    room = MAX_SHOWN_BYTES
+def bounded_changes(
+    changes: Iterable[ShownChange], room: int = MAX_SHOWN_BYTES
+) -> list[FileUpdateChange]:
+    """Make changes of an item; what is above `room`, in bytes of JSON, is cut, and says so."""
     shown: list[FileUpdateChange] = []
     for path, kind, whole in changes:
         diff = _bounded(whole, room)

@@ -4,6 +4,8 @@ Nothing is checked: a patch that makes no sense is refused when it is complete.
 Source: docs/tools.md, "Patches".
 """
 
+from io import StringIO
+
 from app_server.patch.grammar import ADD, BEGIN, CONTEXT, DELETE, END, MOVE, UPDATE
 from app_server.patch.parse import MAX_FILES
 from app_server.patch.shown import ShownChange, bounded_changes, moved_to
@@ -13,6 +15,10 @@ from protocol.items import (
     FileUpdateChange,
     UpdatePatchChangeKind,
 )
+
+MAX_EARLY_BYTES = 64_000
+"""Of the diffs of one notification as JSON writes them: each has all that there is so far, and
+comes again twice a second."""
 
 
 class StreamedPatch:
@@ -38,8 +44,9 @@ class StreamedPatch:
         return any(changed)
 
     def changes(self) -> list[FileUpdateChange]:
-        """Return the changes so far, by path as the patch has it, bounded as those of an item."""
-        return bounded_changes(file.shown(path) for path, file in sorted(self._files.items()))
+        """Return the changes so far, by path as the patch has it, within MAX_EARLY_BYTES."""
+        shown = (file.shown(path) for path, file in sorted(self._files.items()))
+        return bounded_changes(shown, MAX_EARLY_BYTES)
 
     def _take(self, line: str) -> bool:
         if not self._is_open:
@@ -64,7 +71,7 @@ class StreamedPatch:
 class _File:
     def __init__(self, header: str) -> None:
         self._header = header
-        self._lines: list[str] = []
+        self._diff = StringIO()
         self._move_path: str | None = None
 
     def take(self, line: str) -> bool:
@@ -73,17 +80,17 @@ class _File:
         if self._header == ADD:
             if not line.startswith("+"):
                 return False
-            self._lines.append(line[1:])
-        elif line.startswith(MOVE) and not self._lines:
+            self._diff.write(f"{line[1:]}\n")
+        elif line.startswith(MOVE) and not self._diff.tell():
             self._move_path = line.removeprefix(MOVE).strip()
         else:
-            if not self._lines and not line.startswith(CONTEXT):
-                self._lines.append(CONTEXT)
-            self._lines.append(line or " ")
+            if not self._diff.tell() and not line.startswith(CONTEXT):
+                self._diff.write(f"{CONTEXT}\n")
+            self._diff.write(f"{line or ' '}\n")
         return True
 
     def shown(self, path: str) -> ShownChange:
-        text = "".join(f"{line}\n" for line in self._lines)
+        text = self._diff.getvalue()
         if self._header == ADD:
             return path, AddPatchChangeKind(), text
         if self._header == DELETE:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from app_server.patch.parse import MAX_FILES
-from app_server.patch.shown import MAX_SHOWN_BYTES
-from app_server.patch.streamed import StreamedPatch
+from app_server.patch.streamed import MAX_EARLY_BYTES, StreamedPatch
 from tests.support.patches import patch_of
 
 WHOLE = "\n".join(
@@ -90,7 +89,7 @@ def test_it_is_bounded_in_files_and_in_text() -> None:
     assert [change.path for change in patch.changes()] == [f"{n:05}" for n in range(MAX_FILES)]
 
     patch = StreamedPatch()
-    patch.feed(patch_of("*** Add File: a", "+" + "x" * MAX_SHOWN_BYTES))
+    patch.feed(patch_of("*** Add File: a", "+" + "x" * MAX_EARLY_BYTES))
     (change,) = patch.changes()
     assert change.diff.endswith("more characters are not shown")
-    assert len(change.diff) < MAX_SHOWN_BYTES + 100
+    assert len(change.diff) < MAX_EARLY_BYTES + 100
