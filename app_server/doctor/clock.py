@@ -17,7 +17,7 @@ TOLERATED_S = 120.0
 NEWEST_DAYS = 2
 """Of the folders with threads, those that are looked at."""
 MAX_FILES = 10_000
-TODO = "set the clock, and have it kept right (timedatectl set-ntp true)"
+ADVICE = "set the clock, and have it kept right (timedatectl set-ntp true)"
 
 
 def check_clock(machine: Machine) -> Check:
@@ -27,14 +27,14 @@ def check_clock(machine: Machine) -> Check:
     check = Check("clock", message=f"{now:%Y-%m-%d %H:%M:%S} UTC")
     if not EARLIEST <= now <= LATEST:
         check.add("error", f"it says {now:%Y}, which cannot be: certificates and tokens will fail")
-        check.advise(TODO)
+        check.advise(ADVICE)
     newest = max(_times(machine.home), default=None)
     if newest is not None and newest[0] > now_s + TOLERATED_S:
         ahead_s = newest[0] - now_s
         check.add(
             "warning", f"{newest[1]} was written {_span(ahead_s)} from now: the clock was set back"
         )
-        check.advise(TODO)
+        check.advise(ADVICE)
         check.advise("until then new threads may sort before older ones")
     return check
 

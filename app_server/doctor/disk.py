@@ -16,7 +16,7 @@ WRITTEN_BYTES = 256 * 1024
 FEW_ENTRIES = 1000
 """Files that can still be made; some file systems have no such bound and say 0 of 0."""
 
-TODO = {
+ADVICE = {
     errno.ENOSPC: "make room on this disk: what cannot be stored is refused",
     errno.EDQUOT: "make room within the quota of this user: what cannot be stored is refused",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
@@ -45,7 +45,7 @@ def _check_folder(folder: Path, check: Check) -> None:
         _write(folder)
     except OSError as exc:
         check.add("error", f"{folder}: {exc.strerror}")
-        check.advise(TODO.get(exc.errno or 0, "look at the disk and at the log of the kernel"))
+        check.advise(ADVICE.get(exc.errno or 0, "look at the disk and at the log of the kernel"))
         return
     if facts.f_files > 0 and facts.f_favail < FEW_ENTRIES:
         check.add("error", f"{folder}: {facts.f_favail} more files can be made on its disk")
