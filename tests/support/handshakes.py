@@ -36,7 +36,7 @@ class Answer:
     """With names in small letters."""
 
 
-async def knock(
+async def handshake(
     url: str,
     *headers: tuple[str, str],
     host: str | Sequence[str] = "127.0.0.1",

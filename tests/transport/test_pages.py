@@ -8,7 +8,7 @@ from app_server.transport.address import TcpAddress
 from app_server.transport.admission import host_without_port
 from app_server.transport.auth.capability import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
-from tests.support.handshakes import Answer, bearer, knock
+from tests.support.handshakes import Answer, bearer, handshake
 from tests.support.harness import claim, serve
 
 TOKEN = "right-token"
@@ -49,8 +49,10 @@ async def test_a_page_is_let_in_by_its_origin_and_its_token_together(tmp_path: P
         "two, one foreign": ([of(ORIGIN), of("https://evil.example.com"), SHOWN], NO_PAGE),
     }
     async with serve(tmp_path, guards=GUARDS) as served:
-        answers = {name: await knock(served.urls[0], *each) for name, (each, _) in cases.items()}
-        health = await knock(served.urls[0], of("null"), path="/readyz", upgrade=())
+        answers = {
+            name: await handshake(served.urls[0], *each) for name, (each, _) in cases.items()
+        }
+        health = await handshake(served.urls[0], of("null"), path="/readyz", upgrade=())
     assert answers == {name: answer for name, (_, answer) in cases.items()}
     assert health == NO_PAGE
 
@@ -58,8 +60,8 @@ async def test_a_page_is_let_in_by_its_origin_and_its_token_together(tmp_path: P
 @claim("listener:allowed-origin")
 async def test_an_allowed_origin_without_tokens_is_no_way_in(tmp_path: Path) -> None:
     async with serve(tmp_path, guards=ListenerGuards(origins=GUARDS.origins)) as served:
-        assert await knock(served.urls[0], of(ORIGIN)) == NO_PAGE
-        assert await knock(served.urls[0]) == LET_IN
+        assert await handshake(served.urls[0], of(ORIGIN)) == NO_PAGE
+        assert await handshake(served.urls[0]) == LET_IN
 
 
 @claim("listener:host")
@@ -78,18 +80,20 @@ async def test_a_name_that_was_made_to_lead_here_is_refused(
     ]  # fmt: skip
     async with serve(tmp_path, guards=guards) as served:
         (url,) = served.urls
-        assert [(await knock(url, bearer(TOKEN), host=host)).status for host in right] == [
+        assert [(await handshake(url, bearer(TOKEN), host=host)).status for host in right] == [
             101
         ] * len(right)
         for host in [*wrong, [], ["localhost", "evil.example.com"], ["localhost", "localhost"]]:
             for path, headers in (("/", [bearer(TOKEN)]), ("/readyz", [])):
-                assert await knock(url, *headers, host=host, path=path) == NOT_THIS_MACHINE, host
+                assert await handshake(url, *headers, host=host, path=path) == NOT_THIS_MACHINE, (
+                    host
+                )
 
 
 async def test_the_name_is_looked_at_over_both_versions_of_ip(tmp_path: Path) -> None:
     async with serve(tmp_path, listen=[TcpAddress("::1", 0)]) as served:
-        assert await knock(served.urls[0], host="[::1]:9") == LET_IN
-        assert await knock(served.urls[0], host="evil.example.com") == NOT_THIS_MACHINE
+        assert await handshake(served.urls[0], host="[::1]:9") == LET_IN
+        assert await handshake(served.urls[0], host="evil.example.com") == NOT_THIS_MACHINE
 
 
 def test_the_port_of_a_host_is_left_out() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from app_server.transport.auth.token_file import token_file
 from app_server.transport.guards import ListenerGuards
-from tests.support.handshakes import Answer, bearer, knock
+from tests.support.handshakes import Answer, bearer, handshake
 from tests.support.harness import claim, serve
 from tests.support.processes import running
 
@@ -32,9 +32,9 @@ async def test_who_can_read_the_file_is_let_in_while_the_server_runs(tmp_path: P
             tokens.append(token)
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-            assert await knock(served.urls[0], bearer(token)) == LET_IN
-            assert await knock(served.urls[0], bearer(tokens[0] + "x")) == REFUSED
-            assert await knock(served.urls[0]) == REFUSED
+            assert await handshake(served.urls[0], bearer(token)) == LET_IN
+            assert await handshake(served.urls[0], bearer(tokens[0] + "x")) == REFUSED
+            assert await handshake(served.urls[0]) == REFUSED
         assert not path.exists()
     assert [len(token) for token in tokens] == [43, 43]
     assert tokens[0] != tokens[1]
@@ -47,14 +47,14 @@ async def test_a_token_of_a_server_that_was_killed_is_replaced(tmp_path: Path) -
     listen = ("ws://127.0.0.1:0",)
     async with running(tmp_path, *listen, options=("--token-file", str(path))) as first:
         old = path.read_text().strip()
-        assert await knock(first.urls[0], bearer(old)) == LET_IN
+        assert await handshake(first.urls[0], bearer(old)) == LET_IN
         os.kill(first.process.pid, signal.SIGKILL)
         await first.ended()
     assert path.read_text().strip() == old
     async with running(tmp_path, *listen, options=("--token-file", str(path))) as second:
         new = path.read_text().strip()
-        assert await knock(second.urls[0], bearer(old)) == REFUSED
-        assert await knock(second.urls[0], bearer(new)) == LET_IN
+        assert await handshake(second.urls[0], bearer(old)) == REFUSED
+        assert await handshake(second.urls[0], bearer(new)) == LET_IN
         os.kill(second.process.pid, signal.SIGTERM)
         assert await second.ended() == 0
     assert not path.exists()

@@ -12,7 +12,7 @@ from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.auth.capability import CapabilityToken, digest_of
 from app_server.transport.auth.signed import SignedToken
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
-from tests.support.handshakes import SECRET, Answer, bearer, in_seconds, knock, signed
+from tests.support.handshakes import SECRET, Answer, bearer, handshake, in_seconds, signed
 from tests.support.harness import SocketPipe, WireClient, claim, serve
 
 TOKEN = "right-token"
@@ -52,8 +52,8 @@ async def test_one_right_token_lets_a_client_in_and_every_refusal_is_the_same(
         "an empty subprotocol": [(SUBPROTOCOLS, "app-server, bearer.")],
     }
     async with serve(tmp_path, guards=CAPABILITY) as served:
-        answers = {name: await knock(served.urls[0], *each) for name, each in cases.items()}
-        query = await knock(served.urls[0], path=f"/?token={TOKEN}")
+        answers = {name: await handshake(served.urls[0], *each) for name, each in cases.items()}
+        query = await handshake(served.urls[0], path=f"/?token={TOKEN}")
     accepted = ["as usual", "other letter case", "spaces", "a page's way"]
     assert {name for name, answer in answers.items() if answer == LET_IN} == set(accepted)
     assert [answer for answer in [*answers.values(), query] if answer != LET_IN] == [REFUSED] * (
@@ -89,7 +89,7 @@ async def _is_served(pipe: SocketPipe) -> None:
 async def test_health_is_told_without_a_token(tmp_path: Path) -> None:
     async with serve(tmp_path, guards=CAPABILITY) as served:
         for path in ("/readyz", "/healthz"):
-            assert await knock(served.urls[0], path=path, upgrade=()) == Answer(200, "ok\n", {})
+            assert await handshake(served.urls[0], path=path, upgrade=()) == Answer(200, "ok\n", {})
 
 
 @claim("listener:subprotocol")
@@ -102,7 +102,7 @@ async def test_a_token_is_never_chosen_as_a_subprotocol(tmp_path: Path) -> None:
             f"chat, bearer.{TOKEN}": None,
         }
         chosen = {
-            offer: (await knock(served.urls[0], (SUBPROTOCOLS, offer))).headers.get(
+            offer: (await handshake(served.urls[0], (SUBPROTOCOLS, offer))).headers.get(
                 "sec-websocket-protocol"
             )
             for offer in offers
@@ -224,7 +224,7 @@ async def test_a_server_lets_signed_tokens_in_and_says_nothing_of_others(tmp_pat
         expired = signed({**FULL, "exp": in_seconds(-HOUR)})
         unsigned = signed({**FULL, "exp": in_seconds(HOUR)}, algorithm="none")
         shown = [[bearer(right)], [bearer(expired)], [bearer(unsigned)], [bearer(right)] * 2, []]
-        answers = [await knock(served.urls[0], *headers) for headers in shown]
+        answers = [await handshake(served.urls[0], *headers) for headers in shown]
     assert answers == [LET_IN, REFUSED, REFUSED, REFUSED, REFUSED]
 
 
@@ -236,8 +236,8 @@ async def test_every_address_can_be_listened_on_with_a_token(tmp_path: Path) -> 
     async with serve(tmp_path, listen=[TcpAddress("0.0.0.0", 0)], guards=CAPABILITY) as served:
         url = served.urls[0].replace("0.0.0.0", "127.0.0.1")
         # Names of such an address are for whoever runs it to choose.
-        assert await knock(url, bearer(TOKEN), host="build.example.com") == LET_IN
-        assert await knock(url, host="build.example.com") == REFUSED
+        assert await handshake(url, bearer(TOKEN), host="build.example.com") == LET_IN
+        assert await handshake(url, host="build.example.com") == REFUSED
 
 
 @claim("listener:loopback-only")

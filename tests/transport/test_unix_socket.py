@@ -15,7 +15,7 @@ import pytest
 from app_server.transport.address import UnixAddress
 from app_server.transport.peer_user.errors import OtherUser, UserUnknown
 from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
-from tests.support.handshakes import Answer, knock
+from tests.support.handshakes import Answer, handshake
 from tests.support.harness import claim, serve
 
 STRANGER = 4242
@@ -100,9 +100,9 @@ async def test_other_users_are_let_in_where_the_configuration_says_so(
 @claim("listener:unix")
 async def test_a_refusal_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve(tmp_path, listen=[UnixAddress(tmp_path / "socket")]) as served:
-        assert (await knock(served.urls[0], host="x")).status == 101
+        assert (await handshake(served.urls[0], host="x")).status == 101
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
-        assert await knock(served.urls[0], host="x") == Answer(403, REFUSED, {})
+        assert await handshake(served.urls[0], host="x") == Answer(403, REFUSED, {})
 
 
 @claim("listener:unix")
@@ -129,7 +129,7 @@ async def test_a_folder_where_anybody_may_replace_the_socket_is_refused(tmp_path
     # As /tmp is: everybody may remove only what is theirs.
     folder.chmod(0o1777)
     async with serve(tmp_path, listen=[UnixAddress(folder / "socket")]) as served:
-        assert (await knock(served.urls[0])).status == 101
+        assert (await handshake(served.urls[0])).status == 101
 
 
 def test_the_user_of_a_connection_is_the_one_who_made_it(
