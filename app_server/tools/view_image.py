@@ -14,6 +14,7 @@ from app_server.runtime.reaching import NotReached, open_file
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.declaration import function_declaration
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import ImageViewThreadItem
 from protocol.model import Json, JsonObject
@@ -23,23 +24,13 @@ NAME = "view_image"
 NO_IMAGES = "view_image is not available: this model takes no images"
 NO_ENVIRONMENT = "view_image is not available: this thread has no environment"
 
-_DECLARATION: JsonObject = {
-    "type": "function",
-    "name": NAME,
-    "description": (
-        "Shows you an image that is a file (PNG, JPEG, GIF or WebP, at most "
-        f"{MAX_IMAGE_BYTES // 1024 // 1024} MiB)."
-    ),
-    "strict": False,
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "The file; begins at the working folder."}
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    },
-}
+_DECLARATION = function_declaration(
+    NAME,
+    "Shows you an image that is a file (PNG, JPEG, GIF or WebP, at most "
+    f"{MAX_IMAGE_BYTES // 1024 // 1024} MiB).",
+    {"path": {"type": "string", "description": "The file; begins at the working folder."}},
+    required=["path"],
+)
 
 
 class _View(ToolArguments):

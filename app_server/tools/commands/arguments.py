@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints
 
 from app_server.permissions.decision import SandboxPermissions
 from app_server.turns.tools.call import ToolArguments
+from app_server.turns.tools.declaration import function_declaration
 from protocol.model import JsonObject
 
 EXEC_COMMAND = "exec_command"
@@ -71,23 +72,6 @@ class StdinArguments(ToolArguments):
         return min(max(wanted or 0, POLL_MS), MAX_POLL_MS) / 1000
 
 
-def _function(
-    name: str, description: str, properties: dict[str, JsonObject], required: str
-) -> JsonObject:
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "strict": False,
-        "parameters": {
-            "type": "object",
-            "properties": properties,
-            "required": [required],
-            "additionalProperties": False,
-        },
-    }
-
-
 def _member(kind: str, description: str, **more: object) -> JsonObject:
     return {"type": kind, "description": description, **more}
 
@@ -98,7 +82,7 @@ _BUDGET = _member(
     "middle, and the settings may allow less.",
 )
 
-EXEC_DECLARATION = _function(
+EXEC_DECLARATION = function_declaration(
     EXEC_COMMAND,
     "Run a command line in a shell. Returns what it printed when it ends, or a session id for "
     f"`{WRITE_STDIN}` if it still runs after `yield_time_ms`.",
@@ -137,10 +121,10 @@ EXEC_DECLARATION = _function(
             items={"type": "string"},
         ),
     },
-    "cmd",
+    ["cmd"],
 )
 
-STDIN_DECLARATION = _function(
+STDIN_DECLARATION = function_declaration(
     WRITE_STDIN,
     f"Write to a command that `{EXEC_COMMAND}` left running, and return what it printed since the "
     "last time.",
@@ -156,7 +140,7 @@ STDIN_DECLARATION = _function(
         ),
         "max_output_tokens": _BUDGET,
     },
-    "session_id",
+    ["session_id"],
 )
 
 

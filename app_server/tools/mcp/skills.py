@@ -11,6 +11,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.runtime.loader import load
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.declaration import function_declaration
 from protocol.model import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -65,21 +66,6 @@ def _server_skill_calls() -> "type[ServerSkillCalls]":
     return ServerSkillCalls
 
 
-def _function(name: str, description: str, required: int, **properties: JsonObject) -> JsonObject:
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "strict": False,
-        "parameters": {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties)[:required],
-            "additionalProperties": False,
-        },
-    }
-
-
 _AUTHORITY: JsonObject = {
     "type": "object",
     "properties": {"kind": {"type": "string", "enum": ["orchestrator"]}},
@@ -92,25 +78,29 @@ _DECLARATION: JsonObject = {
     "name": NAMESPACE,
     "description": "Skills that are not files of this machine.",
     "tools": [
-        _function(
+        function_declaration(
             "list",
             "List the skills. When the task fits one of them, read its `main_resource` whole "
             "before you begin, and do as it says.",
-            1,
-            authority=_AUTHORITY,
+            {"authority": _AUTHORITY},
         ),
-        _function(
+        function_declaration(
             "read",
             "Read a file of a skill, page by page. A file names others as they are written in it, "
             "below the `package` of the skill.",
-            3,
-            authority=_AUTHORITY,
-            package={"type": "string", "description": "The `package` of the skill."},
-            resource={
-                "type": "string",
-                "description": "Its `main_resource`, or another file below `package`.",
+            {
+                "authority": _AUTHORITY,
+                "package": {"type": "string", "description": "The `package` of the skill."},
+                "resource": {
+                    "type": "string",
+                    "description": "Its `main_resource`, or another file below `package`.",
+                },
+                "cursor": {
+                    "type": "string",
+                    "description": "The `next_cursor` of the page before.",
+                },
             },
-            cursor={"type": "string", "description": "The `next_cursor` of the page before."},
+            required=["authority", "package", "resource"],
         ),
     ],
 }

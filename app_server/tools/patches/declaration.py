@@ -5,6 +5,7 @@ Source: docs/tools.md, "Patches"; the public Responses API reference, "Custom to
 
 from app_server.patch.grammar import LARK
 from app_server.turns.tools.call import ToolArguments
+from app_server.turns.tools.declaration import function_declaration
 from protocol.model import JsonObject
 
 NAME = "apply_patch"
@@ -37,18 +38,9 @@ Paths begin at the working folder. A line of an update that stays begins with a 
 three of them around a change. A line behind `@@` is one above the change, such as the head of its \
 function. Every line of a new file begins with `+`."""
 
-FUNCTION: JsonObject = {
-    "type": "function",
-    "name": NAME,
-    "description": _DESCRIPTION,
-    "strict": False,
-    "parameters": {
-        "type": "object",
-        "properties": {"input": {"type": "string", "description": "The patch."}},
-        "required": ["input"],
-        "additionalProperties": False,
-    },
-}
+FUNCTION = function_declaration(
+    NAME, _DESCRIPTION, {"input": {"type": "string", "description": "The patch."}}
+)
 
 
 class PatchArguments(ToolArguments):

@@ -12,6 +12,7 @@ from app_server.extension.registration import ContributionContext
 from app_server.runtime.loader import load
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.declaration import function_declaration
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject
 
@@ -68,33 +69,18 @@ def _suggestion() -> "type[PluginSuggestion]":
     return PluginSuggestion
 
 
-def _declared(name: str, description: str, properties: JsonObject) -> JsonObject:
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "strict": False,
-        "parameters": {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        },
-    }
-
-
 def _text(description: str) -> JsonObject:
     return {"type": "string", "description": description}
 
 
 _DECLARATIONS = [
-    _declared(
+    function_declaration(
         LIST,
         "List the plugins that can be installed. Call it only if the user asks for a plugin by "
         "name that none of your tools belongs to; search your tools first, if there is a search.",
         {},
     ),
-    _declared(
+    function_declaration(
         REQUEST,
         f"Ask the user to install a plugin that {LIST} has returned and that is the very one that "
         "the user asked for. Suggest nothing that is only similar. Call no other tool beside it.",
