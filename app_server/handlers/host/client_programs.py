@@ -49,7 +49,7 @@ class ClientPrograms:
             self._hub.notify(client, event)
 
         on_piece = None if event is None else partial(send, event)
-        return Outlet(cap, on_piece, partial(self._hub.waiting_chars, client))
+        return Outlet(cap, on_piece, partial(self._hub.connections.waiting_chars, client))
 
     def entered(
         self, client: ConnectionId, program_id: str | None, program: Program
@@ -59,7 +59,7 @@ class ClientPrograms:
         Raises:
             ProgramRefused: the client has one of this id, or as many as it may.
         """
-        self._hub.when_gone(client, self._running.terminate_all)
+        self._hub.connections.when_gone(client, self._running.terminate_all)
         return self._running.entered(client, program_id, program)
 
     def write(self, client: ConnectionId, program_id: str, data: bytes, *, close: bool) -> None:

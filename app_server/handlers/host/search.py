@@ -79,7 +79,7 @@ class SearchFilesHandlers:
 
         with file_failures():
             self._search.start(client, session_id, params.roots, on_matches, on_complete)
-        self._hub.when_gone(client, self._search.stop_all)
+        self._hub.connections.when_gone(client, self._search.stop_all)
         return FuzzyFileSearchSessionStartResponse()
 
     async def update(

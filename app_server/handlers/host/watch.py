@@ -40,7 +40,7 @@ class WatchHandlers:
 
         with file_failures():
             await self._watches.add(client, watch_id, path, changed)
-        self._hub.when_gone(client, self._watches.remove_all)
+        self._hub.connections.when_gone(client, self._watches.remove_all)
         return FsWatchResponse(path=str(path))
 
     async def unwatch(self, context: RequestContext, params: FsUnwatchParams) -> FsUnwatchResponse:

@@ -90,7 +90,7 @@ class LifecycleHandlers:
         for problem in await self._warn_of_news():
             self._hub.notify(connection_id, problem)
         self._warned.add(connection_id)
-        self._hub.when_gone(connection_id, self._warned.discard)
+        self._hub.connections.when_gone(connection_id, self._warned.discard)
 
     async def _warn_of_news(self) -> "Sequence[ConfigWarningNotification]":
         """Tell those who know of the others of faults that were not there before; returns all."""

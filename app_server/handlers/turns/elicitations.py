@@ -51,7 +51,7 @@ class ElicitationHandlers:
             raise invalid_request(text, "tooManyElicitations") from exc
         connection_id = context.connection_id
         self._open.setdefault(connection_id, Counter())[session] += 1
-        self._hub.when_gone(connection_id, self._gone)
+        self._hub.connections.when_gone(connection_id, self._gone)
         return ThreadIncrementElicitationResponse(count=questions.count, paused=True)
 
     async def decrement(

@@ -6,7 +6,6 @@ question that nobody can answer waits for the next listener.
 Source: docs/wire.md, "Replay", "Server requests".
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Protocol
 import anyio.lowlevel
 
 from app_server.rpc.context import ConnectionId
+from app_server.rpc.hub.connections import Connections
 from app_server.rpc.hub.listeners import Listeners, ThreadId
 from app_server.rpc.hub.peer import Peer, post
 from app_server.rpc.hub.questions import Question, Questions, may_be_asked
@@ -55,11 +55,10 @@ class Hub:
         """`limits` bound what is kept of each thread's events."""
         self.streams = ReplayBuffers(limits or ReplayLimits())
         self._now_ms = now_ms
-        self._connection_ids = itertools.count(1)
-        self._peers: dict[ConnectionId, Peer] = {}
+        self.connections = Connections()
+        self._peers = self.connections.peers
         self.listeners = Listeners()
         self.questions = Questions()
-        self._when_gone: dict[ConnectionId, dict[Callable[[ConnectionId], None], None]] = {}
         self.observer: EventObserver | None = None
         """Is shown the events and questions of threads, whoever listens."""
         self._sent_since_yield = 0
@@ -68,41 +67,15 @@ class Hub:
     @contextmanager
     def connect(self, peer: Peer) -> Iterator[ConnectionId]:
         """Know a peer for as long as the context lasts; its subscriptions end with it."""
-        connection_id = next(self._connection_ids)
-        self._peers[connection_id] = peer
-        self._when_gone[connection_id] = {}
-        try:
-            yield connection_id
-        finally:
-            self.listeners.remove_all(connection_id)
-            del self._peers[connection_id]
-            self.leave(connection_id)
-            del self._when_gone[connection_id]
+        with self.connections.opened(peer) as connection_id:
+            try:
+                yield connection_id
+            finally:
+                self.listeners.remove_all(connection_id)
 
     def leave(self, connection_id: ConnectionId) -> None:
-        """Run what was to be run when a connection has ended."""
-        actions = self._when_gone[connection_id]
-        while actions:
-            action = next(iter(actions))
-            del actions[action]
-            action(connection_id)
-
-    def waiting_chars(self, connection_id: ConnectionId) -> int:
-        """Say how much waits to be sent to a connection; 0 once it has ended."""
-        peer = self._peers.get(connection_id)
-        return 0 if peer is None else peer.load.chars
-
-    def when_gone(
-        self, connection_id: ConnectionId, action: Callable[[ConnectionId], None]
-    ) -> None:
-        """Run `action`, which does not wait, when a connection has ended; at once if it has.
-
-        The same action is run once, however often it was given.
-        """
-        if connection_id in self._when_gone:
-            self._when_gone[connection_id][action] = None
-        else:
-            action(connection_id)
+        """End what belongs to a client that has gone; its requests may still be worked on."""
+        self.connections.end(connection_id)
 
     def subscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
         """Let a connection hear of a thread, and ask it what is still open there."""

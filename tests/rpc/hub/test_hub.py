@@ -250,23 +250,3 @@ async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() 
     assert ServerRequestResolvedNotification.model_validate(listener.heard[3]["params"]) == (
         ServerRequestResolvedNotification(thread_id="t", request_id=1)
     )
-
-
-def test_what_belongs_to_a_connection_is_notified_of_its_end() -> None:
-    hub = Hub()
-    done: list[int] = []
-    with hub.connect(Listener(session())) as one, hub.connect(Listener(session())) as other:
-        for _ in range(2):
-            hub.when_gone(one, done.append)
-            hub.when_gone(other, done.append)
-        hub.when_gone(one, lambda gone: done.append(-gone))
-        assert done == []
-        assert hub.waiting_chars(one) == 7
-        hub.leave(one)
-        assert done == [one, -one]
-        done.clear()
-        hub.when_gone(one, done.append)
-    assert hub.waiting_chars(one) == 0
-    assert done == [other, one]
-    hub.when_gone(one, done.append)
-    assert done == [other, one, one]
