@@ -7,7 +7,7 @@ Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -41,6 +41,7 @@ from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import Tokens
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
+from app_server.telemetry.spans import trace_context
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -107,11 +108,12 @@ class McpClient:
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
     ) -> JsonObject:
+        context = trace_context()
         try:
             return await self._dispatcher.call(
                 method,
-                params,
-                headers=self._handshake.headers,
+                _in_trace(params, context),
+                headers={**self._handshake.headers, **context},
                 timeout_s=timeout_s,
                 on_progress=on_progress,
             )
@@ -148,6 +150,17 @@ class McpClient:
         """Take a notification of the server; all but one are nothing to us."""
         if method == "notifications/tools/list_changed":
             self._owner.tools_changed()
+
+
+def _in_trace(params: JsonObject, context: Mapping[str, str]) -> JsonObject:
+    """Put the context of a trace into `_meta`, the only place for it that all transports have.
+
+    Source: MCP SEP-414.
+    """
+    meta: JsonObject = params.get("_meta") or {}
+    if not context or "traceparent" in meta:
+        return params
+    return {**params, "_meta": {**meta, **context}}
 
 
 def _has_ended_session(error: PeerError) -> bool:

@@ -109,6 +109,7 @@ class Exporting:
         )
         limits = SpanLimits(max_span_attribute_length=MAX_VALUE_CHARS)
         self._traces = TracerProvider(resource=resource, span_limits=limits, shutdown_on_exit=False)
+        self._sends_traces = bool(processors)
         for processor in processors:
             self._traces.add_span_processor(processor)
         self._tracer = self._traces.get_tracer("app_server", version)
@@ -179,6 +180,13 @@ class Exporting:
             yield
         finally:
             otel_context.detach(token)
+
+    def trace_context(self) -> Mapping[str, str]:
+        """Return the W3C context of the span that goes on; see `trace_context`."""
+        carrier: dict[str, str] = {}
+        if self._sends_traces:
+            self._w3c.inject(carrier)
+        return carrier
 
     def close(self) -> None:
         """Send what waits, for at most FLUSH_S; blocks."""

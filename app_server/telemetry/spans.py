@@ -5,7 +5,7 @@ attribute holds what users, models and tools said.
 Source: docs/operations.md, "Traces and metrics".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias
@@ -36,6 +36,9 @@ class Telemetry(Protocol):
 
     def apart(self) -> AbstractContextManager[None]:
         """Let what runs in it belong to no span."""
+
+    def trace_context(self) -> Mapping[str, str]:
+        """Return the W3C context of the span that goes on; see `trace_context`."""
 
     def close(self) -> None:
         """Send what waits. Blocks for at most some seconds."""
@@ -84,6 +87,16 @@ def span(
 def apart() -> AbstractContextManager[object]:
     """Let what runs in it, and in tasks that it starts, belong to no span."""
     return _NO_SPAN if _telemetry is None else _telemetry.apart()
+
+
+def trace_context() -> Mapping[str, str]:
+    """Return the W3C context of the span that goes on, for a request that is part of it.
+
+    The members are `traceparent` and perhaps `tracestate`. There are none outside of spans, and
+    none unless traces are sent: whoever got one would look for a span that nobody has.
+    Source: https://www.w3.org/TR/trace-context/.
+    """
+    return {} if _telemetry is None else _telemetry.trace_context()
 
 
 def is_on() -> bool:

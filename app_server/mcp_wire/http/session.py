@@ -49,9 +49,12 @@ class Session:
             "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}",
         }
 
-    def post(self, message: bytes, *, in_session: bool = True) -> HttpRequest:
-        """Make the request that brings a message."""
+    def post(
+        self, message: bytes, more: Mapping[str, str] | None = None, *, in_session: bool = True
+    ) -> HttpRequest:
+        """Make the request that brings a message; headers of every request win over `more`."""
         headers = {
+            **(more or {}),
             **self._headers,
             "accept": ACCEPTED,
             "content-type": "application/json",

@@ -82,11 +82,13 @@ class HttpTransport:
         if self._is_closed:
             raise anyio.ClosedResourceError
         message, metadata = item.message, item.metadata
+        headers: Mapping[str, str] = {}
         if isinstance(metadata, ClientMessageMetadata) and metadata.headers is not None:
-            self._session.version = metadata.headers.get(VERSION_HEADER, self._session.version)
+            headers = metadata.headers
+            self._session.version = headers.get(VERSION_HEADER, self._session.version)
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         if isinstance(message, JSONRPCRequest):
-            self._asking[message.id] = self._tasks.create_task(self._ask(message, body))
+            self._asking[message.id] = self._tasks.create_task(self._ask(message, body, headers))
         elif isinstance(message, JSONRPCNotification):
             if message.method == "notifications/initialized":
                 await self._notify(body)
@@ -96,11 +98,11 @@ class HttpTransport:
         else:
             self._begin_to_tell(body)
 
-    async def _ask(self, message: JSONRPCRequest, body: bytes) -> None:
+    async def _ask(self, message: JSONRPCRequest, body: bytes, headers: Mapping[str, str]) -> None:
         is_first = message.method == "initialize"
         try:
             async with self._call_slots:
-                request = self._session.post(body, in_session=not is_first)
+                request = self._session.post(body, headers, in_session=not is_first)
                 response = await follow(self._sender, request)
                 try:
                     if is_first and response.status < 300:

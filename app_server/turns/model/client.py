@@ -31,6 +31,7 @@ from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFaile
 from app_server.config.values import ConfigError
 from app_server.http.bounded_body import read_beginning
 from app_server.http.loopback_address import LOOPBACK_PATTERNS
+from app_server.telemetry.spans import trace_context
 from app_server.turns.model.catalogue.providers import Provider, WireApi
 from app_server.turns.model.chat.completions import ChatCompletions
 from app_server.turns.model.encoding import encode
@@ -241,14 +242,16 @@ class _Unauthorized(ModelFailure):
     """HTTP 401."""
 
 
-def _headers(provider: Provider, account: Credentials | None, accepted: str) -> dict[str, str]:
-    headers = {"accept": accepted, "content-type": "application/json"}
+def _headers(provider: Provider, account: Credentials | None, accepted: str) -> httpx.Headers:
+    headers = httpx.Headers({"accept": accepted, "content-type": "application/json"})
+    headers.update(trace_context())
     headers.update(provider.http_headers)
     for name, source in provider.env_http_headers.items():
         if value := os.environ.get(source):
             headers[name] = value
     if account is not None:
-        return {**headers, **account.headers()}
+        headers.update(account.headers())
+        return headers
     token = provider.bearer_token
     variable = provider.env_key or provider.spare_env_key
     if variable is not None:
