@@ -98,6 +98,9 @@ class RequestedCall:
             arguments = self.arguments()
         except BadCall as exc:
             raise BadCall(f"failed to parse function arguments: {exc}") from exc
+        if not isinstance(arguments, dict | None):
+            # Pydantic would name the class of the arguments, which a model cannot know.
+            raise BadCall("failed to parse function arguments: they must be a JSON object")
         try:
             return into.model_validate({} if arguments is None else arguments)
         except ValidationError as exc:

@@ -94,17 +94,22 @@ def function(call_id: str, arguments: str) -> dict[str, Any]:
 
 
 RECORDED: dict[str, list[ModelEvent]] = {
-    "llama_cpp_reasoning_and_call": [
+    "llama_cpp_reasoning_text_and_calls": [
         ItemAdded(reasoning("")),
-        ReasoningDelta(None, 0, "We"),
-        ReasoningDelta(None, 0, " look."),
-        ItemDone(reasoning("We look.")),
+        ReasoningDelta(None, 0, "We look"),
+        ReasoningDelta(None, 0, " at both"),
+        ReasoningDelta(None, 0, " files.\n"),
+        ItemDone(reasoning("We look at both files.\n")),
         ItemAdded(message("")),
-        TextDelta(None, "I look"),
-        TextDelta(None, " now."),
-        ItemDone(message("I look now.")),
-        ItemDone(function("KcWbAd1x", '{"path":"a.txt"}')),
-        used(1109, 1085, 24),
+        TextDelta(None, "I"),
+        TextDelta(None, " read"),
+        TextDelta(None, " them"),
+        TextDelta(None, " \u2014 now."),
+        TextDelta(None, "\n"),
+        ItemDone(message("I read them \u2014 now.\n")),
+        ItemDone(function("LjRxHvwaFPgi8hHqIQSQFD0xQhjUYJcN", '{"path": "a.txt"}')),
+        ItemDone(function("zKlW7XDwAMrcdTXWpwTJlcr498nsmjVP", '{"path": "b.txt"}')),
+        used(592, 564, 28, 8),
     ],
     "llama_cpp_old_text": [
         ItemAdded(message("")),

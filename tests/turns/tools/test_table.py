@@ -81,7 +81,8 @@ async def test_an_answer_has_the_kind_of_its_call() -> None:
         ("{}", "text: Field required"),
         ('{"text":"a","times":"many"}', "times: Input should be a valid integer"),
         ('{"text":"a","speed":1}', "speed: Extra inputs are not permitted"),
-        ("[]", "Input should be a valid dictionary"),
+        ("[]", "they must be a JSON object"),
+        ("false", "they must be a JSON object"),
         ("{", "err: EOF while parsing"),
     ],
 )
