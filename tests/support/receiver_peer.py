@@ -236,7 +236,7 @@ def ledger_at(path: Path, **limits: int) -> Iterator[Ledger]:
 
 async def limit_pages(ledger: Ledger, count: int) -> None:
     """Let the file of a ledger grow to so many pages, as a full disk would."""
-    await ledger._run(lambda sql: sql.execute(f"PRAGMA max_page_count = {count}").fetchone())
+    await ledger._file.run(lambda sql: sql.execute(f"PRAGMA max_page_count = {count}").fetchone())
 
 
 @asynccontextmanager

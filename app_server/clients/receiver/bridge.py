@@ -68,7 +68,8 @@ class Bridge:
         except BadEnvelope as exc:
             # Its content may be anything; it is in the dead letters, for people alone.
             logger.warning("a signal makes no sense: %s", exc)
-            await self._when_possible(partial(self._ledger.bury, str(exc), raw, self._now()))
+            keep = partial(self._ledger.dead_letters.add, str(exc), raw, self._now())
+            await self._when_possible(keep)
             return
         if await self._when_possible(partial(self._ledger.take, envelope)):
             self._news.set()
@@ -90,11 +91,11 @@ class Bridge:
 
     async def cursor(self) -> str | None:
         """Return how far the router was answered."""
-        return await self._when_possible(self._ledger.cursor)
+        return await self._when_possible(self._ledger.cursor.read)
 
     async def move_cursor(self, cursor: str) -> None:
         """Note how far the router was answered."""
-        await self._when_possible(partial(self._ledger.move_cursor, cursor))
+        await self._when_possible(partial(self._ledger.cursor.move, cursor))
 
     async def carry(self) -> None:
         """Inject what is in the ledger and what comes into it, until cancelled."""
@@ -159,4 +160,4 @@ class Bridge:
 
     async def dead_letters(self) -> int:
         """Count what came and was no signal, as far as it is kept."""
-        return len(await self._ledger.dead_letters())
+        return len(await self._ledger.dead_letters.all())

@@ -1,7 +1,5 @@
-"""The receiver bridge without processes: envelopes, items, the ledger, both strategies."""
+"""receiver: the bridge without processes, and both ways of a signal into a thread."""
 
-import json
-import sqlite3
 from pathlib import Path
 
 import anyio
@@ -9,7 +7,6 @@ import pytest
 
 from app_server.clients.receiver.agent.app_connection import check_url
 from app_server.clients.receiver.agent.history import Presence, find_in_log
-from app_server.clients.receiver.agent.item import line_holds, render_item
 from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
 from app_server.clients.receiver.agent.surface import (
     SURFACE_VARIABLE,
@@ -18,15 +15,7 @@ from app_server.clients.receiver.agent.surface import (
 )
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.bridge import BridgeSettings
-from app_server.clients.receiver.ledger.entries import LedgerBroken, LedgerFull
 from app_server.clients.receiver.ledger.ledger import DUE
-from app_server.clients.receiver.router.envelope import (
-    BadEnvelope,
-    Envelope,
-    parse_body,
-    parse_envelope,
-    render_body,
-)
 from app_server.transport.address import UnixAddress
 from tests.support.harness import WAIT_S, says, serve
 from tests.support.receiver_peer import (
@@ -35,123 +24,10 @@ from tests.support.receiver_peer import (
     Parts,
     context,
     envelope,
-    ledger_at,
     limit_pages,
     parts,
     signal,
 )
-
-# Envelopes and items.
-
-
-def test_an_envelope_keeps_what_it_does_not_know_in_its_payload() -> None:
-    read = parse_envelope(
-        signal(
-            "s1",
-            payload={"summary": "x", "urgent": "no"},
-            urgent="yes",
-            room=7,
-            created_at=12.5,
-            ttl_s=60,
-            delivery_class="sync",
-        )
-    )
-
-    assert read == Envelope(
-        id="s1",
-        type="Question",
-        sender="Desiree",
-        to="Texi",
-        payload={"urgent": "no", "room": 7, "summary": "x"},
-        created_at=12,
-        ttl_s=60,
-        mode="wake",
-    )
-    assert read.expires_at == 72
-    assert parse_body(render_body(read)) == read
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        (["s1"], "it is no object"),
-        ({**signal("s1"), "signal_id": None}, "`signal_id` must be 1 to 200 printable characters"),
-        (signal("two\nlines"), "`signal_id` must be 1 to 200 printable characters"),
-        (signal("s1", signal_type=""), "`signal_type` must be 1 to 200 printable characters"),
-        ({**signal("s1"), "from": 5}, "`from` must be a string"),
-        (signal("s1", created_at="now"), "`created_at` must be a number of seconds"),
-        (signal("s1", ttl_s=-1), "`ttl_s` must be a number of seconds"),
-        (signal("s1", payload="x" * 262_143), "`payload` is larger than 262144 bytes"),
-    ],
-)
-def test_what_is_no_signal_is_refused_by_the_member_that_is_wrong(
-    value: object, problem: str
-) -> None:
-    with pytest.raises(BadEnvelope) as caught:
-        parse_envelope(value)
-
-    assert str(caught.value) == problem
-
-
-@pytest.mark.parametrize(
-    ("payload", "summary"),
-    [
-        (None, ""),
-        ("plain text", "plain text"),
-        ({"text": "second", "summary": "first"}, "first"),
-        ({"summary": " ", "question": "which?"}, "which?"),
-        ({"a": 1}, '{"a":1}'),
-        (["x"], '["x"]'),
-        ("ü" * 3000, "ü" * 2046 + "…"),
-    ],
-)
-def test_a_summary_says_what_a_signal_is_about_in_4_kib(payload: object, summary: str) -> None:
-    assert envelope("s1", payload=payload).summary == summary
-
-
-def test_types_of_signals_can_be_set_to_wake_or_not() -> None:
-    modes = {"Question": "wake", "StatusUpdate": "passive"}
-
-    read = [
-        parse_envelope(signal("s", signal_type=kind, delivery_class=asked), modes).mode  # type: ignore[arg-type]
-        for kind, asked in [
-            ("Question", "async"),
-            ("StatusUpdate", "sync"),
-            ("Blocker", "sync"),
-            ("Blocker", "someday"),
-        ]
-    ]
-
-    assert read == ["wake", "passive", "wake", "passive"]
-
-
-@pytest.mark.parametrize("signal_id", ["s1", 'quo"ted', "grüße 🎈", "back\\slash"])
-def test_an_item_is_found_in_the_lines_of_both_servers_and_only_there(signal_id: str) -> None:
-    item = render_item(envelope(signal_id))
-    ours = json.dumps({"type": "historyAppended", "atMs": 1, "items": [item]})
-    theirs = json.dumps({"type": "response_item", "payload": item}, ensure_ascii=False)
-    said = {"role": "user", "content": item["content"]}
-    other = render_item(envelope("other", payload=f"id: {signal_id}"))
-
-    assert line_holds(ours.encode(), signal_id)
-    assert line_holds(theirs.encode(), signal_id)
-    assert not line_holds(json.dumps({"payload": said}).encode(), signal_id)
-    assert not line_holds(json.dumps({"payload": other}).encode(), signal_id)
-    assert not line_holds(theirs.encode()[:-5], signal_id)
-    old = {"role": "developer", "content": [{"type": "input_text", "text": f"id: {signal_id}\n"}]}
-    assert line_holds(json.dumps({"payload": old}).encode(), signal_id)
-
-
-async def test_a_log_that_is_not_there_says_nothing_unless_it_never_was(tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-
-    assert await find_in_log(str(log), "s1", was_there=True) is Presence.UNKNOWN
-    assert await find_in_log(str(log), "s1", was_there=False) is Presence.ABSENT
-    assert await find_in_log(None, "s1", was_there=False) is Presence.UNKNOWN
-    assert await find_in_log(str(tmp_path), "s1", was_there=False) is Presence.UNKNOWN
-    log.write_text("{}\n" + json.dumps({"payload": render_item(envelope("s1"))}) + "\n")
-    assert await find_in_log(str(log), "s1", was_there=True) is Presence.PRESENT
-    assert await find_in_log(str(log), "s2", was_there=True) is Presence.ABSENT
 
 
 async def test_waiting_grows_from_1_to_30_s_and_begins_anew_after_a_success() -> None:
@@ -188,142 +64,6 @@ def test_an_app_server_elsewhere_is_no_app_server(url: str) -> None:
         check_url(url)
 
     assert url in ("unix://", "x") or url not in str(caught.value)
-
-
-# The ledger.
-
-
-async def test_a_signal_is_taken_once_whatever_has_become_of_it(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l") as ledger:
-        assert await ledger.take(envelope("s1"))
-        assert not await ledger.take(envelope("s1"))
-        shown = await ledger.show(10, 1000)
-        assert not await ledger.take(envelope("s1"))
-        assert await ledger.ack(["s1", "s2"]) == ["s1"]
-        assert not await ledger.take(envelope("s1"))
-
-        assert [entry.envelope for entry in shown.entries] == [envelope("s1")]
-        assert await ledger.pending() == 0
-        assert await ledger.ack(["s1"]) == []
-
-
-async def test_a_full_ledger_takes_nothing_until_something_is_done_with(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l", max_open=2) as ledger:
-        await ledger.take(envelope("s1"))
-        await ledger.take(envelope("s2"))
-        with pytest.raises(LedgerFull):
-            await ledger.take(envelope("s3"))
-        assert not await ledger.take(envelope("s1"))
-        await ledger.show(1, 1000)
-        await ledger.ack(["s1"])
-
-        assert await ledger.take(envelope("s3"))
-
-
-async def test_a_ledger_is_bounded_in_bytes_too(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l", max_open_bytes=1000) as ledger:
-        await ledger.take(envelope("s1", payload="x" * 500))
-
-        with pytest.raises(LedgerFull):
-            await ledger.take(envelope("s2", payload="x" * 500))
-
-
-async def test_what_is_done_with_is_forgotten_beyond_its_bounds(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l", max_settled=3, max_settled_bytes=400) as ledger:
-        for number in range(5):
-            await ledger.take(envelope(f"s{number}", payload="x" * 200))
-        await ledger.take(envelope("open"))
-        await ledger.show(5, 10_000)
-        await ledger.ack([f"s{number}" for number in range(5)])
-        await ledger.prune()
-
-        # Forgotten, forgotten, only the id, only the id, whole.
-        assert [await ledger.entry(f"s{number}") is not None for number in range(5)] == [
-            *(False, False, False, False),
-            True,
-        ]
-        assert [await ledger.take(envelope(f"s{number}")) for number in range(5)] == [
-            *(True, True),
-            *(False, False, False),
-        ]
-        assert await ledger.entry("open") is not None
-
-
-async def test_dead_letters_are_few_and_short(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l", max_dead=2, max_dead_bytes=3) as ledger:
-        for number in range(4):
-            await ledger.bury("why", b"abcdef", number)
-
-        assert await ledger.dead_letters() == [(2, "why", b"abc"), (3, "why", b"abc")]
-
-
-async def test_what_a_tool_result_has_shown_is_never_injected(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l") as ledger:
-        await ledger.take(envelope("s1"))
-        await ledger.show(1, 1000)
-
-        assert await ledger.due() == []
-        assert not await ledger.begin("s1", "t", None, log_was_there=False)
-
-
-async def test_what_is_being_injected_is_not_shown(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l") as ledger:
-        await ledger.take(envelope("s1"))
-        assert await ledger.begin("s1", "t", None, log_was_there=False)
-
-        assert (await ledger.show(1, 1000)).entries == []
-        assert await ledger.pending() == 0
-        assert not await ledger.begin("s1", "t", None, log_was_there=False)
-
-
-async def test_a_look_shows_the_first_whatever_its_size_and_counts_the_rest(
-    tmp_path: Path,
-) -> None:
-    with ledger_at(tmp_path / "l") as ledger:
-        for number in range(4):
-            await ledger.take(envelope(f"s{number}"))
-
-        small = await ledger.show(10, 1)
-        assert ([entry.envelope.id for entry in small.entries], small.more) == (["s0"], 3)
-        some = await ledger.show(3, 10_000)
-        assert ([entry.envelope.id for entry in some.entries], some.more) == (
-            ["s0", "s1", "s2"],
-            1,
-        )
-
-
-async def test_what_comes_unasked_comes_once_whole_and_in_its_order(tmp_path: Path) -> None:
-    with ledger_at(tmp_path / "l") as ledger:
-        for name, size in (("s0", 10), ("s1", 10), ("s2", 900), ("s3", 10)):
-            await ledger.take(envelope(name, payload="x" * size))
-        await ledger.begin("s0", "t", None, log_was_there=False)
-        await ledger.doubt("s0")
-
-        looks = [await ledger.show_new(9, 500) for _ in range(2)]
-        assert [[entry.envelope.id for entry in look.entries] for look in looks] == [["s1"], []]
-        assert [look.more for look in looks] == [3, 4]
-        assert [entry.envelope.id for entry in (await ledger.show_new(9, 5000)).entries] == [
-            "s2",
-            "s3",
-        ]
-
-
-async def test_a_file_that_is_no_ledger_is_left_alone(tmp_path: Path) -> None:
-    text = tmp_path / "text"
-    text.write_text("these are notes, and no database at all" * 10)
-    newer = tmp_path / "newer"
-    with sqlite3.connect(newer) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-    for path in (text, newer):
-        content = path.read_bytes()
-        with pytest.raises(LedgerBroken), ledger_at(path):
-            pass
-        assert path.read_bytes() == content or path == newer
-
-
-# The surface and the strategies.
 
 
 async def test_without_a_url_signals_wait_for_tool_results(tmp_path: Path) -> None:
@@ -656,7 +396,7 @@ async def test_what_is_no_signal_is_buried_and_its_content_is_not_logged(
     async with parts(tmp_path) as made:
         await made.bridge.take({"payload": "secret"}, b'{"signal":{"payload":"secret"}}')
 
-        assert await made.ledger.dead_letters() == [
+        assert await made.ledger.dead_letters.all() == [
             (
                 1_800_000_000,
                 "`signal_type` must be 1 to 200 printable characters",

@@ -1,1 +1,1 @@
-"""Who is asked before something is done."""
+"""Tests of app_server/turns/model."""

@@ -6,14 +6,12 @@ Source: docs/receiver.md, "The ledger".
 """
 
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
 
-import anyio.to_thread
-
+from app_server.clients.receiver.ledger import dead_letters, router_cursor
+from app_server.clients.receiver.ledger.dead_letters import DeadLetters
 from app_server.clients.receiver.ledger.entries import (
     Entry,
     LedgerBroken,
@@ -21,6 +19,8 @@ from app_server.clients.receiver.ledger.entries import (
     LedgerLimits,
     Shown,
 )
+from app_server.clients.receiver.ledger.ledger_file import LedgerFile
+from app_server.clients.receiver.ledger.router_cursor import RouterCursor
 from app_server.clients.receiver.ledger.sqlite_file import open_file, read_number, transaction
 from app_server.clients.receiver.router.envelope import Envelope, parse_body, render_body
 
@@ -33,8 +33,6 @@ DUE = 100
 
 PRUNE_EVERY = 64
 """Signals settled between two looks at the bounds of what is settled."""
-
-Result = TypeVar("Result")
 
 _OPEN = "('waiting', 'injecting', 'uncertain', 'shown')"
 _SHOWABLE = "('waiting', 'uncertain', 'shown')"
@@ -54,26 +52,20 @@ CREATE TABLE signals (
     thread_id TEXT
 );
 CREATE INDEX by_state ON signals (state, place);
-CREATE TABLE dead_letters (
-    place INTEGER PRIMARY KEY AUTOINCREMENT,
-    at INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    content BLOB NOT NULL
-);
-CREATE TABLE cursor (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL);
 """
 
 
 class Ledger:
-    """One ledger. Use `open_ledger`.
+    """The signals of one ledger, and beside them what else its file has. Use `open_ledger`.
 
-    Each method is one transaction on the one connection; that is why there are many in one class.
+    Each method is one transaction; that is why there are many in one class.
     """
 
-    def __init__(self, connection: sqlite3.Connection, limits: LedgerLimits) -> None:
-        self._connection = connection
+    def __init__(self, file: LedgerFile, limits: LedgerLimits) -> None:
+        self.dead_letters = DeadLetters(file, limits)
+        self.cursor = RouterCursor(file)
+        self._file = file
         self._limits = limits
-        self._lock = threading.Lock()
         self._settled = 0
 
     async def take(self, envelope: Envelope) -> bool:
@@ -82,15 +74,15 @@ class Ledger:
         Raises:
             LedgerFull: nothing was written.
         """
-        return await self._run(lambda sql: self._take(sql, envelope))
+        return await self._file.run(lambda sql: self._take(sql, envelope))
 
     async def entry(self, signal_id: str) -> Entry | None:
         """Return a signal whose body is still there."""
-        return await self._run(lambda sql: _one(sql, signal_id))
+        return await self._file.run(lambda sql: _one(sql, signal_id))
 
     async def due(self) -> Sequence[Entry]:
         """Return signals that may be injected, the oldest first."""
-        return await self._run(
+        return await self._file.run(
             lambda sql: _entries(
                 sql,
                 "state IN ('waiting', 'uncertain') AND attempts < ? ORDER BY place LIMIT ?",
@@ -99,8 +91,10 @@ class Ledger:
         )
 
     async def uncertain(self) -> Sequence[Entry]:
-        """Return signals whose injection ended in the dark."""
-        return await self._run(lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place", ()))
+        """Return signals of which nobody knows how their injection ended."""
+        return await self._file.run(
+            lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place", ())
+        )
 
     async def begin(
         self, signal_id: str, thread_id: str, log_path: str | None, *, log_was_there: bool
@@ -145,7 +139,7 @@ class Ledger:
 
     async def recover(self) -> None:
         """Take over from a process that died: what it was injecting is uncertain."""
-        await self._run(
+        await self._file.run(
             lambda sql: (
                 sql.execute(
                     "UPDATE signals SET state = 'uncertain', doubtful = 1 WHERE state = 'injecting'"
@@ -158,18 +152,18 @@ class Ledger:
 
         The first is returned whatever its size. They come again until `ack`.
         """
-        return await self._run(lambda sql: _show(sql, limit, limit_bytes))
+        return await self._file.run(lambda sql: _show(sql, limit, limit_bytes))
 
     async def show_new(self, limit: int, limit_bytes: int) -> Shown:
         """Like `show`, but only what nobody has seen, and only what fits; each comes once.
 
         Nothing is returned ahead of an older signal that does not fit.
         """
-        return await self._run(lambda sql: _show_new(sql, limit, limit_bytes))
+        return await self._file.run(lambda sql: _show_new(sql, limit, limit_bytes))
 
     async def ack(self, signal_ids: Sequence[str]) -> Sequence[str]:
         """Settle signals that were shown; returns those of the ids that were."""
-        acked = await self._run(
+        acked = await self._file.run(
             lambda sql: [
                 signal_id
                 for signal_id in signal_ids
@@ -181,7 +175,7 @@ class Ledger:
 
     async def expire(self, now: int) -> int:
         """Settle waiting signals whose time is over; returns how many. `now` in Unix seconds."""
-        return await self._run(
+        return await self._file.run(
             lambda sql: (
                 sql.execute(
                     "UPDATE signals SET state = 'expired'"
@@ -193,62 +187,20 @@ class Ledger:
 
     async def pending(self) -> int:
         """Count the signals that `show` would return, however long that took."""
-        return await self._run(
+        return await self._file.run(
             lambda sql: read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
-        )
-
-    async def bury(self, reason: str, content: bytes, now: int) -> None:
-        """Keep what is no signal, for people to look at. `now` in Unix seconds."""
-        await self._run(lambda sql: self._bury(sql, reason, content, now))
-
-    async def dead_letters(self) -> Sequence[tuple[int, str, bytes]]:
-        """Return when, why and what, the oldest first."""
-        return await self._run(
-            lambda sql: list(
-                sql.execute("SELECT at, reason, content FROM dead_letters ORDER BY place")
-            )
-        )
-
-    async def cursor(self) -> str | None:
-        """Return the router's cursor behind which everything was acknowledged."""
-
-        def read(sql: sqlite3.Connection) -> str | None:
-            row = sql.execute("SELECT value FROM cursor").fetchone()
-            return None if row is None else str(row[0])
-
-        return await self._run(read)
-
-    async def move_cursor(self, cursor: str) -> None:
-        """Note how far the router was answered."""
-        await self._run(
-            lambda sql: (
-                sql.execute(
-                    "INSERT INTO cursor VALUES (1, ?)"
-                    " ON CONFLICT (one) DO UPDATE SET value = excluded.value",
-                    (cursor,),
-                ).rowcount
-            )
         )
 
     async def prune(self) -> None:
         """Forget the oldest settled signals beyond the bounds."""
-        await self._run(self._prune)
-
-    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        return await anyio.to_thread.run_sync(self._work, work)
-
-    def _work(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        try:
-            with self._lock, transaction(self._connection):
-                return work(self._connection)
-        except sqlite3.Error as exc:
-            # The text may be of a statement, and holds no values.
-            raise LedgerBroken(f"the ledger cannot be used: {exc}") from exc
+        await self._file.run(self._prune)
 
     async def _change(
         self, assignments: str, values: tuple[object, ...], signal_id: str, states: str
     ) -> bool:
-        return await self._run(lambda sql: _update(sql, assignments, values, signal_id, states))
+        return await self._file.run(
+            lambda sql: _update(sql, assignments, values, signal_id, states)
+        )
 
     def _take(self, sql: sqlite3.Connection, envelope: Envelope) -> bool:
         if read_number(sql, "SELECT count(*) FROM signals WHERE id = ?", envelope.id):
@@ -265,16 +217,6 @@ class Ledger:
             (envelope.id, body, len(body), "waiting", envelope.expires_at),
         )
         return True
-
-    def _bury(self, sql: sqlite3.Connection, reason: str, content: bytes, now: int) -> None:
-        sql.execute(
-            "INSERT INTO dead_letters (at, reason, content) VALUES (?, ?, ?)",
-            (now, reason, content[: self._limits.max_dead_bytes]),
-        )
-        sql.execute(
-            "DELETE FROM dead_letters WHERE place <= (SELECT max(place) FROM dead_letters) - ?",
-            (self._limits.max_dead,),
-        )
 
     async def _prune_sometimes(self) -> None:
         self._settled += 1
@@ -306,21 +248,21 @@ def open_ledger(path: Path, limits: LedgerLimits | None = None) -> Iterator[Ledg
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(open_file(path))
-            _prepare(connection)
+            with transaction(connection):
+                _prepare(connection)
         except (OSError, sqlite3.Error) as exc:
             raise LedgerBroken(f"{path}: {exc}") from exc
-        yield Ledger(connection, limits or LedgerLimits())
+        yield Ledger(LedgerFile(connection), limits or LedgerLimits())
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    with transaction(connection):
-        version = read_number(connection, "PRAGMA user_version")
-        if version == 0:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif version != SCHEMA_VERSION:
-            raise LedgerBroken(f"a ledger of version {version}, not {SCHEMA_VERSION}")
+def _prepare(sql: sqlite3.Connection) -> None:
+    version = read_number(sql, "PRAGMA user_version")
+    if version == 0:
+        for statement in (_SCHEMA + dead_letters.SCHEMA + router_cursor.SCHEMA).split(";"):
+            sql.execute(statement)
+        sql.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    elif version != SCHEMA_VERSION:
+        raise LedgerBroken(f"a ledger of version {version}, not {SCHEMA_VERSION}")
 
 
 _COLUMNS = "body, state, doubtful, log_path, log_was_there, thread_id"
