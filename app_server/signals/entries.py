@@ -119,3 +119,10 @@ def _as_logged(entry: Entry, place: SignalPlace, now_ms: int) -> dict[str, Any]:
     elif entry.error_code in ("turnFailed", "turnInterrupted"):
         changes |= {"error_code": None, "error_message": None}
     return changes
+
+
+def run_effects(effects: Effects) -> None:
+    """Do what follows, once."""
+    for effect in effects:
+        effect()
+    effects.clear()

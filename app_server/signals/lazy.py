@@ -17,7 +17,8 @@ from app_server.threads.store import ThreadStore
 if TYPE_CHECKING:
     from app_server.signals.entries import Announce
     from app_server.signals.ledger import Ledger
-    from app_server.signals.service import Configure, SignalPorts, Signals
+    from app_server.signals.ports import Configure, SignalPorts
+    from app_server.signals.service import Signals
 
 
 class LazySignals:
@@ -117,6 +118,7 @@ def _ledger() -> "type[Ledger]":
 
 
 def _service() -> "tuple[type[Signals], type[SignalPorts]]":
-    from app_server.signals.service import SignalPorts, Signals
+    from app_server.signals.ports import SignalPorts
+    from app_server.signals.service import Signals
 
     return Signals, SignalPorts

@@ -10,8 +10,8 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
-    Delivery,
     NotRecallable,
+    Outcome,
     SignalConflict,
     SignalUnknown,
     TooManyWaiting,
@@ -63,10 +63,10 @@ class SignalHandlers:
         key = params.signal.source, params.signal.id
         with _signal_failures(*key):
             signals = await self._signals.get()
-            delivery = await signals.deliver(params)
-        receipt = delivery.entry.receipt()
+            outcome = await signals.deliver(params)
+        receipt = outcome.entry.receipt()
         self._notifier.came_from(receipt, context.connection_id)
-        _follow_up(context, delivery)
+        _follow_up(context, outcome)
         return SignalDeliverResponse(receipt=receipt)
 
     async def read(self, context: RequestContext, params: SignalReadParams) -> SignalReadResponse:
@@ -95,13 +95,13 @@ class SignalHandlers:
         with _signal_failures(params.source, params.id):
             signals = await self._signals.get()
             with thread_failures("", "the thread is gone"):
-                delivery = await signals.recall(params.source, params.id)
-        _follow_up(context, delivery)
-        return SignalRecallResponse(receipt=delivery.entry.receipt())
+                outcome = await signals.recall(params.source, params.id)
+        _follow_up(context, outcome)
+        return SignalRecallResponse(receipt=outcome.entry.receipt())
 
 
-def _follow_up(context: RequestContext, delivery: Delivery) -> None:
-    for effect in delivery.effects:
+def _follow_up(context: RequestContext, outcome: Outcome) -> None:
+    for effect in outcome.effects:
         context.after_answer(effect)
 
 

@@ -1,0 +1,130 @@
+"""Delivery: what the ledger has accepted for a thread goes into it, and its entries follow its log.
+
+Source: docs/signals.md, "Order", "Failures, and what to do".
+"""
+
+import logging
+
+import anyio
+from pydantic_core import from_json
+
+from app_server.config.values import Config
+from app_server.sessions.errors import SessionClosed
+from app_server.sessions.input.inbox import InboxMessage
+from app_server.sessions.session import ThreadSession
+from app_server.signals.entries import Effects, Entries, run_effects
+from app_server.signals.failures import LASTING, failure_of
+from app_server.signals.ledger import Entry
+from app_server.signals.ports import SignalPorts
+from app_server.signals.recipients import NoRecipient
+from app_server.signals.schedule import Schedule
+from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.store import ThreadBusy
+from protocol.rollout import Settings, SignalMark
+
+logger = logging.getLogger(__name__)
+
+MAX_LOADING = 8
+"""Threads that are read or loaded for signals at a time."""
+
+
+class ThreadDelivery:
+    """Delivers into any thread, for a caller that holds the lock of that thread."""
+
+    def __init__(self, ports: SignalPorts, entries: Entries, schedule: Schedule) -> None:
+        self._ports = ports
+        self._entries = entries
+        self._schedule = schedule
+        self._loading = anyio.CapacityLimiter(MAX_LOADING)
+
+    async def advance(self, thread_id: str, effects: Effects) -> None:
+        """Let a thread take what it can; one that cannot be had now is scheduled for later."""
+        try:
+            await self._advance(thread_id, effects)
+        except (SessionClosed, ThreadBusy, OSError) as exc:
+            delay_s = self._schedule.add_retry(thread_id)
+            logger.info("signals of thread %s wait %g s: %s", thread_id, delay_s, exc)
+        except Exception:
+            # Nobody is above this but the server, which goes on.
+            logger.exception("signals of thread %s have to wait", thread_id)
+            self._schedule.add_retry(thread_id)
+        except BaseException:
+            # Whoever asked has gone, but a turn may have been accepted.
+            run_effects(effects)
+            raise
+        else:
+            self._schedule.note_success(thread_id)
+
+    async def _advance(self, thread_id: str, effects: Effects) -> None:
+        await self.follow_log(thread_id, effects)
+        ends_ms = await self._entries.expire(thread_id, effects)
+        if ends_ms is not None:
+            self._schedule.add_after(thread_id, (ends_ms - self._ports.clock.now_ms()) / 1000)
+        waiting = self._entries.open.waiting(thread_id)
+        if not waiting:
+            return
+        try:
+            session = await self._load(thread_id)
+        except LASTING as exc:
+            await self._entries.fail(thread_id, *failure_of(exc, thread_id), effects)
+        else:
+            with anyio.CancelScope(shield=True):
+                messages = [_inbox_message(entry) for entry in waiting]
+                reception = await session.inbox.receive(messages)
+                effects.append(reception.begin)
+                await self._entries.follow(session.thread.state, effects)
+
+    async def _load(self, thread_id: str) -> ThreadSession:
+        session = self._ports.sessions.find(thread_id)
+        if session is not None and not session.closed:
+            return session
+        async with self._loading:
+            session = await self._ports.sessions.loading.load(thread_id, self._configure)
+        if not session.publisher.began:
+            session.publisher.status(session.status)
+            session.publisher.begin()
+        return session
+
+    async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
+        if state.archived:
+            raise NoRecipient("threadArchived", "archived", f"thread {state.id} is archived")
+        return await self._ports.configure(state)
+
+    async def follow_log(self, thread_id: str, effects: Effects) -> None:
+        """Move the entries of a thread, if it is loaded, to where its log has their signals.
+
+        Raises:
+            OSError: the disk refused; nothing has changed.
+        """
+        session = self._ports.sessions.find(thread_id)
+        if session is not None:
+            await self._entries.follow(session.thread.state, effects)
+
+    async def reconcile(self, thread_id: str) -> None:
+        """Bring the entries of a process that has died up to what the log says, after a start.
+
+        A thread that has still to take some is scheduled. Nothing else is served before.
+        """
+        async with self._loading:
+            try:
+                await self._follow_stored(thread_id)
+            except LASTING as exc:
+                await self._entries.fail(thread_id, *failure_of(exc, thread_id), [])
+            except Exception:
+                logger.exception("signals of thread %s have to wait", thread_id)
+        if self._entries.open.waiting(thread_id):
+            self._schedule.add(thread_id)
+
+    async def _follow_stored(self, thread_id: str) -> None:
+        if self._ports.sessions.find(thread_id) is not None:
+            await self.follow_log(thread_id, [])
+            return
+        state = await self._ports.store.read(thread_id)
+        state.give_up_open_turn(state.updated_at_ms)
+        await self._entries.follow(state, [])
+
+
+def _inbox_message(entry: Entry) -> InboxMessage:
+    mark = SignalMark(source=entry.source, id=entry.id, item_id=entry.item_id)
+    item = from_json(entry.item)
+    return InboxMessage(mark, item, entry.sender, wakes=entry.wakes, steers=entry.steers)
