@@ -5,9 +5,8 @@ Source: docs/listeners.md, "Tokens".
 """
 
 import argparse
-import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app_server.runtime.user_paths import expand_user
@@ -21,12 +20,6 @@ from app_server.transport.guards import (
 )
 
 CAPABILITY, SIGNED = "capability-token", "signed-bearer-token"
-
-MAX_SECRET_BYTES = 4096
-"""Of a file with a token or a secret."""
-
-MIN_SHARED_SECRET_BYTES = 32
-"""As many as the signature has (RFC 7518, section 3.2)."""
 
 MAX_CLOCK_SKEW_S = 86_400
 
@@ -64,7 +57,7 @@ def add_listen_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ws-shared-secret-file",
         metavar="PATH",
-        help=f"with {SIGNED}: a file with the secret, of at least {MIN_SHARED_SECRET_BYTES} bytes",
+        help=f"with {SIGNED}: a file with the secret, of at least 32 bytes",
     )
     group.add_argument("--ws-issuer", metavar="ISSUER", help=f"with {SIGNED}: what `iss` must be")
     group.add_argument(
@@ -93,12 +86,10 @@ def read_guards(options: argparse.Namespace, addresses: Sequence[Address]) -> Li
         ValueError: with a sentence that names the option and its rule.
         OSError: a file cannot be read.
     """
-    named = (options.ws_token_file, options.ws_shared_secret_file)
     guards = ListenerGuards(
         auth=_auth(options),
         token_file=None if options.token_file is None else _path(options.token_file),
         origins=frozenset(_origin(text) for text in options.ws_allow_origin),
-        secret_files=tuple(_path(each) for each in named if each is not None),
     )
     has_tcp = any(isinstance(address, TcpAddress) for address in addresses)
     if guards.token_file is not None and not has_tcp:
@@ -138,10 +129,11 @@ def _capability(options: argparse.Namespace) -> CapabilityAuth:
             f"--ws-auth {CAPABILITY} needs either --ws-token-file or --ws-token-sha256"
         )
     if file is not None:
-        token = _secret("--ws-token-file", file)
-        if not (token.isascii() and token.isprintable()):
-            raise ValueError("--ws-token-file: a token is printable ASCII characters on one line")
-        return CapabilityAuth(hashlib.sha256(token.encode()).digest())
+        # Most servers read no such file.
+        from app_server.transport.auth.secret_file import read_token_digest
+
+        path = _path(file)
+        return CapabilityAuth(_read("--ws-token-file", read_token_digest, path), path)
     if not SHA256.fullmatch(digest.strip()):
         raise ValueError("--ws-token-sha256 must be a SHA-256 as 64 hexadecimal digits")
     return CapabilityAuth(bytes.fromhex(digest.strip()))
@@ -150,17 +142,17 @@ def _capability(options: argparse.Namespace) -> CapabilityAuth:
 def _signed(options: argparse.Namespace) -> SignedAuth:
     if options.ws_shared_secret_file is None:
         raise ValueError(f"--ws-auth {SIGNED} needs --ws-shared-secret-file")
-    secret = _secret("--ws-shared-secret-file", options.ws_shared_secret_file).encode()
-    if len(secret) < MIN_SHARED_SECRET_BYTES:
-        raise ValueError(
-            f"--ws-shared-secret-file: a secret has at least {MIN_SHARED_SECRET_BYTES} bytes"
-        )
+    # Most servers read no such file.
+    from app_server.transport.auth.secret_file import read_shared_secret
+
+    path = _path(options.ws_shared_secret_file)
     skew = options.ws_max_clock_skew_seconds
     return SignedAuth(
-        secret=secret,
+        secret=_read("--ws-shared-secret-file", read_shared_secret, path),
         issuer=(options.ws_issuer or "").strip() or None,
         audience=(options.ws_audience or "").strip() or None,
         clock_skew_s=CLOCK_SKEW_S if skew is None else skew,
+        file=path,
     )
 
 
@@ -170,19 +162,11 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], needed: str) -> N
             raise ValueError(f"{name} needs {needed}")
 
 
-def _secret(option: str, text: str) -> str:
-    """Read a secret from a file; white space around it is left out."""
-    with _path(text).open("rb") as file:
-        content = file.read(MAX_SECRET_BYTES + 1)
+def _read(option: str, read: Callable[[Path], bytes], path: Path) -> bytes:
     try:
-        secret = content.decode().strip()
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret or len(content) > MAX_SECRET_BYTES:
-        raise ValueError(
-            f"{option}: the file must hold 1 to {MAX_SECRET_BYTES} bytes of UTF-8 text"
-        )
-    return secret
+        return read(path)
+    except ValueError as exc:
+        raise ValueError(f"{option}: {exc}") from None
 
 
 def _path(text: str) -> Path:

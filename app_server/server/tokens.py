@@ -5,11 +5,17 @@ Source: docs/listeners.md, "Tokens".
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio.to_thread
 
 from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.loader import load
 from app_server.transport.auth.capability import CapabilityToken, digest_of
-from app_server.transport.auth.gate import TokenCheck, TokenGate
+from app_server.transport.auth.gate import ChangingCheck, TokenCheck, TokenGate
+from app_server.transport.auth.rotation import RotatedCheck
+from app_server.transport.auth.secret_file import read_shared_secret, read_token_digest
 from app_server.transport.auth.token_file import token_file
 from app_server.transport.guards import (
     CapabilityAuth,
@@ -28,21 +34,34 @@ async def token_gate(guards: ListenerGuards) -> AsyncIterator[TokenGate]:
         LoadFailed: this installation lacks the library for signed tokens.
     """
     checks: list[TokenCheck] = []
-    if guards.auth is not None:
-        checks.append(await _check_of(guards.auth))
+    changing: list[ChangingCheck] = []
+    if (auth := guards.auth) is not None:
+        make = await _maker(auth)
+        check = make(None)
+        if auth.file is None or not await anyio.to_thread.run_sync(auth.file.is_file):
+            # A pipe is read once: what it had is gone.
+            checks.append(check)
+        else:
+            changing.append(RotatedCheck(auth.file, check, make))
     if guards.token_file is None:
-        yield TokenGate(checks)
+        yield TokenGate(checks, changing)
         return
     async with in_worker(token_file(guards.token_file)) as token:
-        yield TokenGate([*checks, CapabilityToken(digest_of(token))])
+        yield TokenGate([*checks, CapabilityToken(digest_of(token))], changing)
 
 
-async def _check_of(auth: WebSocketAuth) -> TokenCheck:
+async def _maker(auth: WebSocketAuth) -> Callable[[Path | None], TokenCheck]:
+    """Return what makes the check of the settings, or the one of a file that was read anew."""
     match auth:
         case CapabilityAuth():
-            return CapabilityToken(auth.sha256)
+            return lambda file: CapabilityToken(
+                auth.sha256 if file is None else read_token_digest(file)
+            )
         case SignedAuth():
-            return (await load(_signed_token))(auth)
+            signed = await load(_signed_token)
+            return lambda file: signed(
+                auth if file is None else replace(auth, secret=read_shared_secret(file))
+            )
 
 
 def _signed_token() -> Callable[[SignedAuth], TokenCheck]:

@@ -63,7 +63,7 @@ class Admission:
             return connection.respond(http.HTTPStatus.OK, "ok\n")
         if text := await self._stranger(connection):
             return connection.respond(http.HTTPStatus.FORBIDDEN, text)
-        if self.tokens is not None and not self.tokens.lets_in(request.headers):
+        if self.tokens is not None and not await self.tokens.lets_in(request.headers):
             logger.warning("refused a connection without a token that is accepted")
             response = connection.respond(
                 http.HTTPStatus.UNAUTHORIZED, "A bearer token is needed.\n"

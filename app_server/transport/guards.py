@@ -17,6 +17,8 @@ class CapabilityAuth:
 
     sha256: bytes = field(repr=False)
     """32 bytes."""
+    file: Path | None = None
+    """Where the token was read from, if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class SignedAuth:
     audience: str | None = None
     """What `aud` must be or have; None: anything."""
     clock_skew_s: int = CLOCK_SKEW_S
+    file: Path | None = None
+    """Where the secret was read from, if it was."""
 
 
 WebSocketAuth: TypeAlias = CapabilityAuth | SignedAuth
@@ -44,8 +48,6 @@ class ListenerGuards:
     """Where a token for clients of this user is written while the server runs."""
     origins: frozenset[str] = frozenset()
     """Of pages that may connect with a token, as browsers write them."""
-    secret_files: tuple[Path, ...] = ()
-    """Where the token or the secret of `auth` was read from."""
 
     @property
     def wants_token(self) -> bool:
@@ -55,6 +57,5 @@ class ListenerGuards:
     @property
     def hidden_files(self) -> tuple[Path, ...]:
         """What confined commands must not read: who can read it can be a client."""
-        return (
-            self.secret_files if self.token_file is None else (*self.secret_files, self.token_file)
-        )
+        files = (None if self.auth is None else self.auth.file, self.token_file)
+        return tuple(file for file in files if file is not None)

@@ -41,18 +41,21 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("files")
-def test_options_say_what_clients_must_show() -> None:
+def test_options_say_what_clients_must_show(files: Path) -> None:
     capability = ("--ws-auth", "capability-token")
     signed = ("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", "secret")
     assert read() == ListenerGuards()
-    assert read(*capability, "--ws-token-file", "token").auth == CapabilityAuth(DIGEST)
+    assert read(*capability, "--ws-token-file", "token").auth == CapabilityAuth(
+        DIGEST, files / "token"
+    )
     digest = DIGEST.hex().upper()
     assert read(*capability, "--ws-token-sha256", f" {digest} ").auth == CapabilityAuth(DIGEST)
-    assert read(*signed).auth == SignedAuth(SECRET.encode())
+    assert read(*signed).auth == SignedAuth(SECRET.encode(), file=files / "secret")
     claims = ("--ws-issuer", " me ", "--ws-audience", " ", "--ws-max-clock-skew-seconds", "0")
-    assert read(*signed, *claims).auth == SignedAuth(SECRET.encode(), "me", None, 0)
-    assert read(*signed[:3], "umlaut").auth == SignedAuth("\xe4".encode() * 32)
+    chosen = SignedAuth(SECRET.encode(), "me", None, 0, files / "secret")
+    assert read(*signed, *claims).auth == chosen
+    umlaut = SignedAuth("\xe4".encode() * 32, file=files / "umlaut")
+    assert read(*signed[:3], "umlaut").auth == umlaut
     # Codex takes them with every listener, and so do we.
     for listen in (StdioAddress(), UnixAddress(Path("/s")), PUBLIC):
         assert read(*capability, "--ws-token-file", "token", listen=listen).wants_token
@@ -73,7 +76,8 @@ def test_secrets_are_not_shown() -> None:
     signed = ("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", "secret")
     assert SECRET not in repr(read(*signed))
     capability = ("--ws-auth", "capability-token", "--ws-token-file", "token")
-    assert repr(read(*capability).auth) == "CapabilityAuth()"
+    assert DIGEST.hex() not in repr(read(*capability))
+    assert "sha256" not in repr(read(*capability).auth)
 
 
 def test_a_token_file_is_a_guard_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

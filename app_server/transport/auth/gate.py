@@ -20,6 +20,14 @@ class TokenCheck(Protocol):
         ...
 
 
+class ChangingCheck(Protocol):
+    """A check that somebody may replace while the server runs."""
+
+    async def current(self) -> TokenCheck:
+        """Return the one that holds now; never raises."""
+        ...
+
+
 class Headers(Protocol):
     """The headers of a request."""
 
@@ -31,13 +39,19 @@ class Headers(Protocol):
 class TokenGate:
     """Lets in who shows one token that one of the checks accepts."""
 
-    def __init__(self, checks: Sequence[TokenCheck]) -> None:
+    def __init__(
+        self, checks: Sequence[TokenCheck], changing: Sequence[ChangingCheck] = ()
+    ) -> None:
         self._checks = checks
+        self._changing = changing
 
-    def lets_in(self, headers: Headers) -> bool:
+    async def lets_in(self, headers: Headers) -> bool:
         """Whether a request may become a connection."""
         token = presented_token(headers)
-        return token is not None and any(check.accepts(token) for check in self._checks)
+        if token is None:
+            return False
+        checks = [*self._checks, *[await each.current() for each in self._changing]]
+        return any(check.accepts(token) for check in checks)
 
 
 def presented_token(headers: Headers) -> str | None:

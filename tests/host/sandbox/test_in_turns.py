@@ -9,7 +9,8 @@ import pytest
 
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
-from app_server.transport.guards import ListenerGuards
+from app_server.transport.auth.capability import digest_of
+from app_server.transport.guards import CapabilityAuth, ListenerGuards
 from tests.support.harness import WireClient, claim, serve
 from tests.support.sandboxes import make_victim, working_launcher
 from tests.support.turn_commands import desk
@@ -49,7 +50,8 @@ async def test_a_confined_command_does_not_read_what_clients_show(tmp_path: Path
     working_launcher()
     made, given = tmp_path / "made", tmp_path / "given"
     given.write_text("given-token")
-    guards = ListenerGuards(token_file=made, secret_files=(given,))
+    auth = CapabilityAuth(digest_of("given-token"), given)
+    guards = ListenerGuards(auth=auth, token_file=made)
     async with serve(tmp_path / "home", guards=guards) as served:
         headers = {"Authorization": f"Bearer {made.read_text().strip()}"}
         async with served.pipe(additional_headers=headers) as pipe:
