@@ -9,13 +9,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
-from app_server.accounts.claims import InvalidToken, expiry_of
+from app_server.accounts.claims import InvalidToken
 from app_server.accounts.credentials import AuthState, Credentials
+from app_server.accounts.current import CurrentAccount, Listener
 from app_server.accounts.errors import (
     OTHER_ACCOUNT,
     REFUSED,
@@ -25,38 +25,22 @@ from app_server.accounts.errors import (
     RefreshFailed,
 )
 from app_server.accounts.issuer import Issuer
+from app_server.accounts.issuer_access import IssuerAccess
 from app_server.accounts.ports import RefreshReason, Supplier, TokenIssuer
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.settings import AccountSettings
 from app_server.accounts.store import AuthStore
-from app_server.runtime.loader import LoadFailed, load
-
-if TYPE_CHECKING:
-    from app_server.accounts.grants import Grants
 
 logger = logging.getLogger(__name__)
 
-EARLY_MS = 60_000
-"""A token is renewed when it has this long to live."""
-
-MAX_AGE_MS = 8 * 24 * 3600 * 1000
-"""A token that does not say when it expires is renewed at this age."""
-
 REFRESH_S = 30.0
 """For a refresh, with the wait for others."""
-
-HEAR_OUT_S = 20.0
-"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
 
 PAUSE_MS = 60_000
 """How long a token that still may be good is left alone after an issuer did not answer."""
 
 LOOK_MS = 1_000
 """How long it may go unnoticed that another process signed in or out."""
-
-REVOKE_S = 10.0
-
-Listener = Callable[[AuthState], None]
 
 
 class Accounts:
@@ -76,16 +60,12 @@ class Accounts:
         self._home = home
         self._read_settings = read_settings
         self._now_ms = now_ms
-        self._issuer = issuer
+        self._issuer = IssuerAccess(issuer)
+        self._account = CurrentAccount()
         self._store: AuthStore | None = None
         self._settings = AccountSettings()
-        self._state = AuthState()
-        self._record: AuthRecord | None = None
-        self._supplier: Supplier | None = None
-        self._refused: str | None = None
         self._paused_until_ms = 0
         self._look_from_ms = 0
-        self._listeners: list[Listener] = []
         self._changing = anyio.Lock()
 
     def current(self) -> AuthState:
@@ -93,12 +73,11 @@ class Accounts:
 
         Before `load` has returned nobody is signed in.
         """
-        return self._state
+        return self._account.state
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after every change, until what is returned is called."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return self._account.subscribe(listener)
 
     @property
     def is_loaded(self) -> bool:
@@ -108,13 +87,13 @@ class Accounts:
     @property
     def is_recent(self) -> bool:
         """Whether `look` would return what is known, and look at nothing."""
-        is_due = self._supplier is None and self._now_ms() >= self._look_from_ms
+        is_due = self._account.supplier is None and self._now_ms() >= self._look_from_ms
         return self.is_loaded and not is_due
 
     @property
     def refusal(self) -> str | None:
         """Why the current token cannot be renewed any more; None while that is not known."""
-        return self._refused
+        return self._account.refusal
 
     async def load(self) -> AuthState:
         """Read what is stored, the first time; later calls return at once.
@@ -125,7 +104,7 @@ class Accounts:
         if self._store is None:
             async with self._changing:
                 await self._open()
-        return self._state
+        return self._account.state
 
     async def look(self) -> AuthState:
         """Return the account, after taking over what another process has stored.
@@ -145,10 +124,10 @@ class Accounts:
         if await self._store.has_changed() and not self._changing.locked():
             async with self._changing:
                 await self._take_over(self._store)
-        return self._state
+        return self._account.state
 
     async def _take_over(self, store: AuthStore) -> None:
-        if self._supplier is not None or not await store.has_changed():
+        if self._account.supplier is not None or not await store.has_changed():
             # Whoever held the lock has done it.
             return
         try:
@@ -161,7 +140,7 @@ class Accounts:
         if record is not None and self._usable(record) is None:
             logger.warning("stored credentials cannot be used here")
             record = None
-        self._adopt(record, is_renewal=True)
+        self._account.use_stored(record, is_renewal=True)
 
     async def fresh(self) -> AuthState:
         """Return the account, with a token that is good for a while if that can be had.
@@ -172,14 +151,16 @@ class Accounts:
             ConfigError: see `load`.
         """
         state = await self.look()
-        if state.credentials is None or not self._wears_out():
+        now_ms = self._now_ms()
+        is_due = now_ms >= self._paused_until_ms and self._account.should_be_renewed(now_ms)
+        if state.credentials is None or not is_due:
             return state
         try:
             return await self._refresh(state.credentials, "proactive")
         except AccountError as exc:
             logger.warning("the token was not renewed: %s", exc)
             self._paused_until_ms = self._now_ms() + PAUSE_MS
-            return self._state
+            return self._account.state
 
     async def refresh(self) -> AuthState:
         """Renew the token now, except one that a client keeps.
@@ -191,7 +172,7 @@ class Accounts:
         """
         credentials = (await self.load()).credentials
         if credentials is None or credentials.kind != "chatgpt":
-            return self._state
+            return self._account.state
         return await self._refresh(credentials, "forced")
 
     async def replace(self, refused: Credentials) -> AuthState:
@@ -212,7 +193,7 @@ class Accounts:
         """
         async with self._alone() as store:
             await store.save(record := AuthRecord.of_api_key(key))
-            self._adopt(record)
+            self._account.use_stored(record)
 
     async def sign_in_with_tokens(self, tokens: Tokens, issuer: Issuer) -> None:
         """Use tokens that the issuer gave, and keep them; those before them are given back.
@@ -235,16 +216,15 @@ class Accounts:
             old = await store.load()
             await store.save(record)
             self._settings = settings
-            self._adopt(record)
+            self._account.use_stored(record)
         if old is not None and old.refresh_token != record.refresh_token:
-            await self._revoke(old)
+            await self._issuer.revoke(old)
 
     async def use_supplied(self, credentials: Credentials, supplier: Supplier) -> None:
         """Use a token that a client keeps; it is in memory only, and `supplier` renews it."""
         await self.load()
         async with self._changing:
-            self._supplier = supplier
-            self._set(credentials, None, is_renewal=False)
+            self._account.use_supplied(credentials, supplier)
 
     async def sign_out(self) -> None:
         """Forget the credentials, also those that a client supplied, and give tokens back.
@@ -257,9 +237,9 @@ class Accounts:
         async with self._alone() as store:
             old = await store.load()
             await store.delete()
-            self._adopt(None)
+            self._account.use_stored(None)
         if old is not None:
-            await self._revoke(old)
+            await self._issuer.revoke(old)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[AuthStore]:
@@ -281,7 +261,7 @@ class Accounts:
         if record is not None and self._usable(record) is None:
             logger.warning("stored credentials cannot be used here")
             record = None
-        self._adopt(record)
+        self._account.use_stored(record)
         self._store = store
         return store
 
@@ -290,69 +270,28 @@ class Accounts:
         permitted = credentials is not None and self._settings.permits(credentials)
         return credentials if permitted else None
 
-    def _adopt(self, record: AuthRecord | None, *, is_renewal: bool = False) -> None:
-        self._supplier = None
-        credentials = None if record is None else record.credentials()
-        self._set(credentials, record, is_renewal=is_renewal)
-
-    def _set(
-        self, credentials: Credentials | None, record: AuthRecord | None, *, is_renewal: bool
-    ) -> None:
-        self._record = record
-        before = self._state
-        if credentials == before.credentials:
-            return
-        self._refused = None
-        is_same = (
-            is_renewal
-            and credentials is not None
-            and before.credentials is not None
-            and credentials.is_same_account(before.credentials)
-        )
-        sign_in = before.sign_in if is_same else before.sign_in + 1
-        # One assignment: who reads finds credentials and revision that belong together.
-        self._state = AuthState(credentials, before.revision + 1, sign_in)
-        for listener in list(self._listeners):
-            try:
-                listener(self._state)
-            except Exception:
-                logger.exception("a listener of the account failed")
-
-    def _wears_out(self) -> bool:
-        credentials, record = self._state.credentials, self._record
-        if credentials is None or credentials.kind != "chatgpt" or self.refusal is not None:
-            return False
-        now_ms, expires_at = self._now_ms(), expiry_of(credentials.token)
-        if now_ms < self._paused_until_ms:
-            return False
-        if expires_at is not None:
-            return expires_at * 1000 <= now_ms + EARLY_MS
-        since_ms = None if record is None else record.last_refresh_ms
-        return since_ms is not None and since_ms + MAX_AGE_MS <= now_ms
-
     async def _refresh(self, worn: Credentials, reason: RefreshReason) -> AuthState:
         try:
             with anyio.fail_after(REFRESH_S):
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(self._changing)
-                    if worn != self._state.credentials:
+                    if worn != self._account.state.credentials:
                         # Somebody else was faster.
-                        return self._state
+                        return self._account.state
                     if (refusal := self.refusal) is not None:
                         raise RefreshFailed(refusal)
                     store = await self._open()
                     if worn.kind == "chatgptAuthTokens":
-                        await self._ask_supplier(worn)
+                        supplier = self._account.supplier
+                        assert supplier is not None
+                        renewed = await supplier(worn.account_id)
+                        self._account.use_supplied(renewed, supplier, is_renewal=True)
                     elif worn.kind == "chatgpt":
                         await stack.enter_async_context(store.alone())
                         await self._renew(store, worn, reason)
-                    return self._state
+                    return self._account.state
         except TimeoutError:
             raise IssuerUnavailable("the token was not refreshed in time") from None
-
-    async def _ask_supplier(self, worn: Credentials) -> None:
-        assert self._supplier is not None
-        self._set(await self._supplier(worn.account_id), None, is_renewal=True)
 
     async def _renew(self, store: AuthStore, worn: Credentials, reason: RefreshReason) -> None:
         record = await store.load()
@@ -360,48 +299,21 @@ class Accounts:
         if record is None or stored is None or stored.account_id != worn.account_id:
             raise RefreshFailed(OTHER_ACCOUNT)
         if stored.token != worn.token:
-            self._adopt(record, is_renewal=True)
+            self._account.use_stored(record, is_renewal=True)
             return
         if record.refresh_token is None:
-            self._refused = REFUSED
+            self._account.refusal = REFUSED
             raise RefreshFailed(REFUSED)
-        issuer = await self._token_issuer()
         try:
             # A refresh token may work once: what comes for it must be heard, and kept.
             with anyio.CancelScope(shield=True):
-                with anyio.fail_after(HEAR_OUT_S):
-                    answer = await issuer.renew(record, reason)
+                answer = await self._issuer.renew(record, reason)
                 renewed = record.renewed(answer, self._now_ms())
                 await store.save(renewed)
-                self._adopt(renewed, is_renewal=True)
+                self._account.use_stored(renewed, is_renewal=True)
         except RefreshFailed as exc:
-            self._refused = str(exc)
+            self._account.refusal = str(exc)
             raise
-
-    async def _revoke(self, record: AuthRecord) -> None:
-        if record.kind != "chatgpt" or record.access_token is None:
-            return
-        try:
-            issuer = await self._token_issuer()
-            with anyio.fail_after(REVOKE_S):
-                await issuer.revoke(record)
-        except (AccountError, TimeoutError) as exc:
-            logger.warning("tokens were not given back: %s", exc)
-
-    async def _token_issuer(self) -> TokenIssuer:
-        if self._issuer is None:
-            # With it comes httpx, which a start should not wait for.
-            try:
-                self._issuer = (await load(_grants))()
-            except LoadFailed as exc:
-                raise IssuerUnavailable(f"the issuer cannot be asked: {exc}") from exc
-        return self._issuer
-
-
-def _grants() -> "type[Grants]":
-    from app_server.accounts.grants import Grants
-
-    return Grants
 
 
 def _restriction(settings: AccountSettings, credentials: Credentials) -> str:
