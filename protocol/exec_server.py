@@ -83,11 +83,13 @@ class CommandStartParams(WireModel):
     login: bool = True
     cwd: str | None = None
     """Relative to the exec server's working folder, which it is when null."""
+    roots: list[str] | None = None
+    """Folders that the work belongs to, as absolute paths; null means `cwd` alone."""
     terminal: CommandTerminal | None = None
     """Null means pipes, and no input."""
     variables: CommandVariables = CommandVariables()
     sandbox_policy: SandboxPolicy
-    """Of the exec server's machine, where `cwd` is the folder that the work belongs to."""
+    """Of the exec server's machine."""
 
 
 class ConnectionOpenParams(WireModel):

@@ -6,6 +6,7 @@ content this version does not know is kept on disk and skipped when reading.
 Source: docs/wire.md, "Rollout lines".
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
@@ -57,6 +58,30 @@ class StoredProfile(WireModel):
     """The policy that stands for it; the profile holds for as long as that is the thread's."""
 
 
+LOCAL = "local"
+"""The id of this machine among environments."""
+
+
+class StoredEnvironment(WireModel):
+    """One of the environments that were chosen for a thread."""
+
+    id: str
+    cwd: str | None = absent_if_none()
+    """The folder there; None for this machine, whose folder is `cwd` of the settings."""
+    workspace_roots: list[str] | None = absent_if_none()
+    """Folders that belong to the work there; None means `cwd` alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingFolder:
+    """An environment of a thread, and where its tools run there."""
+
+    environment_id: str
+    cwd: str
+    roots: list[str]
+    """Folders that belong to the work."""
+
+
 class Settings(WireModel):
     """What a thread's turns run with."""
 
@@ -74,7 +99,9 @@ class Settings(WireModel):
     workspace_roots: list[str] | None = absent_if_none()
     """Folders that belong to the work; None means `cwd` alone."""
     without_environment: bool | None = absent_if_none()
-    """Whether the thread has no environment, so that no folder is its own."""
+    """Whether this machine is none of the thread's environments: no folder here is its own."""
+    environments: list[StoredEnvironment] | None = absent_if_none()
+    """All of them in their order, if there is another one than this machine."""
     mode: Literal["plan"] | None = absent_if_none()
     """The collaboration mode; None is the default one."""
     mode_instructions: str | None = absent_if_none()
@@ -99,6 +126,26 @@ class Settings(WireModel):
         if self.without_environment:
             return []
         return [self.cwd] if self.workspace_roots is None else self.workspace_roots
+
+    @property
+    def working_folders(self) -> list[WorkingFolder]:
+        """Where tools run, by environment; the first is meant where nothing names another."""
+        here = WorkingFolder(LOCAL, self.cwd, self.roots)
+        if self.environments is None:
+            return [] if self.without_environment else [here]
+        return [
+            here
+            if one.cwd is None
+            else WorkingFolder(
+                one.id, one.cwd, [one.cwd] if one.workspace_roots is None else one.workspace_roots
+            )
+            for one in self.environments
+        ]
+
+    def working_folder(self, environment_id: str) -> WorkingFolder | None:
+        """Return where tools run in an environment; None if it is none of the thread's."""
+        folders = self.working_folders
+        return next((one for one in folders if one.environment_id == environment_id), None)
 
 
 class ThreadCreated(RecordBase):

@@ -187,8 +187,9 @@ class ThreadServers:
         return NO_METADATA if server is None else server.config.metadata
 
     def environment_changed(self, environment_id: str, connected: bool) -> None:
-        """Tell the listeners, if one of the servers belongs there."""
-        if any(
+        """Tell the listeners, if the thread works there, or one of the servers belongs there."""
+        settings = self._thread.state.in_force
+        if settings.working_folder(environment_id) is not None or any(
             server.config.environment_id == environment_id and server.config.enabled
             for server in self.set.servers.values()
         ):

@@ -111,6 +111,7 @@ class ThreadSession:
             ThreadSkills(thread.id, config, ports.skills, ports.folder_reads),
             clock,
             publisher.warning,
+            ports.environments,
         )
         parts = ThreadParts(
             thread=thread,

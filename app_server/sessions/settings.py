@@ -30,7 +30,7 @@ from protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings, StoredProfile
+from protocol.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile
 from protocol.values import CollaborationMode, Personality, ReasoningSummary
 
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
@@ -66,6 +66,8 @@ class Overrides:
     """Wins over `model` and `effort`; its nulls count too."""
     workspace_roots: Sequence[str] | None = None
     without_environment: bool | None = None
+    environments: Sequence[StoredEnvironment] | None = None
+    """Empty: this machine alone, or none."""
     disabled_plugin_ids: Sequence[str] | None = None
     base_instructions: str | None = None
     developer_instructions: str | None = None
@@ -143,12 +145,28 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
         changed["effort"] = overrides.mode.settings.reasoning_effort
         changed["mode"] = None if overrides.mode.mode == "default" else overrides.mode.mode
         changed["mode_instructions"] = overrides.mode.settings.developer_instructions
+    if overrides.environments is not None:
+        changed["environments"] = list(overrides.environments) or None
+    elif overrides.cwd is not None:
+        # Whoever names a folder alone means one of this machine.
+        changed["environments"] = None
+    elif overrides.workspace_roots is not None:
+        changed |= _roots_of_first(settings, overrides.workspace_roots)
     if overrides.cwd is not None:
         # The folders of another place, or of none, are not those of this one.
         changed.setdefault("without_environment", None)
         if overrides.cwd != settings.cwd:
             changed.setdefault("workspace_roots", None)
     return settings.model_copy(update=changed)
+
+
+def _roots_of_first(settings: Settings, roots: Sequence[str]) -> dict[str, object]:
+    """Give the first environment other roots, if it is another machine."""
+    match settings.environments:
+        case [StoredEnvironment(id=first_id) as first, *others] if first_id != LOCAL:
+            changed = first.model_copy(update={"workspace_roots": list(roots)})
+            return {"environments": [changed, *others], "workspace_roots": settings.workspace_roots}
+    return {}
 
 
 def of_turn(settings: Settings) -> Settings:

@@ -27,6 +27,7 @@ from app_server.permissions.confinement import Confinement
 from app_server.permissions.decision import Ask, Refuse
 from app_server.permissions.resolving import resolved
 from app_server.permissions.shell.grammar import ShellGrammar
+from app_server.tools.environments import NoEnvironment, environment_of
 from app_server.tools.patches.declaration import FREEFORM, FUNCTION, NAME, PatchArguments
 from app_server.tools.patches.texts import Written, reason_to_ask, root_of_diff
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
@@ -36,7 +37,7 @@ from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import FileChangeThreadItem, FileUpdateChange
 from protocol.model import Json, JsonObject
-from protocol.rollout import FilesChanging
+from protocol.rollout import LOCAL, FilesChanging, Settings
 from protocol.turns import TurnDiffUpdatedNotification
 
 NO_ENVIRONMENT = "apply_patch environment selection is unavailable for this turn"
@@ -125,14 +126,15 @@ class ApplyPatch:
         if self._turn.settings.mode == "plan":
             return PLAN_MODE
         confinement = self._confinement()
+        settings = self._turn.settings
         try:
-            planned = await anyio.to_thread.run_sync(_planned, text, folder, confinement)
+            planned = await anyio.to_thread.run_sync(_planned, text, folder, settings, confinement)
+        except NoEnvironment as exc:
+            return str(exc)
         except EmptyPatch as exc:
             return f"patch rejected: {exc}"
         except PatchFailed as exc:
             return f"apply_patch verification failed: {exc}"
-        if planned is None:
-            return NO_ENVIRONMENT
         item = FileChangeThreadItem(id=item_id, changes=planned.shown, status="inProgress")
         try:
             await self._allow(item, planned.plan, text, folder)
@@ -222,11 +224,13 @@ async def _nothing() -> None:
     pass
 
 
-def _planned(text: str, folder: str, confinement: Confinement) -> _Planned | None:
-    """Plan a patch; None if it is for an environment that it names itself."""
+def _planned(text: str, folder: str, settings: Settings, confinement: Confinement) -> _Planned:
     patch = parse_patch(text)
-    if patch.environment_id is not None:
-        return None
+    if patch.environment_id is not None and settings.environments is None:
+        raise NoEnvironment(NO_ENVIRONMENT)
+    environment_id = environment_of(settings, patch.environment_id)
+    if environment_id != LOCAL:
+        raise NoEnvironment(f"apply_patch does not work in environment `{environment_id}`")
     plan = plan_patch(patch, folder, resolved(confinement))
     return _Planned(plan, shown_changes(plan))
 

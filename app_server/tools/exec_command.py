@@ -5,8 +5,8 @@ Source: docs/tools.md, "Commands", "Approvals and rules".
 
 import os.path
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
@@ -26,9 +26,12 @@ from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.commands.denials import looks_denied
+from app_server.tools.commands.elsewhere import confined_order
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.tools.confinements import Confinements
+from app_server.tools.environments import NoEnvironment, environment_of, look_elsewhere
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.command_question import CommandRequest
 from app_server.turns.approval.gates import ThreadApprovals
@@ -37,7 +40,6 @@ from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import CommandExecutionThreadItem
 from protocol.model import Json, JsonObject
-from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy
 
 STAYS = "no command leaves the sandbox in plan mode, or in a review of code"
 
@@ -61,19 +63,22 @@ class ExecCommand:
         terminals: Terminals,
         approvals: ThreadApprovals,
         patches: ApplyPatch,
-        confinement: Callable[[], Confinement],
+        confinements: Confinements,
     ) -> None:
-        """`confinement` is the one in force."""
         self._patches = patches
         self._turn = turn
-        self._confinement = confinement
+        self._confinements = confinements
         self._terminals = terminals
         self._gate = approvals.commands
         self._network = approvals.network
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
-        return [exec_declaration(self._terminals.place.elsewhere)]
+        settings = self._turn.settings
+        if settings.environments is None:
+            elsewhere = self._terminals.place.elsewhere
+            return [exec_declaration([LOCAL, *elsewhere] if elsewhere else [])]
+        return [exec_declaration([one.environment_id for one in settings.working_folders])]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is this function."""
@@ -89,14 +94,18 @@ class ExecCommand:
         A line that does nothing but apply a patch changes files as `apply_patch` does.
         """
         arguments = call.read(ExecArguments)
-        if arguments.environment_id in (None, LOCAL):
+        try:
+            environment_id = environment_of(self._turn.settings, arguments.environment_id)
+        except NoEnvironment as exc:
+            raise BadCall(_failed(str(exc))) from exc
+        if environment_id == LOCAL:
             cwd = _folder(self._turn.settings.cwd, arguments.workdir)
             patched = await self._patches.run_command(call.call_id, arguments.cmd, cwd)
             if patched is not None:
                 return patched
             planned = await self._plan(call.call_id, arguments, cwd)
         else:
-            planned = await self._plan_elsewhere(call.call_id, arguments, arguments.environment_id)
+            planned = await self._plan_elsewhere(call.call_id, arguments, environment_id)
         decision = self._within(await self._gate.decide(planned.request))
         if isinstance(decision, Refuse):
             return _failed(decision.text)
@@ -144,7 +153,9 @@ class ExecCommand:
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
         login = arguments.login and self._terminals.place.settings.allow_login_shell
-        request = await self._request(call_id, arguments, shell, cwd, login=login)
+        request = await self._request(
+            call_id, arguments, shell, cwd, self._confinements.here(), login=login
+        )
         launch = CommandLaunch(
             shell_command(shell, arguments.cmd, login=login),
             self._terminals.environment(self._turn.thread_id, call_id),
@@ -158,17 +169,22 @@ class ExecCommand:
     ) -> _Planned:
         """Plan a command whose shell, folder and sandbox are those of another machine."""
         place = self._terminals.place
-        if place.environments is None or not place.environments.has(environment_id):
-            raise BadCall(_failed(f"unknown environment `{environment_id}`"))
+        settings = self._turn.settings
         try:
-            of_users, folder = await place.environments.info(environment_id)
-        except OSError as exc:
-            raise BadCall(_failed(f"environment `{environment_id}`: {exc}")) from exc
+            folder, of_users = await look_elsewhere(place.environments, settings, environment_id)
+        except NoEnvironment as exc:
+            raise BadCall(_failed(str(exc))) from exc
         login = arguments.login and place.settings.allow_login_shell
-        cwd = _folder(folder, arguments.workdir)
-        shell = arguments.shell or of_users.path
+        cwd = _folder(folder.cwd, arguments.workdir)
+        shell = arguments.shell or of_users
         request = await self._request(
-            call_id, arguments, shell, cwd, login=login, environment_id=environment_id
+            call_id,
+            arguments,
+            shell,
+            cwd,
+            self._confinements.elsewhere(folder),
+            login=login,
+            environment_id=environment_id,
         )
         order = CommandOrder(
             line=arguments.cmd,
@@ -177,7 +193,8 @@ class ExecCommand:
             cwd=cwd,
             tty=arguments.tty,
             variables=self._terminals.variables(self._turn.thread_id, call_id),
-            sandbox_policy=self._turn.settings.sandbox_policy,
+            roots=tuple(folder.roots),
+            sandbox_policy=settings.sandbox_policy,
         )
         return _Planned(arguments=arguments, request=request, launch=order)
 
@@ -187,6 +204,7 @@ class ExecCommand:
         arguments: ExecArguments,
         shell: str,
         cwd: str,
+        confinement: Confinement,
         *,
         login: bool,
         environment_id: str = LOCAL,
@@ -206,7 +224,7 @@ class ExecCommand:
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
             actions=command_actions(script, cwd),
-            confinement=self._confinement(),
+            confinement=confinement,
             environment_id=environment_id,
         )
 
@@ -217,18 +235,9 @@ class ExecCommand:
                     run, launch, confinement, self._connections(run, confinement)
                 )
             case CommandOrder() as order:
-                if not confinement.is_confined:
-                    order = replace(order, sandbox_policy=DangerFullAccessSandboxPolicy())
-                elif not confinement.writable:
-                    # Narrower than the thread's own policy, as in plan mode.
-                    policy = ReadOnlySandboxPolicy(network_access=confinement.network)
-                    order = replace(order, sandbox_policy=policy)
-                elif confinement.proxy is not None:
-                    # The proxy is of this machine: on another one there is no network then.
-                    narrowed = order.sandbox_policy.model_copy(update={"network_access": False})
-                    order = replace(order, sandbox_policy=narrowed)
                 where = planned.request.environment_id
-                await self._terminals.start_elsewhere(run, where, order)
+                confined = confined_order(order, confinement)
+                await self._terminals.start_elsewhere(run, where, confined)
 
     def _connections(self, run: CommandRun, confinement: Confinement) -> Gate | None:
         """Return what decides about the command's connections; None where nothing has to."""

@@ -12,12 +12,10 @@ from app_server.extension.installs import PluginOffers
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.confining import confinement_of
-from app_server.permissions.proxied import through_proxy
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.terminals import Terminals
+from app_server.tools.confinements import Confinements
 from app_server.tools.dynamic.client_tools import ClientTools
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.tools.exec_command import ExecCommand
@@ -62,24 +60,24 @@ class ThreadTools:
 
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
-    confinement = partial(_confinement, turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinement)
+    confinements = _confinements(turn, thread)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinements.here)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     offers = thread.plugin_offers
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinement),
+        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinements),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.settings.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.settings.asks_in_every_mode),
         *([PluginInstall(turn, offers, thread.contribution)] if offers is not None else []),
         *([patches] if thread.settings.offers_patches else []),
-        ViewImage(turn, confinement),
+        ViewImage(turn, confinements.here),
         *([UpdatePlan(turn)] if thread.settings.offers_plans else []),
         McpResources(turn, thread.servers),
         *([ServerSkills(thread.servers)] if thread.settings.reads_server_skills else []),
         ToolSearch(thread.servers, thread.of_clients),
-        McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinement),
+        McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinements.here),
         ClientTools(turn, thread.of_clients),
         WebSearch(thread.settings.web_search, partial(_is_unconfined, turn)),
     )
@@ -89,10 +87,10 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
 
 def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
     """Make the table for a review of code: commands, and nothing that changes the thread."""
-    confinement = partial(_confinement, turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinement)
+    confinements = _confinements(turn, thread)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinements.here)
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinement),
+        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinements),
         WriteStdin(turn, thread.terminals),
     )
     return ToolTable(tools, turn.features, list, HookedCalls(thread.user_hooks, turn).run)
@@ -102,12 +100,9 @@ def _is_unconfined(turn: TurnContext) -> bool:
     return turn.settings.sandbox_policy.type == "dangerFullAccess"
 
 
-def _confinement(turn: TurnContext, thread: ThreadTools) -> Confinement:
-    confinement = confinement_of(turn.settings, thread.terminals.place.places)
-    if turn.settings.mode != "plan" and not turn.recorder.is_aside:
-        # What was granted to carry work out is not there to plan or to review it.
-        confinement = thread.approvals.permissions.widened(confinement, turn.turn_id)
-    return through_proxy(confinement, thread.settings.network_proxy)
+def _confinements(turn: TurnContext, thread: ThreadTools) -> Confinements:
+    places, proxy = thread.terminals.place.places, thread.settings.network_proxy
+    return Confinements(turn, thread.approvals.permissions, places, proxy)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

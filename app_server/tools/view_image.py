@@ -11,6 +11,7 @@ import anyio.to_thread
 from app_server.permissions.confinement import Confinement, Ruling
 from app_server.permissions.resolving import resolved
 from app_server.runtime.reaching import NotReached, open_file
+from app_server.tools.environments import environment_of
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
@@ -18,6 +19,7 @@ from app_server.turns.tools.declaration import function_declaration
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import ImageViewThreadItem
 from protocol.model import Json, JsonObject
+from protocol.rollout import LOCAL
 
 NAME = "view_image"
 
@@ -67,8 +69,10 @@ class ViewImage:
         turn = self._turn
         if not turn.features().images:
             raise BadCall(NO_IMAGES)
-        if turn.settings.without_environment:
+        if not turn.settings.working_folders:
             raise BadCall(NO_ENVIRONMENT)
+        if (where := environment_of(turn.settings, None)) != LOCAL:
+            raise BadCall(f"cannot view files of environment `{where}`")
         path = str(Path(turn.settings.cwd) / call.read(_View).path)
         try:
             url = await anyio.to_thread.run_sync(_read, path, self._confinement())

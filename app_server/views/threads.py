@@ -281,7 +281,7 @@ def settings_response(
             service_tier=settings.service_tier,
             disabled_plugin_ids=settings.disabled_plugin_ids,
             cwd=settings.cwd,
-            runtime_workspace_roots=settings.roots,
+            runtime_workspace_roots=_first_roots(settings),
             instruction_sources=instruction_sources,
             approval_policy=settings.approval_policy,
             approvals_reviewer=settings.approvals_reviewer,
@@ -331,10 +331,15 @@ def _profile(settings: Settings) -> ActivePermissionProfile | None:
 
 
 def _environments(settings: Settings) -> list[ThreadEnvironment]:
-    if settings.without_environment:
-        return []
     return [
         ThreadEnvironment(
-            environment_id="local", cwd=settings.cwd, runtime_workspace_roots=settings.roots
+            environment_id=folder.environment_id,
+            cwd=folder.cwd,
+            runtime_workspace_roots=folder.roots,
         )
+        for folder in settings.working_folders
     ]
+
+
+def _first_roots(settings: Settings) -> list[str]:
+    return next((folder.roots for folder in settings.working_folders), [])

@@ -470,7 +470,7 @@ async def test_settings_that_are_not_offered_or_not_allowed_are_refused(tmp_path
             ),
             ({"collaborationMode": blank}, "model must not be empty"),
             ({"environments": [elsewhere]}, "unknown turn environment id `nope`"),
-            ({"environments": [HERE, HERE]}, "a thread has one environment here: `local`"),
+            ({"environments": [HERE, HERE]}, "duplicate turn environment id `local`"),
             (
                 {"disabledPluginIds": ["x"] * 1001},
                 "disabledPluginIds accepts at most 1000 entries",

@@ -72,7 +72,9 @@ class BranchHandlers:
             source, end = await self._source(source_id)
             params = await with_profile(configuration, params)
             profiles = await profile_config(configuration, params.permissions, params.config)
-            overrides = thread_overrides(params, configuration.resolve, profiles)
+            overrides = thread_overrides(
+                params, configuration.resolve, self._services.environments.has, profiles
+            )
             folder = overrides.cwd or source.settings.cwd
             config, of_project = await config_for(configuration, params.config, folder)
             requirements = requirements_of(config)

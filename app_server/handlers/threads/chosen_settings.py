@@ -4,12 +4,17 @@ A member that is not built is refused by its name. Nothing is taken and forgotte
 what is listed in docs/wire.md, "Settings of requests".
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
+from app_server.handlers.threads.chosen_environments import (
+    IsKnown,
+    Resolve,
+    chosen_environments,
+)
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
 from app_server.threads.log.state.thread import ThreadState
 from protocol.errors import RpcError, invalid_params, invalid_request
@@ -23,15 +28,10 @@ from protocol.threads import (
     ThreadSettingsUpdateParams,
     ThreadStartParams,
 )
-from protocol.turns import TurnEnvironmentParams, TurnStartParams
+from protocol.turns import TurnStartParams
 from protocol.values import CollaborationMode, Personality
 
 MAX_PLUGINS = 1000
-MAX_ROOTS = 100
-LOCAL = "local"
-
-Resolve: TypeAlias = Callable[[str | None], str]
-"""From a path of a client's, which may be relative, to an absolute one."""
 
 
 def _is_given(value: object) -> bool:
@@ -70,7 +70,9 @@ def refuse_not_built(params: WireModel) -> None:
             raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
 
 
-def thread_overrides(params: ThreadOverrides, resolve: Resolve, config: Config) -> Overrides:
+def thread_overrides(
+    params: ThreadOverrides, resolve: Resolve, is_known: IsKnown, config: Config
+) -> Overrides:
     """Collect what a client chose for a thread that is started, resumed or forked.
 
     Raises:
@@ -80,19 +82,23 @@ def thread_overrides(params: ThreadOverrides, resolve: Resolve, config: Config) 
     refuse_not_built(params)
     if params.permissions is not None and params.sandbox is not None:
         raise _not_together("permissions", "sandbox")
-    place = _place(params.environments if isinstance(params, ThreadStartParams) else None)
-    return Overrides(
+    chosen = chosen_environments(
+        params.environments if isinstance(params, ThreadStartParams) else None,
+        params.cwd,
+        params.runtime_workspace_roots,
+        resolve,
+        is_known,
+    )
+    return replace(
+        chosen,
         model=params.model,
         model_provider=params.model_provider,
-        cwd=_folder(place, params.cwd, resolve),
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=params.sandbox or _sandbox_mode(params.permissions),
         profile=_profile(params.permissions, config),
         service_tier=params.service_tier,
         personality=_personality(params),
-        workspace_roots=_roots(place, params.runtime_workspace_roots),
-        without_environment=None if place is None else place.is_none,
     )
 
 
@@ -122,7 +128,10 @@ def members_without_effect(
 
 
 def turn_overrides(
-    params: TurnStartParams | ThreadSettingsUpdateParams, resolve: Resolve, config: Config
+    params: TurnStartParams | ThreadSettingsUpdateParams,
+    resolve: Resolve,
+    is_known: IsKnown,
+    config: Config,
 ) -> Overrides:
     """Collect what a client chose for the turns of a thread that has its settings already.
 
@@ -137,11 +146,11 @@ def turn_overrides(
         raise invalid_params(
             f"disabledPluginIds accepts at most {MAX_PLUGINS} entries", field="disabledPluginIds"
         )
-    place = _place(params.environments)
     roots = params.runtime_workspace_roots if isinstance(params, TurnStartParams) else None
-    return Overrides(
+    chosen = chosen_environments(params.environments, params.cwd, roots, resolve, is_known)
+    return replace(
+        chosen,
         model=model_name(params.model),
-        cwd=_folder(place, params.cwd, resolve),
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=_sandbox_mode(params.permissions),
@@ -152,8 +161,6 @@ def turn_overrides(
         service_tier=params.service_tier,
         personality=params.personality,
         mode=_mode(params.collaboration_mode),
-        workspace_roots=_roots(place, roots),
-        without_environment=None if place is None else place.is_none,
         disabled_plugin_ids=params.disabled_plugin_ids,
     )
 
@@ -167,20 +174,6 @@ def model_name(model: str | None) -> str | None:
     if model is not None and not model.strip():
         raise invalid_params("model must not be empty", field="model")
     return model
-
-
-def local_folder(
-    environments: Sequence[TurnEnvironmentParams] | None, resolve: Resolve
-) -> str | None:
-    """Return the folder of a selection of environments; None if there is no selection.
-
-    Raises:
-        RpcError: it is not the one environment that there is.
-    """
-    place = _place(environments)
-    if place is not None and place.is_none:
-        raise _one_environment()
-    return _folder(place, None, resolve)
 
 
 def _not_together(one: str, other: str) -> RpcError:
@@ -222,57 +215,3 @@ def _mode(mode: CollaborationMode | None) -> CollaborationMode | None:
     if mode is not None:
         model_name(mode.settings.model)
     return mode
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The environment that a client selected."""
-
-    is_none: bool
-    cwd: str | None = None
-    roots: Sequence[str] | None = None
-
-
-def _place(environments: Sequence[TurnEnvironmentParams] | None) -> _Place | None:
-    if environments is None:
-        return None
-    for environment in environments:
-        if environment.environment_id != LOCAL:
-            raise invalid_request(
-                f"unknown turn environment id `{environment.environment_id}`",
-                "unknownEnvironment",
-                environmentId=environment.environment_id,
-            )
-    match environments:
-        case []:
-            return _Place(is_none=True)
-        case [environment]:
-            return _Place(
-                is_none=False, cwd=environment.cwd, roots=environment.runtime_workspace_roots
-            )
-    raise _one_environment()
-
-
-def _one_environment() -> RpcError:
-    return invalid_request("a thread has one environment here: `local`", "environmentsNotOffered")
-
-
-def _folder(place: _Place | None, cwd: str | None, resolve: Resolve) -> str | None:
-    if place is not None and place.cwd is not None:
-        cwd = place.cwd
-    return None if cwd is None else resolve(cwd)
-
-
-def _roots(place: _Place | None, given: Sequence[str] | None) -> Sequence[str] | None:
-    roots = given if place is None or place.roots is None else place.roots
-    if roots is None:
-        return None
-    field = "runtimeWorkspaceRoots"
-    if len(roots) > MAX_ROOTS:
-        rule = f"accepts at most {MAX_ROOTS} entries"
-        raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
-    for index, root in enumerate(roots):
-        if not root.startswith("/"):
-            field, rule = f"{field}[{index}]", "must be an absolute path"
-            raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
-    return list(roots)

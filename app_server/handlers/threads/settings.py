@@ -4,14 +4,15 @@ Source: docs/threads.md, "Settings".
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, setting_failures, thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.threads.chosen_environments import chosen_environments
 from app_server.handlers.threads.chosen_settings import (
-    local_folder,
     model_name,
     profile_config,
     turn_overrides,
@@ -57,7 +58,9 @@ class ThreadSettingsHandlers:
         ):
             configuration = self._services.configuration
             profiles = await profile_config(configuration, params.permissions)
-            overrides = turn_overrides(params, configuration.resolve, profiles)
+            overrides = turn_overrides(
+                params, configuration.resolve, self._services.environments.has, profiles
+            )
             requirements = await self._services.configuration.requirements()
             session = self._services.sessions.get(thread_id)
 
@@ -87,9 +90,16 @@ class ThreadSettingsHandlers:
             session = self._services.sessions.get(thread_id)
         if session.active_turn_id != params.turn_id:
             return TurnSettingsUpdateResponse(status="targetUnavailable")
-        overrides = Overrides(
+        chosen = chosen_environments(
+            params.environments,
+            None,
+            None,
+            self._services.configuration.resolve,
+            self._services.environments.has,
+        )
+        overrides = replace(
+            chosen,
             model=model_name(params.model),
-            cwd=local_folder(params.environments, self._services.configuration.resolve),
             approvals_reviewer=params.approvals_reviewer,
             effort=params.effort,
             summary=params.summary,

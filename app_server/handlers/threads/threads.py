@@ -73,6 +73,7 @@ class ThreadHandlers:
         self._configuration = services.configuration
         self._clock = services.clock
         self._plugins = services.plugins
+        self._environments = services.environments
         self._git = GitInfoReader()
 
     @property
@@ -92,7 +93,9 @@ class ThreadHandlers:
         with config_failures(), thread_failures(thread_id, "thread not found"):
             params = await with_profile(self._configuration, params)
             profiles = await profile_config(self._configuration, params.permissions, params.config)
-            overrides = thread_overrides(params, self._configuration.resolve, profiles)
+            overrides = thread_overrides(
+                params, self._configuration.resolve, self._environments.has, profiles
+            )
             cwd = overrides.cwd or self._configuration.resolve(None)
             config, of_project = await config_for(self._configuration, params.config, cwd)
             requirements = requirements_of(config)
@@ -213,7 +216,9 @@ class ThreadHandlers:
             params = await with_profile(self._configuration, params)
             profiles = await profile_config(self._configuration, params.permissions, params.config)
             overrides = replace(
-                thread_overrides(params, self._configuration.resolve, profiles),
+                thread_overrides(
+                    params, self._configuration.resolve, self._environments.has, profiles
+                ),
                 base_instructions=params.base_instructions,
                 developer_instructions=params.developer_instructions,
             )

@@ -60,6 +60,7 @@ class TurnHandlers:
         self._sessions = services.sessions
         self._hub = services.hub
         self._configuration = services.configuration
+        self._environments = services.environments
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -80,7 +81,9 @@ class TurnHandlers:
         ):
             requirements = await self._configuration.requirements()
             profiles = await profile_config(self._configuration, params.permissions)
-            overrides = turn_overrides(params, self._configuration.resolve, profiles)
+            overrides = turn_overrides(
+                params, self._configuration.resolve, self._environments.has, profiles
+            )
             session = await self._sessions.writable(params.thread_id)
             before = session.thread.state.settings
             settings, replaced = _settings(session, overrides, requirements)

@@ -136,6 +136,7 @@ class ExecConnection:
             shell=order.shell,
             login=order.login,
             cwd=order.cwd,
+            roots=None if order.roots is None else list(order.roots),
             terminal=CommandTerminal() if order.tty else None,
             variables=order.variables,
             sandbox_policy=order.sandbox_policy,

@@ -27,6 +27,8 @@ class CommandOrder:
     shell: str | None = None
     login: bool = True
     cwd: str | None = None
+    roots: tuple[str, ...] | None = None
+    """Folders that the work belongs to; None: `cwd` alone."""
     tty: bool = False
     variables: CommandVariables = field(default_factory=CommandVariables, repr=False)
 

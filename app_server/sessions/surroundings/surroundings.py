@@ -6,11 +6,12 @@ the settings of a running turn change, before its next request.
 Source: docs/wire.md, "What the model is sent".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from app_server.config.values import Config, ConfigError
+from app_server.host.environments import Environments
 from app_server.host.folder_reads import READ_S, FolderReads
 from app_server.permissions.network.settings import read_network_feature
 from app_server.runtime.clock import Clock
@@ -19,6 +20,7 @@ from app_server.sessions.surroundings.agents_files import (
     read_agents_settings,
     read_instructions,
 )
+from app_server.sessions.surroundings.elsewhere import shells_of
 from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.skills.dependencies import NeededServer
@@ -41,6 +43,7 @@ class ThreadSurroundings:
         skills: ThreadSkills,
         clock: Clock,
         warn: Callable[[str], None],
+        environments: Environments | None = None,
     ) -> None:
         """`home` None has no instructions of the user; `warn` notifies all clients of the thread.
 
@@ -59,6 +62,8 @@ class ThreadSurroundings:
         self._instructions = Instructions()
         self._read_for: tuple[object, ...] = ()
         self._shell = shell_name()
+        self._environments = environments
+        self._shells: Mapping[str, str] = {}
         self._timezone: str | None = None
         self._in_history = KnownSurroundings()
         self._sent_settings: Settings | None = None
@@ -97,6 +102,7 @@ class ThreadSurroundings:
             for warning in self.take_warnings():
                 self._warn(warning)
         await self._skills.read(settings)
+        self._shells = await shells_of(self._environments, settings)
         self._sent_settings = settings
         state = self._thread.state
         waiting = [item for entry in state.queued for item in entry.items]
@@ -135,6 +141,7 @@ class ThreadSurroundings:
             instructions=self._instructions.text,
             skills=self._skills.text(),
             shell=self._shell,
+            shells=self._shells,
             date=date_of(self._clock.now_ms()),
             timezone=self._timezone,
             has_proxy=self._has_proxy,
@@ -152,6 +159,7 @@ def _place(settings: Settings) -> tuple[object, ...]:
         settings.sandbox_policy,
         settings.approval_policy,
         settings.without_environment,
+        settings.environments,
         settings.mode,
         settings.mode_instructions,
     )

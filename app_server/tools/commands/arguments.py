@@ -145,14 +145,14 @@ STDIN_DECLARATION = function_declaration(
 
 
 def exec_declaration(environments: Sequence[str]) -> JsonObject:
-    """Declare `exec_command`, where commands can run in these environments besides this machine."""
-    if not environments:
+    """Declare `exec_command`, where commands can run in these environments; the first is meant."""
+    if len(environments) < 2:
         return EXEC_DECLARATION
     parameters = cast(dict[str, JsonObject], EXEC_DECLARATION["parameters"])
     place = _member(
         "string",
-        "The machine to run it on; `workdir` is there then. This machine if left out.",
-        enum=["local", *environments],
+        "The machine to run it on, and where `workdir` is; the first one if left out.",
+        enum=list(environments),
     )
     properties = {**parameters["properties"], "environment_id": place}
     return {**EXEC_DECLARATION, "parameters": {**parameters, "properties": properties}}

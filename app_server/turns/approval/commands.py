@@ -70,9 +70,9 @@ class CommandGate:
         Asks nobody, and takes as long as it takes to look at the files of rules.
         """
         settings = self.asker.thread.state.in_force
-        facts = replace(
-            request.facts, is_elsewhere=request.cwd not in (settings.cwd, *settings.roots)
-        )
+        folder = settings.working_folder(request.environment_id)
+        known = () if folder is None else (folder.cwd, *folder.roots)
+        facts = replace(request.facts, is_elsewhere=request.cwd not in known)
         policy = settings.approval_policy
         given = facts, policy, request.confinement, await self._rules()
         if len(facts.script.text) <= MAX_INLINE_BYTES:

@@ -6,7 +6,7 @@ Source: docs/wire.md, "What the model is sent".
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from app_server.permissions.confining import has_network
@@ -21,7 +21,7 @@ from protocol.policy import (
     ReadOnlySandboxPolicy,
     SandboxPolicy,
 )
-from protocol.rollout import Settings
+from protocol.rollout import LOCAL, Settings, WorkingFolder
 
 INSTRUCTIONS = "project_instructions"
 PERMISSIONS = "permissions"
@@ -50,6 +50,8 @@ class Surroundings:
     """Of the user's calendar: `2026-11-22`."""
     timezone: str | None
     """As the database of time zones names it, if that is known."""
+    shells: Mapping[str, str] = field(default_factory=dict)
+    """By environment, those of other machines that can be reached."""
     has_proxy: bool = False
     """Whether commands that have a network have it through the proxy."""
 
@@ -89,7 +91,7 @@ def news(surroundings: Surroundings, known: Mapping[str, JsonObject]) -> list[Js
     skills = surroundings.skills or (NO_SKILLS if SKILLS in known else None)
     if skills is not None:
         _add_if_new(messages, message("developer", _framed(SKILLS, skills)), known)
-    if not surroundings.settings.without_environment:
+    if surroundings.settings.working_folders:
         _add_if_new(messages, message("developer", _permissions(surroundings)), known)
     if (mode := _mode(surroundings.settings, known.get(MODE))) is not None:
         _add_if_new(messages, message("developer", mode), known)
@@ -154,7 +156,7 @@ def _permissions(surroundings: Surroundings) -> str:
     profile = settings.profile_in_force
     has_proxy = surroundings.has_proxy or (profile is not None and profile.proxied is not None)
     lines = [
-        _sandbox(settings.sandbox_policy, settings.roots),
+        _sandbox(settings.sandbox_policy, settings.working_folders[0].roots),
         _network(settings.sandbox_policy, has_proxy=has_proxy),
     ]
     lines.append(_approvals(settings.approval_policy, settings.sandbox_policy))
@@ -258,17 +260,39 @@ def _mode(settings: Settings, before: JsonObject | None) -> str | None:
 
 def _facts(surroundings: Surroundings) -> str:
     settings = surroundings.settings
-    members: list[tuple[str, str]] = []
-    if not settings.without_environment:
-        members.append(("cwd", settings.cwd))
-        if settings.roots != [settings.cwd]:
-            members.append(("workspace_roots", ", ".join(settings.roots) or "none"))
-        members.append(("shell", surroundings.shell))
-    members.append(("current_date", surroundings.date))
+    lines: list[str] = []
+    if settings.environments is not None:
+        lines += _environments(surroundings)
+    elif settings.working_folders:
+        lines += _folder(settings.working_folders[0], surroundings.shell, "  ")
+    lines.append(f"  <current_date>{_escaped(surroundings.date)}</current_date>")
     if surroundings.timezone is not None:
-        members.append(("timezone", surroundings.timezone))
-    lines = (f"  <{name}>{_escaped(value)}</{name}>" for name, value in members)
+        lines.append(f"  <timezone>{_escaped(surroundings.timezone)}</timezone>")
     return "\n".join((f"<{FACTS}>", *lines, f"</{FACTS}>"))
+
+
+def _environments(surroundings: Surroundings) -> Iterator[str]:
+    shells = {LOCAL: surroundings.shell, **surroundings.shells}
+    yield "  <environments>"
+    for number, folder in enumerate(surroundings.settings.working_folders):
+        shell = shells.get(folder.environment_id)
+        name = _escaped(folder.environment_id).replace('"', "&quot;")
+        primary = "true" if number == 0 else "false"
+        status = "" if shell is not None else ' status="unavailable"'
+        yield f'    <environment id="{name}" primary="{primary}"{status}>'
+        yield from _folder(folder, shell, "      ")
+        yield "    </environment>"
+    yield "  </environments>"
+
+
+def _folder(folder: WorkingFolder, shell: str | None, indent: str) -> Iterator[str]:
+    members = [("cwd", folder.cwd)]
+    if folder.roots != [folder.cwd]:
+        members.append(("workspace_roots", ", ".join(folder.roots) or "none"))
+    if shell is not None:
+        members.append(("shell", shell))
+    for name, value in members:
+        yield f"{indent}<{name}>{_escaped(value)}</{name}>"
 
 
 def _escaped(text: str) -> str:

@@ -1,0 +1,93 @@
+"""Which environments a client chose for a thread or a turn, and which folders there.
+
+Source: docs/environments.md, "Threads in an environment".
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from app_server.sessions.settings import Overrides
+from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.rollout import LOCAL, StoredEnvironment
+from protocol.turns import TurnEnvironmentParams
+
+MAX_ROOTS = 100
+"""Of one environment."""
+
+ROOTS = "runtimeWorkspaceRoots"
+
+Resolve: TypeAlias = Callable[[str | None], str]
+"""From a path of a client's, which may be relative, to an absolute one."""
+
+IsKnown: TypeAlias = Callable[[str], bool]
+"""Whether an environment of this id was added, or is this machine."""
+
+
+def chosen_environments(
+    environments: Sequence[TurnEnvironmentParams] | None,
+    cwd: str | None,
+    roots: Sequence[str] | None,
+    resolve: Resolve,
+    is_known: IsKnown,
+) -> Overrides:
+    """Collect the environments and folders of a request, and nothing else of it.
+
+    `cwd` and `roots` are the members of the request itself. The folder of an entry for this machine
+    wins over `cwd`, and the roots of the first entry over `roots`.
+
+    Raises:
+        RpcError: an id that is not known, or twice; roots that are too many, or not absolute.
+    """
+    given = _roots(roots, ROOTS)
+    if environments is None:
+        return Overrides(cwd=None if cwd is None else resolve(cwd), workspace_roots=given)
+    stored: list[StoredEnvironment] = []
+    here: str | None = cwd
+    of_here: list[str] | None = None
+    for index, one in enumerate(environments):
+        member = f"environments[{index}]"
+        _check_id(one.environment_id, f"{member}.environmentId", stored, is_known)
+        of_entry = _roots(one.runtime_workspace_roots, f"{member}.{ROOTS}")
+        if of_entry is None and index == 0:
+            of_entry = given
+        if one.environment_id == LOCAL:
+            here, of_here = one.cwd, of_entry
+            stored.append(StoredEnvironment(id=LOCAL))
+        else:
+            stored.append(
+                StoredEnvironment(id=one.environment_id, cwd=one.cwd, workspace_roots=of_entry)
+            )
+    ids = [one.id for one in stored]
+    return Overrides(
+        cwd=None if here is None else resolve(here),
+        workspace_roots=of_here if stored else given,
+        without_environment=LOCAL not in ids,
+        environments=[] if ids in ([], [LOCAL]) else stored,
+    )
+
+
+def _check_id(
+    environment_id: str, field: str, before: Sequence[StoredEnvironment], is_known: IsKnown
+) -> None:
+    if not is_known(environment_id):
+        raise _refused("unknown", "unknownEnvironment", environment_id, field)
+    if any(one.id == environment_id for one in before):
+        raise _refused("duplicate", "duplicateEnvironment", environment_id, field)
+
+
+def _refused(what: str, word: str, environment_id: str, field: str) -> RpcError:
+    message = f"{what} turn environment id `{environment_id}`"
+    return invalid_request(message, word, environmentId=environment_id, field=field)
+
+
+def _roots(roots: Sequence[str] | None, field: str) -> list[str] | None:
+    if roots is None:
+        return None
+    if len(roots) > MAX_ROOTS:
+        rule = f"accepts at most {MAX_ROOTS} entries"
+        raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+    for index, root in enumerate(roots):
+        if not root.startswith("/"):
+            entry, rule = f"{field}[{index}]", "must be an absolute path"
+            raise invalid_params(f"Invalid params: `{entry}` {rule}", field=entry, rule=rule)
+    return list(roots)

@@ -1,0 +1,54 @@
+"""Threads that work on another machine: an exec server, added as `there`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.exec_conversations import listening
+from tests.support.harness import Served, WireClient, serve
+from tests.support.turn_commands import Desk
+
+THERE = "there"
+
+
+def entry(folder: Path, environment_id: str = THERE, **more: Any) -> dict[str, Any]:
+    """Choose an environment, and a folder of it."""
+    return {"environmentId": environment_id, "cwd": str(folder), **more}
+
+
+async def add(client: WireClient, url: str, environment_id: str = THERE) -> None:
+    """Make an exec server known."""
+    params = {"environmentId": environment_id, "execServerUrl": url}
+    await client.call("environment/add", params)
+
+
+def facts(served: Served) -> list[str]:
+    """Give every environment context that the model was sent."""
+    texts = [
+        part["text"]
+        for item in served.model.requests[-1]["input"]
+        if item["type"] == "message"
+        for part in item["content"]
+        if part["type"] == "input_text"
+    ]
+    return [text for text in texts if text.startswith("<environment_context>")]
+
+
+@asynccontextmanager
+async def desk_there(
+    root: Path, sandbox: str = "danger-full-access", policy: str = "never", config: str = ""
+) -> AsyncIterator[Desk]:
+    """Serve, and start a thread whose only environment is a folder behind an exec server."""
+    folder = root / "far"
+    folder.mkdir(parents=True)
+    async with (
+        listening() as url,
+        serve(root / "home", config=config) as served,
+        served.client() as client,
+    ):
+        await add(client, url)
+        thread_id = await client.start_thread(
+            environments=[entry(folder)], sandbox=sandbox, approvalPolicy=policy
+        )
+        yield Desk(served, client, thread_id, folder.resolve())

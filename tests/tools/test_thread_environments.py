@@ -1,0 +1,210 @@
+"""tools: threads whose environments are other machines."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.elsewhere import add, desk_there, entry, facts
+from tests.support.exec_conversations import listening
+from tests.support.harness import Gate, calls, claim, says, serve
+from tests.support.turn_commands import Desk, Told, command, desk
+
+SHELL = Path(os.environ.get("SHELL") or "/bin/sh").name
+
+
+def exec_parameters(at: Desk) -> dict[str, Any]:
+    """Give the parameters of `exec_command` as the model was last shown them."""
+    [tool] = [one for one in at.served.model.requests[-1]["tools"] if one["name"] == "exec_command"]
+    parameters: dict[str, Any] = tool["parameters"]["properties"]
+    return parameters
+
+
+async def environments(at: Desk) -> Any:
+    """Give the environments of the thread, as clients are shown them."""
+    read = await at.client.call("thread/read", {"threadId": at.thread_id})
+    return read["thread"]["environments"]
+
+
+@claim("environment:threads")
+async def test_commands_of_a_thread_run_in_its_first_environment(tmp_path: Path) -> None:
+    async with desk_there(tmp_path) as at:
+        (at.folder / "sub").mkdir()
+        whole, below = await at.told(command("pwd"), command("pwd", workdir="sub"))
+        assert (whole.output, below.output) == (f"{at.folder}\n", f"{at.folder}/sub\n")
+        assert sorted(item["cwd"] for item in at.items("item/completed")) == [
+            str(at.folder),
+            str(at.folder / "sub"),
+        ]
+        shown = {**entry(at.folder), "runtimeWorkspaceRoots": [str(at.folder)]}
+        assert await environments(at) == [shown]
+        assert facts(at.served)[0].splitlines()[1:7] == [
+            "  <environments>",
+            '    <environment id="there" primary="true">',
+            f"      <cwd>{at.folder}</cwd>",
+            f"      <shell>{SHELL}</shell>",
+            "    </environment>",
+            "  </environments>",
+        ]
+        assert "environment_id" not in exec_parameters(at)
+        declared = [tool["name"] for tool in at.served.model.requests[-1]["tools"]]
+        assert "apply_patch" not in declared
+        [refused] = await at.turn(command("pwd", environment_id="local"))
+        assert refused == (
+            "exec_command failed: unknown environment `local`; this thread has: `there`"
+        )
+
+
+@claim("environment:threads")
+async def test_a_thread_has_this_machine_and_others_in_the_order_of_the_client(
+    tmp_path: Path,
+) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await add(at.client, url)
+        here = entry(at.folder, "local")
+        await at.client.call(
+            "thread/settings/update",
+            {"threadId": at.thread_id, "environments": [entry(far), here]},
+        )
+        told = await at.told(command("pwd"), command("pwd", environment_id="local"), command("pwd"))
+        assert [one.output for one in told] == [f"{far}\n", f"{at.folder}\n", f"{far}\n"]
+        assert exec_parameters(at)["environment_id"]["enum"] == ["there", "local"]
+        ids = [one["environmentId"] for one in await environments(at)]
+        assert ids == ["there", "local"]
+        assert f'"local" primary="false">\n      <cwd>{at.folder}</cwd>' in facts(at.served)[-1]
+        await at.client.turn(at.thread_id, "home", environments=[here])
+        assert [one["environmentId"] for one in await environments(at)] == ["local"]
+        assert "<environments>" not in facts(at.served)[-1]
+        [told_here] = await at.told(command("pwd"))
+        assert told_here.output == f"{at.folder}\n"
+
+
+@claim("environment:threads")
+async def test_only_its_own_folders_are_writable_there(tmp_path: Path) -> None:
+    config = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
+    async with desk_there(tmp_path, "workspace-write", config=config) as at:
+        other = tmp_path / "other"
+        other.mkdir()
+        inside, outside = await at.told(
+            command("touch made"), command("touch made", workdir=str(other))
+        )
+        assert (inside.exit_code, outside.exit_code) == (0, 1)
+        assert ([*at.folder.iterdir()], [*other.iterdir()]) == ([at.folder / "made"], [])
+        await at.client.turn(at.thread_id, "roots", runtimeWorkspaceRoots=[str(other)])
+        assert await environments(at) == [entry(at.folder, runtimeWorkspaceRoots=[str(other)])]
+        [now] = await at.told(command("touch made", workdir=str(other)))
+        assert (now.exit_code, [*other.iterdir()]) == (0, [other / "made"])
+
+
+@claim("environment:threads")
+async def test_a_turn_goes_elsewhere_while_it_runs(tmp_path: Path) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await add(at.client, url)
+        gate = Gate()
+        there = {**command("pwd"), "call_id": "there"}
+        at.served.model.scripts[:] = [
+            calls(command("pwd")),
+            [gate, *calls(there)],
+            says("done"),
+        ]
+        params = {"threadId": at.thread_id, "input": [{"type": "text", "text": "go"}]}
+        turn = (await at.client.call("turn/start", params))["turn"]
+        await gate.wait_until_reached()
+        change = {"threadId": at.thread_id, "turnId": turn["id"], "environments": [entry(far)]}
+        assert await at.client.call("turn/settings/update", change) == {"status": "applied"}
+        gate.opened.set()
+        await at.client.wait_for("turn/completed")
+        told = [Told(text).output for text in at.outputs(2)]
+        assert told == [f"{at.folder}\n", f"{far}\n"]
+        [after] = await at.told(command("pwd"))
+        assert after.output == f"{at.folder}\n"
+
+
+@claim("environment:threads")
+async def test_environments_are_stored_with_the_thread(tmp_path: Path) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    async with listening() as url:
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            await add(client, url)
+            thread_id = await client.start_thread(
+                environments=[entry(far)], sandbox="danger-full-access", approvalPolicy="never"
+            )
+            await client.turn(thread_id, "first")
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            resumed = await client.call("thread/resume", {"threadId": thread_id})
+            shown = {**entry(far), "runtimeWorkspaceRoots": [str(far)]}
+            assert resumed["thread"]["environments"] == [shown]
+            assert resumed["runtimeWorkspaceRoots"] == [str(far)]
+            at = Desk(served, client, thread_id, far)
+            [output] = await at.turn(command("pwd"))
+            assert output == "exec_command failed: unknown environment `there`"
+            assert (
+                '<environment id="there" primary="true" status="unavailable">'
+                in (facts(served)[-1])
+            )
+            await add(client, url)
+            [told] = await at.told(command("pwd"))
+            assert told.output == f"{far}\n"
+            assert f"<shell>{SHELL}</shell>" in facts(served)[-1]
+            forked = await client.call("thread/fork", {"threadId": thread_id})
+            assert forked["thread"]["environments"] == [shown]
+
+
+@claim("environment:threads")
+@pytest.mark.parametrize(
+    ("chosen", "message", "field"),
+    [
+        (
+            [entry(Path("/")), entry(Path("/"), "nope")],
+            "unknown turn environment id `nope`",
+            "environments[1].environmentId",
+        ),
+        (
+            [entry(Path("/")), entry(Path("/usr"))],
+            "duplicate turn environment id `there`",
+            "environments[1].environmentId",
+        ),
+        (
+            [entry(Path("/"), runtimeWorkspaceRoots=["/a", "b"])],
+            "Invalid params: `environments[0].runtimeWorkspaceRoots[1]` must be an absolute path",
+            "environments[0].runtimeWorkspaceRoots[1]",
+        ),
+        (
+            [entry(Path("/"), runtimeWorkspaceRoots=["/a"] * 101)],
+            "Invalid params: `environments[0].runtimeWorkspaceRoots` accepts at most 100 entries",
+            "environments[0].runtimeWorkspaceRoots",
+        ),
+    ],
+)
+async def test_what_cannot_be_chosen_is_named(
+    tmp_path: Path, chosen: list[Any], message: str, field: str
+) -> None:
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await add(at.client, url)
+        turn = {"threadId": at.thread_id, "input": []}
+        for method, params in (
+            ("thread/start", {}),
+            ("turn/start", turn),
+            ("thread/settings/update", {"threadId": at.thread_id}),
+        ):
+            error = await at.client.refusal(method, {**params, "environments": chosen})
+            assert (error.message, error.data["field"]) == (message, field)
+
+
+@claim("environment:events")
+async def test_clients_hear_when_an_environment_of_a_thread_comes_and_goes(tmp_path: Path) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    async with desk(tmp_path / "at") as at:
+        async with listening() as url:
+            await add(at.client, url)
+            thread_id = await at.client.start_thread(environments=[entry(far)])
+            await at.client.turn(thread_id, "hello")
+        gone = await at.client.wait_for("thread/environment/disconnected")
+        assert gone["params"] == {"threadId": thread_id, "environmentId": "there"}
