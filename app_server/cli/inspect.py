@@ -13,10 +13,12 @@ from pathlib import Path
 
 import anyio
 
-from app_server.cli.signal import DEFAULT_URL, URL_VARIABLE
+from app_server.cli.chosen_server import NoOneServer, choose_server
+from app_server.cli.signal import URL_VARIABLE
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import Upstream, parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
+from app_server.config.home import resolve_home
 
 DESCRIPTION = """\
 Look into a running app-server from a browser: its threads with every message as it comes, what it
@@ -27,9 +29,12 @@ EPILOG = """\
 examples:
   app-server --listen ws://127.0.0.1:4500 &     start a server; without a model of your own the
                                                 built-in offline model answers
-  app-server inspect                            inspect it: open the address that is printed
+  app-server inspect                            inspect the one server that runs: open the
+                                                address that is printed
   app-server inspect --open                     the same, and open the browser
   app-server inspect unix://$HOME/run/app.sock  a server on a Unix socket
+  app-server inspect ws://127.0.0.1:4501        one of several servers
+  app-server inspect --home DIR                 the server of another home folder
   app-server inspect --port 6274                always at the same port
   app-server inspect --token-file ~/.app-token  a server that was started with this token file
 
@@ -42,9 +47,10 @@ who can open it: whoever has the address, which has a token that is made anew fo
 other sites and other hosts than this one are refused. The page loads nothing from elsewhere.
 It is a client like others: what it starts goes on without it, and it may be closed at any time.
 
-The server is URL, else APP_SERVER_URL, else ws://127.0.0.1:4500; `app-server status` lists the
-servers that run. It need not run yet: the page waits for it, also over restarts. Ctrl+C ends the
-inspector; the exit status is 0, 1 for a failure and 2 for a wrong call."""
+The server is URL, else APP_SERVER_URL, else the one that runs with the home folder; of several the
+addresses are listed. A server that is named by URL need not run yet: the page waits for it, also
+over restarts. Ctrl+C ends the inspector; the exit status is 0, 1 for a failure (also if no server
+runs) and 2 for a wrong call (also if several run)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,10 +58,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
-        token_file = chosen_token_file(options.token_file, os.environ)
-        upstream = parse_upstream(options.url, token_file)
+        upstream = _upstream(options)
     except ValueError as exc:
         parser.error(str(exc))
+    except NoOneServer as exc:
+        print(f"app-server inspect: {exc}", file=sys.stderr)
+        return 2 if exc.are_several else 1
+    except OSError as exc:
+        print(f"app-server inspect: {exc.filename}: {exc.strerror}", file=sys.stderr)
+        return 1
     try:
         asyncio.run(_run(upstream, options.port, opens=options.open))
     except OSError as exc:
@@ -75,10 +86,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "url",
         nargs="?",
-        default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
+        default=os.environ.get(URL_VARIABLE),
         metavar="URL",
-        help="the server, on this machine: ws://127.0.0.1:PORT or unix://PATH "
-        "(default: %(default)s)",
+        help="the server, on this machine: ws://127.0.0.1:PORT or unix://PATH (default: the one "
+        f"that {URL_VARIABLE} names, else the one that runs with the home folder)",
+    )
+    parser.add_argument(
+        "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
     )
     parser.add_argument(
         "--port",
@@ -90,6 +104,22 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     return parser
+
+
+def _upstream(options: argparse.Namespace) -> Upstream:
+    """Return the server that the options name, or the one that runs.
+
+    Raises:
+        ValueError, NoOneServer, OSError
+    """
+    token_file = chosen_token_file(options.token_file, os.environ)
+    if options.url is not None:
+        return parse_upstream(options.url, token_file)
+    server = choose_server(resolve_home(options.home), "app-server inspect")
+    if options.token_file is None and server.token_file is not None:
+        # The variable may be about another server.
+        token_file = server.token_file
+    return parse_upstream(server.url, token_file)
 
 
 async def _run(upstream: Upstream, port: int, *, opens: bool) -> None:

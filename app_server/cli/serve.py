@@ -51,7 +51,7 @@ first steps:
   app-server demo                                 see it work, without an account
   app-server doctor                               check the home folder and this machine
   app-server --listen ws://127.0.0.1:4500         serve editors and terminals
-  app-server inspect ws://127.0.0.1:4500          look into that server from a browser
+  app-server inspect                              look into that server from a browser
 
 commands (COMMAND --help says more of each):
   serve            serve clients; the default. app-server is the same word, for launchers

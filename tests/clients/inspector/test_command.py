@@ -12,6 +12,7 @@ import pytest
 from app_server.cli.inspect import main
 from app_server.clients.inspector.upstream import Upstream, parse_upstream
 from tests.support.harness import WAIT_S
+from tests.support.processes import running
 
 
 async def start(*words: str) -> asyncio.subprocess.Process:
@@ -35,6 +36,34 @@ async def test_the_address_is_printed_and_a_signal_ends_it(end: signal.Signals) 
     assert start_of_url.startswith("http://127.0.0.1:")
     assert len(token) == 43
     assert (process.returncode, out, err) == (0, b"", b"inspecting ws://127.0.0.1:9\n")
+
+
+@pytest.mark.process
+async def test_without_an_address_it_is_the_server_that_runs(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    listen = ("stdio://", "ws://127.0.0.1:0")
+    async with running(tmp_path, *listen, options=("--token-file", str(token))) as server:
+        process = await start("--home", str(tmp_path))
+        assert process.stdout is not None
+        with anyio.fail_after(WAIT_S):
+            await process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            _, err = await process.communicate()
+    (url,) = [url for url in server.urls if url.startswith("ws://")]
+    assert err.decode() == f"inspecting {url}\n"
+
+
+async def test_without_a_server_it_is_said_how_to_start_one(tmp_path: Path) -> None:
+    process = await start("--home", str(tmp_path))
+    with anyio.fail_after(WAIT_S):
+        out, err = await process.communicate()
+    assert (process.returncode, out) == (1, b"")
+    assert err.decode() == (
+        f"app-server inspect: no server runs with {tmp_path}. Start one:\n"
+        f"  app-server --home {tmp_path} --listen ws://127.0.0.1:4500 &\n"
+        f"  app-server inspect --home {tmp_path}\n"
+        "To wait for a server that does not run yet, name its address: app-server inspect URL\n"
+    )
 
 
 async def test_the_page_is_opened_in_the_browser_of_the_user(
@@ -63,7 +92,7 @@ async def test_the_page_is_opened_in_the_browser_of_the_user(
 async def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        process = await start("--port", str(port))
+        process = await start("--port", str(port), "ws://127.0.0.1:9")
         with anyio.fail_after(WAIT_S):
             out, err = await process.communicate()
     assert (process.returncode, out) == (1, b"")

@@ -1,0 +1,111 @@
+"""The server that a command means when no address is given: the one that runs with the home.
+
+Source: docs/operations.md, "Which servers run".
+"""
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from app_server.config.home import resolve_home
+from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
+
+UNIX = "unix://"
+EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
+"""What a server listens on that other machines reach too, and where it is on this one."""
+
+START_S = 3.0
+"""For a server that was started just now to be there, where none is."""
+POLL_S = 0.1
+
+MAX_SHOWN = 20
+"""Servers that are listed where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenServer:
+    """A server that runs, and how to connect to it."""
+
+    entry: ServerEntry
+    url: str
+    token_file: Path | None
+    """Has the token that it wants; None: it wants none, or one that it did not make."""
+
+
+class NoOneServer(Exception):
+    """No server runs, or several do; the text says what to do."""
+
+    def __init__(self, text: str, *, are_several: bool) -> None:
+        super().__init__(text)
+        self.are_several = are_several
+
+
+def choose_server(home: Path, command: str) -> ChosenServer:
+    """Return the one server of a home that clients can connect to.
+
+    Blocks, for START_S where there is none. `command` is what the user typed, such as
+    `app-server inspect`.
+
+    Raises:
+        NoOneServer
+        OSError: the home cannot be read.
+    """
+    give_up_s = time.monotonic() + START_S
+    while True:
+        running = [server for server in servers_of(home) if server.is_running]
+        found = [chosen for server in running if (chosen := _chosen(server.entry)) is not None]
+        if found or time.monotonic() >= give_up_s:
+            break
+        time.sleep(POLL_S)
+    if not found:
+        raise NoOneServer(_how_to_start(home, command, running), are_several=False)
+    if len(found) > 1:
+        raise NoOneServer(_how_to_choose(home, command, found), are_several=True)
+    return found[0]
+
+
+def _chosen(entry: ServerEntry) -> ChosenServer | None:
+    sockets = [address for address in entry.addresses if address.startswith(UNIX)]
+    if sockets:
+        # It wants no token.
+        return ChosenServer(entry, sockets[0], None)
+    for address in entry.addresses:
+        if address.startswith("ws://"):
+            for every, here in EVERY_ADDRESS.items():
+                address = address.replace(every, here, 1)
+            token_file = None if entry.token_file is None else Path(entry.token_file)
+            return ChosenServer(entry, address, token_file)
+    return None
+
+
+def _how_to_start(home: Path, command: str, running: Sequence[FoundServer]) -> str:
+    option = "" if home == resolve_home(None) else f" --home {shlex.quote(str(home))}"
+    if running:
+        shown = ", ".join(str(server.entry.pid) for server in running[:MAX_SHOWN])
+        why = (
+            f"no server that runs with {home} has an address for other programs (processes {shown})"
+        )
+    else:
+        why = f"no server runs with {home}"
+    return (
+        f"{why}. Start one:\n"
+        f"  app-server{option} --listen ws://127.0.0.1:4500 &\n"
+        f"  {command}{option}\n"
+        f"To wait for a server that does not run yet, name its address: {command} URL"
+    )
+
+
+def _how_to_choose(home: Path, command: str, found: Sequence[ChosenServer]) -> str:
+    lines = [f"{len(found)} servers run with {home}. Choose one by its address:"]
+    for server in found[:MAX_SHOWN]:
+        words = [command, shlex.quote(server.url)]
+        if server.token_file is not None:
+            words += ["--token-file", shlex.quote(str(server.token_file))]
+        since = datetime.fromtimestamp(server.entry.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        lines.append(f"  {' '.join(words)}   # process {server.entry.pid}, since {since}")
+    if len(found) > MAX_SHOWN:
+        lines.append(f"  … and {len(found) - MAX_SHOWN} more: app-server status")
+    return "\n".join(lines)

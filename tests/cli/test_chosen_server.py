@@ -1,0 +1,123 @@
+"""cli: the server that is meant where no address is given."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from app_server.cli import chosen_server
+from app_server.cli.chosen_server import ChosenServer, NoOneServer, choose_server
+from app_server.cli.inspect import main
+from app_server.server.running_servers import ServerEntry, announced
+
+STARTED_AT = 1_800_000_000
+COMMAND = "app-server inspect"
+
+
+@pytest.fixture(autouse=True)
+def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_server, "START_S", 0.0)
+
+
+def entry(pid: int, *addresses: str, token_file: str | None = None) -> ServerEntry:
+    return ServerEntry(pid, "1.0", STARTED_AT, addresses, token_file)
+
+
+def choose(home: Path, *entries: ServerEntry) -> ChosenServer:
+    with ExitStack() as stack:
+        for each in entries:
+            stack.enter_context(announced(home, each))
+        return choose_server(home, COMMAND)
+
+
+def refusal(home: Path, *entries: ServerEntry) -> NoOneServer:
+    with pytest.raises(NoOneServer) as caught:
+        choose(home, *entries)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("addresses", "url", "has_token"),
+    [
+        (["ws://127.0.0.1:1", "ws://127.0.0.1:2"], "ws://127.0.0.1:1", True),
+        (["stdio://", "ws://[::1]:1"], "ws://[::1]:1", True),
+        (["ws://127.0.0.1:1", "unix:///s"], "unix:///s", False),
+        (["ws://0.0.0.0:80"], "ws://127.0.0.1:80", True),
+        (["ws://[::]:80"], "ws://[::1]:80", True),
+    ],
+)
+def test_the_one_that_runs_and_how_to_connect_to_it(
+    tmp_path: Path, addresses: Sequence[str], url: str, has_token: bool
+) -> None:
+    stdio_only = entry(6, "stdio://")
+    chosen = choose(tmp_path, stdio_only, entry(7, *addresses, token_file="/t"))
+    assert (chosen.entry.pid, chosen.url) == (7, url)
+    assert chosen.token_file == (Path("/t") if has_token else None)
+
+
+def test_a_server_that_starts_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chosen_server, "START_S", 30.0)
+    with ExitStack() as stack:
+        starts = iter([lambda: stack.enter_context(announced(tmp_path, entry(7, "unix:///s")))])
+        monkeypatch.setattr(time, "sleep", lambda _: next(starts)())
+        assert choose_server(tmp_path, COMMAND).entry.pid == 7
+
+
+def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = [
+        entry(7, "ws://127.0.0.1:1", token_file="/my token"),
+        entry(8, "unix:///s"),
+        entry(9, "ws://127.0.0.1:2"),
+    ]
+    several = refusal(tmp_path, *servers)
+    since = "since 2027-01-15T08:00:00Z"
+    lines = [
+        f"3 servers run with {tmp_path}. Choose one by its address:",
+        f"  {COMMAND} ws://127.0.0.1:1 --token-file '/my token'   # process 7, {since}",
+        f"  {COMMAND} unix:///s   # process 8, {since}",
+        f"  {COMMAND} ws://127.0.0.1:2   # process 9, {since}",
+    ]
+    assert (several.are_several, str(several).splitlines()) == (True, lines)
+    monkeypatch.setattr(chosen_server, "MAX_SHOWN", 2)
+    shown = str(refusal(tmp_path, *servers)).splitlines()
+    assert shown == [*lines[:3], "  … and 1 more: app-server status"]
+
+
+def test_a_server_that_others_cannot_connect_to_is_named(tmp_path: Path) -> None:
+    only_stdio = refusal(tmp_path, entry(7, "stdio://"), entry(8))
+    assert not only_stdio.are_several
+    assert str(only_stdio).startswith(
+        f"no server that runs with {tmp_path} has an address for other programs (processes 7, 8). "
+        f"Start one:\n  app-server --home {tmp_path} --listen ws://127.0.0.1:4500 &\n"
+    )
+
+
+def test_with_the_usual_home_no_option_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APP_SERVER_HOME", str(tmp_path))
+    assert str(refusal(tmp_path)).splitlines()[1:3] == [
+        "  app-server --listen ws://127.0.0.1:4500 &",
+        f"  {COMMAND}",
+    ]
+
+
+def test_several_are_a_wrong_call_and_none_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("APP_SERVER_URL", raising=False)
+    words = ["--home", str(tmp_path)]
+    assert main(words) == 1
+    with announced(tmp_path, entry(7, "unix:///a")), announced(tmp_path, entry(8, "unix:///b")):
+        assert main(words) == 2
+    (tmp_path / "servers").rmdir()
+    (tmp_path / "servers").write_text("no folder")
+    assert main(words) == 1
+    errors = capsys.readouterr().err
+    assert "no server runs with" in errors
+    assert f"2 servers run with {tmp_path}" in errors
+    assert f"app-server inspect: {tmp_path / 'servers'}: Not a directory" in errors
