@@ -170,6 +170,7 @@ class Core:
             self._built.lazy_model.prepare,
             services.signals.resume,
             partial(load_sdk_if_used, services.accounts, services.configuration),
+            services.commands.load_sandbox,
         ]
 
 

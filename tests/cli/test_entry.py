@@ -61,7 +61,7 @@ MOST_IN_ROOM = {
     "app_server.threads": 72,
     "app_server.sessions": 48,
     "app_server.turns": 64,
-    "app_server.host": 46,
+    "app_server.host": 36,
     "app_server.permissions": 42,
     "app_server.tools": 36,
     "app_server.patch": 20,

@@ -18,7 +18,8 @@ from app_server.host.commands.command import OnOutput, RunningCommand
 from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.proxy.gate import Gate, UnaskedGate
-from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.resolving import resolved
 from app_server.permissions.rules.book import RuleBook
@@ -26,6 +27,7 @@ from app_server.runtime.loader import Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
     from app_server.host.proxy.served import ServedProxy
+    from app_server.host.sandbox.launcher import SandboxLauncher
 
 
 class MachineCommands:
@@ -35,17 +37,17 @@ class MachineCommands:
         """`rules` hold for the connections of commands that nobody can be asked about."""
         self._rules = rules or RuleBook()
         self._commands = Commands()
-        self._sandbox = SandboxLauncher()
+        self._sandbox = Lazy("the sandbox of commands", _load_sandbox)
         self._proxy = Lazy("the proxy of commands", _load_proxy)
         self._putting_away: set[asyncio.Task[None]] = set()
 
-    async def warm_up(self) -> None:
-        """Start what starts commands, so that the first one need not wait for it.
+    async def load_sandbox(self) -> None:
+        """Import what confines commands, so that the first one need not wait for it.
 
         Raises:
-            OSError: it cannot be started.
+            LoadFailed: it cannot be imported now.
         """
-        await self._commands.warm_up()
+        await self._sandbox.get()
 
     async def start(
         self,
@@ -67,7 +69,8 @@ class MachineCommands:
         if not confinement.is_confined:
             return await self._commands.start(launch, on_output)
         proxied = await self._proxied(confinement, gate)
-        wrapped = await anyio.to_thread.run_sync(self._wrap, launch, confinement)
+        sandbox = await self._launcher()
+        wrapped = await anyio.to_thread.run_sync(_wrap, sandbox, launch, confinement)
         command: RunningCommand | None = None
         try:
             confined = replace(
@@ -93,10 +96,11 @@ class MachineCommands:
         while self._putting_away:
             await asyncio.wait(self._putting_away)
 
-    def _wrap(self, launch: CommandLaunch, confinement: Confinement) -> Wrapped:
-        cwd = os.path.realpath(launch.cwd)
-        has_terminal = launch.terminal is not None
-        return self._sandbox.wrap(launch.argv, cwd, resolved(confinement), tty=has_terminal)
+    async def _launcher(self) -> "SandboxLauncher":
+        try:
+            return await self._sandbox.get()
+        except LoadFailed as exc:
+            raise SandboxUnavailable(f"the sandbox cannot be loaded: {exc}") from exc
 
     async def _proxied(
         self, confinement: Confinement, gate: Gate | None
@@ -125,6 +129,22 @@ def _served_proxy() -> "type[ServedProxy]":
 
 async def _load_proxy() -> "type[ServedProxy]":
     return await load(_served_proxy)
+
+
+def _launcher() -> "type[SandboxLauncher]":
+    from app_server.host.sandbox.launcher import SandboxLauncher
+
+    return SandboxLauncher
+
+
+async def _load_sandbox() -> "SandboxLauncher":
+    return (await load(_launcher))()
+
+
+def _wrap(sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confinement) -> Wrapped:
+    cwd = os.path.realpath(launch.cwd)
+    has_terminal = launch.terminal is not None
+    return sandbox.wrap(launch.argv, cwd, resolved(confinement), tty=has_terminal)
 
 
 async def _close(

@@ -19,6 +19,7 @@ from app_server.host.sandbox.macos import SandboxExec
 from app_server.host.sandbox.proxied import PORT, proxy_variables
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
+from app_server.runtime.loader import Lazy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host_commands import Printed, sh
 from tests.support.origin import origin
@@ -153,8 +154,11 @@ async def test_a_command_without_the_proxy_is_not_started(
     program = tmp_path / "bwrap"
     program.write_text(f"#!/bin/sh\n{does}\n")
     program.chmod(0o755)
-    launcher = SandboxLauncher(Bubblewrap(str(program)))
-    monkeypatch.setattr(machine, "_sandbox", launcher)
+
+    async def made() -> SandboxLauncher:
+        return SandboxLauncher(Bubblewrap(str(program)))
+
+    monkeypatch.setattr(machine, "_sandbox", Lazy("the sandbox", made))
     output = Printed()
     command = await machine.start(sh("echo started"), confined(LOCAL), output.take)
     with anyio.fail_after(WAIT_S):

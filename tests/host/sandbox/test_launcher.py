@@ -25,7 +25,9 @@ from app_server.host.sandbox.linux.mounts import MAX_PLACES
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
+from tests.support.host_commands import Printed, sh
 from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
 
 
@@ -44,6 +46,27 @@ def test_what_is_not_confined_stays_as_it_is() -> None:
         False,
     )
     wrapped.close()
+
+
+async def test_nothing_is_started_while_the_sandbox_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(work: object) -> object:
+        raise LoadFailed("OSError: no disk")
+
+    machine, output = MachineCommands(), Printed()
+    confinement = Confinement(writable=(), network=False)
+    with monkeypatch.context() as patched:
+        patched.setattr("app_server.host.commands.machine.load", fail)
+        with pytest.raises(SandboxUnavailable, match="sandbox cannot be loaded: OSError: no disk"):
+            await machine.start(sh("echo started"), confinement, output.take)
+    assert output.of("stdout") == b""
+    working_launcher()
+    command = await machine.start(sh("echo started"), confinement, output.take)
+    with anyio.fail_after(WAIT_S):
+        await command.finished.wait()
+    assert output.of("stdout") == b"started\n"
+    await machine.aclose()
 
 
 # Machines without a sandbox.
