@@ -28,8 +28,10 @@ from app_server.permissions.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
+from app_server.plugins.mentions import Mentions
 from app_server.plugins.offers import Offers
 from app_server.plugins.store import PluginStore
+from app_server.plugins.turn_hooks import PluginHooks
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
@@ -115,7 +117,7 @@ async def build_services(
         extensions = ExtensionRegistry(
             [plugins, lazy_apps],
             {APPROVALS_OF_APPS: partial(_approve, config_file)},
-            [lazy_apps],
+            [PluginHooks(plugins), lazy_apps],
             [lazy_apps],
         )
     lazy_model = LazyModel(OfflineModel(background).url, accounts)
@@ -156,6 +158,7 @@ async def build_services(
             plugin_offers=Offers(
                 plugins, settings.user_home, config_file, extensions.verify_install
             ),
+            plugin_mentions=Mentions(plugins),
             log_grew=log_grew,
             figures=figures,
             requirements=configuration.requirements,

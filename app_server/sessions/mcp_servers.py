@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
 import math
+from collections.abc import Callable
 
 import anyio
 import anyio.abc
@@ -15,7 +16,7 @@ from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
-from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
+from app_server.mcp.catalog.config import McpSettings, ServerConfig, read_mcp_settings
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import StartupStep, Status
@@ -25,6 +26,7 @@ from app_server.mcp.servers.waits import (
     refresh_lists,
     wait_for_grace,
     wait_for_required,
+    wait_for_wanted,
 )
 from app_server.mcp.tools.declare import declare, declared_functions, is_declared
 from app_server.mcp.tools.table import SMALL_TABLE
@@ -153,12 +155,13 @@ class ThreadServers:
             self._config, self._mcp = config, mcp
             self._set.reconcile(self._resolved())
 
-    async def before_request(self) -> None:
+    async def before_request(self, is_wanted: Callable[[ServerConfig], bool]) -> None:
         """Bring the servers up to date before a model request.
 
         What extensions register now is taken over, and what has died is started again. The first
         request, and no later one, waits at most `first_look_s` for extensions to look for their
-        servers. Every request waits at most the grace for servers that start.
+        servers. Every request waits at most the grace for servers that start, and for those that
+        are wanted until they have started or failed.
         """
         if not self._has_asked:
             with anyio.CancelScope(deadline=_in(self._mcp.first_look_s)):
@@ -173,6 +176,7 @@ class ThreadServers:
             self.set.update(self._resolved())
         self.set.revive()
         await wait_for_grace(self.set, ends_at)
+        await wait_for_wanted(self.set, is_wanted)
         await refresh_lists(self.set)
         await self._declare()
         self._warn_of_left_out()

@@ -8,6 +8,7 @@ from pathlib import Path
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.extension.installs import PluginOffers
+from app_server.extension.mentions import PluginMentions
 from app_server.extension.registry import ExtensionRegistry
 from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
@@ -70,6 +71,8 @@ class SessionPorts:
     """How MCP servers that skills need are installed; None: not at all."""
     plugin_offers: PluginOffers | None = None
     """What models may suggest to install; None: nothing."""
+    plugin_mentions: PluginMentions | None = None
+    """Which plugins users name; None: there are none."""
     rules: RuleBook = field(default_factory=RuleBook)
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore

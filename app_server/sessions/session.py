@@ -31,6 +31,7 @@ from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.hooks import TurnHooks
+from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.skill_servers import SkillServers
@@ -56,7 +57,7 @@ from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.providers import credential_variables
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
-from app_server.turns.run import SessionSettings
+from app_server.turns.run import SessionSettings, TurnRun
 from protocol.rollout import Record, Settings, TurnsReverted
 from protocol.threads import ThreadStatus
 
@@ -171,7 +172,10 @@ class ThreadSession:
             )
 
         factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
-        starter = TurnStarter(parts, factory, runner, surroundings, tasks)
+        self._mentions = mentions = InputMentions(
+            thread, self.mcp, surroundings, ports.plugin_mentions, clock
+        )
+        starter = TurnStarter(parts, factory, runner, surroundings, mentions, tasks)
         self.input = ClientInput(thread, slot, starter, hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
@@ -206,13 +210,14 @@ class ThreadSession:
         """The settings in force, as of the start of the thread or the last reload."""
         return self.mcp.config
 
-    async def _before_request(self) -> None:
+    async def _before_request(self, run: TurnRun) -> None:
         """Get ready for a request of the running turn.
 
         Raises:
             OSError: the disk refused.
         """
-        await self.mcp.before_request()
+        await self.mcp.before_request(run.named.wants)
+        await self._mentions.tell(run)
         await self.surroundings.add_changes()
 
     # Going on.

@@ -25,6 +25,7 @@ from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import TurnPlans
 from app_server.turns.model.response.reader import ResponseReader
 from app_server.turns.model.web_search_settings import WebSearchSettings
+from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
@@ -116,6 +117,8 @@ class TurnRun:
         """What the model is sent of the input that began the turn."""
         self.needed_servers: Sequence[NeededServer] = ()
         """What the skills of that input need, until it has been offered to the user."""
+        self.named: NamedByInput = NOTHING_NAMED
+        """What that input names, until the model has been told."""
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
         self.review: Callable[[], Awaitable[AgentMessageThreadItem]] | None = None

@@ -1,33 +1,18 @@
 """Apps in the first turn of a thread that was started right after the server."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from pydantic import SecretStr
 
 from app_server.mcp.catalog import config
 from tests.support.apps_service import LIST, runs
 from tests.support.harness import WAIT_S, Served, claim, serve
-from tests.support.hosted import Hosted, connector, serve_hosted
-from tests.support.issuer_peer import make_jwt
+from tests.support.hosted import connector, serve_hosted, sign_in
 
 NAMESPACE = "mcp__codex_apps__test"
 WAITS_FOR_ALL = "mcp_optional_startup_grace_ms = 0\n"
-A_YEAR_3000 = 32_500_000_000
-
-
-def sign_in(home: Path, hosted: Hosted) -> str:
-    """Store a sign-in that the endpoint takes; gives the settings that lead there."""
-    claims = {"chatgpt_account_id": "acct-1", "chatgpt_user_id": "user-1"}
-    token = make_jwt(exp=A_YEAR_3000, **{"https://api.openai.com/auth": claims})
-    hosted.endpoint.token, hosted.endpoint.account_id = SecretStr(token), "acct-1"
-    tokens = {"id_token": token, "access_token": token, "refresh_token": "r"}
-    stored = {"tokens": {**tokens, "account_id": "acct-1"}, "last_refresh": "2026-11-21T06:52:10Z"}
-    (home / "auth.json").write_text(json.dumps(stored))
-    return f'chatgpt_base_url = "{hosted.endpoint.base_url}"\n'
 
 
 def namespaces(served: Served) -> list[list[str]]:

@@ -11,9 +11,11 @@ from app_server.apps.upstream.backend import KnownDirectory
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.store import PluginStore
 from protocol.apps import AppInfo
+from tests.support.apps_service import runs
 from tests.support.apps_threads import STARTED, Desk, open_desk
 from tests.support.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
 from tests.support.harness import claim, methods_of, serve, tools_of_thread
+from tests.support.hosted import connector, serve_hosted, sign_in
 from tests.support.plugin_folders import write_marketplace, write_plugin
 
 SHOP = '[plugins."desk@shop"]\n[plugins."second@shop"]\nenabled = true\n'
@@ -162,3 +164,28 @@ async def test_what_needs_a_sign_in_is_not_guessed(
         "which apps of a plugin need a sign-in is not known: the endpoint is away",
         "which apps of a plugin need a sign-in is not known",
     ]
+
+
+@claim("plugins:named")
+async def test_a_plugin_that_is_named_has_the_tools_of_the_apps_that_it_declares(
+    tmp_path: Path,
+) -> None:
+    for name, app in (("desk", "test"), ("second", "mail")):
+        write_plugin(tmp_path / f"plugins/cache/shop/{name}/1", name, apps=[app])
+    async with serve_hosted([connector(*runs("look"))]) as hosted:
+        config = f"{sign_in(tmp_path, hosted)}mcp_optional_startup_grace_ms = 0\n{SHOP}"
+        async with (
+            serve(tmp_path, config=config, with_apps=True) as served,
+            served.client() as client,
+        ):
+            thread_id = await client.start_thread()
+            said = "[@Desk](plugin://desk@shop) [@Second](plugin://second@shop)"
+            await client.turn(thread_id, said)
+            assert served.model.inputs()[-2:] == [
+                ("user", said),
+                (
+                    "developer",
+                    "The user named the plugin `desk`. For this message use what it brings first:\n"
+                    "- Tools of its MCP servers, in the namespaces `mcp__codex_apps__test`.",
+                ),
+            ]

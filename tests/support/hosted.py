@@ -1,11 +1,14 @@
 """The hosted endpoint of the demo, as tests want it: it notes what comes, waits, answers wrong."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio
+from pydantic import SecretStr
 from pydantic_core import from_json
 from starlette.responses import Response
 
@@ -14,6 +17,9 @@ from app_server.clients.demo.hosted.endpoint import MCP_PATH, Arrival, HostedEnd
 from app_server.clients.demo.hosted.tool import READS, HostedConnector, HostedTool, Run, listed
 from protocol.model import JsonObject
 from tests.support.changes import Changes
+from tests.support.issuer_peer import make_jwt
+
+A_YEAR_3000 = 32_500_000_000
 
 
 @dataclass
@@ -95,3 +101,14 @@ def connector(*runs: tuple[str, Run], id_: str = "test") -> HostedConnector:
     bare = HostedConnector(id_, id_.title(), "An app of a test.")
     tools = tuple(HostedTool(listed(bare, name, name, {}, READS), run) for name, run in runs)
     return HostedConnector(id_, bare.name, bare.description, tools)
+
+
+def sign_in(home: Path, hosted: Hosted) -> str:
+    """Store a sign-in that the endpoint takes; gives the settings that lead there."""
+    claims = {"chatgpt_account_id": "acct-1", "chatgpt_user_id": "user-1"}
+    token = make_jwt(exp=A_YEAR_3000, **{"https://api.openai.com/auth": claims})
+    hosted.endpoint.token, hosted.endpoint.account_id = SecretStr(token), "acct-1"
+    tokens = {"id_token": token, "access_token": token, "refresh_token": "r"}
+    stored = {"tokens": {**tokens, "account_id": "acct-1"}, "last_refresh": "2026-11-21T06:52:10Z"}
+    (home / "auth.json").write_text(json.dumps(stored))
+    return f'chatgpt_base_url = "{hosted.endpoint.base_url}"\n'

@@ -4,9 +4,11 @@ Source: docs/mcp.md, "Connections".
 """
 
 import math
+from collections.abc import Callable
 
 import anyio
 
+from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
@@ -51,6 +53,16 @@ async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
             await starting[0].settled.wait()
     for server in _starting(servers):
         server.waited_for = True
+
+
+async def wait_for_wanted(servers: ServerSet, is_wanted: Callable[[ServerConfig], bool]) -> None:
+    """Wait until the starts of some servers are decided; each takes its `startup_timeout_sec`."""
+    while waiting := [
+        server
+        for server in servers.servers.values()
+        if is_wanted(server.config) and not server.settled.is_set()
+    ]:
+        await waiting[0].settled.wait()
 
 
 async def refresh_lists(servers: ServerSet) -> None:

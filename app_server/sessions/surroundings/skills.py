@@ -62,10 +62,17 @@ class ThreadSkills:
 
     def needed_servers(self, user_input: TurnInput) -> list[NeededServer]:
         """Return the MCP servers that the skills of an input declare."""
+        return needed_servers(self._used(user_input))
+
+    def plugins(self, user_input: TurnInput) -> list[str]:
+        """Return the ids of the plugins that the skills of an input come from."""
+        used = self._used(user_input)
+        return [one.plugin_id for one in used if one.plugin_id is not None]
+
+    def _used(self, user_input: TurnInput) -> "list[Found]":
         given = _paths(user_input)
         used = [one for one in self._found if str(one.skill.file) in given]
-        used += [one for one in self._named(user_input) if one not in used]
-        return needed_servers(used)
+        return used + [one for one in self._named(user_input) if one not in used]
 
     def _named(self, user_input: TurnInput) -> "list[Found]":
         texts = [part.text for part in user_input.content if isinstance(part, TextUserInput)]

@@ -117,6 +117,10 @@ class ThreadSurroundings:
         """Return the MCP servers that the skills of an input declare."""
         return self._skills.needed_servers(user_input)
 
+    def plugins_of_skills(self, user_input: TurnInput) -> list[str]:
+        """Return the ids of the plugins that the skills of an input come from."""
+        return self._skills.plugins(user_input)
+
     def all_of(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a model that knows nothing of the thread."""
         return news(self._surroundings(settings), {})

@@ -43,7 +43,7 @@ class TurnRunner:
         skill_servers: SkillServers,
         ending: TurnEnding,
         *,
-        before_request: Callable[[], Awaitable[None]],
+        before_request: Callable[[TurnRun], Awaitable[None]],
         go_on: Callable[[], Awaitable[None]],
     ) -> None:
         """`before_request` gets the thread ready for a request of a model.
@@ -138,7 +138,7 @@ class TurnRunner:
             await self._skill_servers.offer(run.id, run.needed_servers)
             run.needed_servers = ()
         for _ in range(MAX_REQUESTS):
-            await self._before_request()
+            await self._before_request(run)
             await self._take_queued(run)
             answer = await run.ask()
             await self._goals.spend(run.id, answer.usage)

@@ -8,6 +8,7 @@ import anyio.abc
 from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.factory import TurnFactory
+from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
 from app_server.sessions.turn.runner import TurnRunner
@@ -27,6 +28,7 @@ class TurnStarter:
         factory: TurnFactory,
         runner: TurnRunner,
         surroundings: ThreadSurroundings,
+        mentions: InputMentions,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         """`tasks` owns the turns."""
@@ -36,6 +38,7 @@ class TurnStarter:
         self._runner = runner
         self._goals = parts.goals
         self._surroundings = surroundings
+        self._mentions = mentions
         self._hooks = parts.hooks
         self._clock = parts.clock
         self._tasks = tasks
@@ -72,6 +75,7 @@ class TurnStarter:
         run = self._factory.make(turn_id, options)
         run.given = user_input.items
         run.needed_servers = self._surroundings.needed_servers(user_input)
+        run.named = self._mentions.named_by(user_input)
         begin = self._occupy(run, user_message)
         self._hooks.input_taken(self._thread.id, turn_id, user_input.content)
         return turn_id, begin

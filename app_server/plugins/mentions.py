@@ -1,0 +1,55 @@
+"""Which plugins a message names: with a mention of its own, or with a link in its text.
+
+Source: docs/plugins.md, "In turns".
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from app_server.extension.mentions import NamedPlugin
+from app_server.extension.registration import ContributionContext
+from app_server.plugins.contributor import Active, Plugins
+from app_server.skills.switches import is_enabled
+from protocol.items import MentionUserInput, TextUserInput, UserInput
+
+SCHEME = "plugin://"
+
+MAX_NAMED = 16
+"""Plugins of one message; those behind them are passed over."""
+
+_LINK = re.compile(r"\[@[^\[\]\n]{1,256}\]\(plugin://([^()\s]{1,512})\)")
+
+
+class Mentions:
+    """The PluginMentions of a process."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+
+    def named(
+        self, content: Sequence[UserInput], context: ContributionContext
+    ) -> Sequence[NamedPlugin]:
+        """Return them in the order in which they are in force."""
+        ids = set(_ids(content))
+        if not ids:
+            return ()
+        named: dict[str, NamedPlugin] = {}
+        for active in self._plugins.active(context.config, context.thread_id):
+            if active.id in ids and active.id not in named:
+                prefix = active.plugin.name if _has_skills(active, context.config) else None
+                named[active.id] = NamedPlugin(active.id, active.plugin.display_name, prefix)
+        return list(named.values())[:MAX_NAMED]
+
+
+def _ids(content: Sequence[UserInput]) -> Iterator[str]:
+    for part in content:
+        if isinstance(part, MentionUserInput) and part.path.startswith(SCHEME):
+            yield part.path.removeprefix(SCHEME)
+        elif isinstance(part, TextUserInput):
+            yield from _LINK.findall(part.text)
+
+
+def _has_skills(active: Active, config: Mapping[str, Any]) -> bool:
+    skills = active.plugin.named_skills()
+    return any(is_enabled(skill.name, skill.file, config) for skill in skills)
