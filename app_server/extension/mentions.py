@@ -10,6 +10,9 @@ from typing import Protocol
 from app_server.extension.registration import ContributionContext
 from protocol.items import UserInput
 
+PLUGIN_SCHEME = "plugin://"
+"""Before the id of a plugin, in the path of a mention and in a link."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedPlugin:

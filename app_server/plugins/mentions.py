@@ -7,18 +7,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app_server.extension.mentions import NamedPlugin
+from app_server.extension.mentions import PLUGIN_SCHEME, NamedPlugin
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Active, Plugins
 from app_server.skills.switches import is_enabled
 from protocol.items import MentionUserInput, TextUserInput, UserInput
 
-SCHEME = "plugin://"
-
 MAX_NAMED = 16
 """Plugins of one message; those behind them are passed over."""
 
-_LINK = re.compile(r"\[@[^\[\]\n]{1,256}\]\(plugin://([^()\s]{1,512})\)")
+_LINK = re.compile(r"\[@[^\[\]\n]{1,256}\]\(" + PLUGIN_SCHEME + r"([^()\s]{1,512})\)")
 
 
 class Mentions:
@@ -44,8 +42,8 @@ class Mentions:
 
 def _ids(content: Sequence[UserInput]) -> Iterator[str]:
     for part in content:
-        if isinstance(part, MentionUserInput) and part.path.startswith(SCHEME):
-            yield part.path.removeprefix(SCHEME)
+        if isinstance(part, MentionUserInput) and part.path.startswith(PLUGIN_SCHEME):
+            yield part.path.removeprefix(PLUGIN_SCHEME)
         elif isinstance(part, TextUserInput):
             yield from _LINK.findall(part.text)
 

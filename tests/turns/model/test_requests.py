@@ -129,6 +129,7 @@ async def test_every_kind_of_input_reaches_the_model(tmp_path: Path) -> None:
         ),
         {"type": "skill", "name": "s", "path": "/s"},
         {"type": "mention", "name": "m", "path": "app://m"},
+        {"type": "mention", "name": "p", "path": "plugin://p@m"},
     ]
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
@@ -153,7 +154,8 @@ async def test_every_kind_of_input_reaches_the_model(tmp_path: Path) -> None:
             {"type": "input_image", "image_url": PNG_URL},
             *unread,
             {"type": "input_text", "text": "[skill s: /s]"},
-            {"type": "input_text", "text": "[mention m: app://m]"},
+            {"type": "input_text", "text": "[$m](app://m)"},
+            {"type": "input_text", "text": "[@p](plugin://p@m)"},
         ]
         read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
         content = read["thread"]["turns"][0]["items"][0]["content"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from app_server.extension.mentions import PLUGIN_SCHEME
 from app_server.runtime.contained_files import BrokenFiles, read_text
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
 from protocol.items import (
@@ -95,7 +96,11 @@ async def _content(part: UserInput) -> JsonObject:
             if sound is None:
                 return _text(f"[audio {part.path} could not be read]")
             return _only(type="input_audio", audio_url=sound)
-        case SkillUserInput() | MentionUserInput():
+        case MentionUserInput():
+            # As users write a link in a text, which is what models are told of.
+            sign = "@" if part.path.startswith(PLUGIN_SCHEME) else "$"
+            return _text(f"[{sign}{part.name}]({part.path})")
+        case SkillUserInput():
             return _text(f"[{part.type} {part.name}: {part.path}]")
 
 
