@@ -34,7 +34,7 @@ what is checked:
   codex    rollouts of Codex in the same home
   disk     something can be written and synced, here and where temporary files go
   modes    nobody else can read credentials, or write what the server obeys
-  config   config.toml and requirements.toml can be used; keys that nothing reads
+  config   config.toml, the profile and requirements.toml can be used; keys that nothing reads
   keyring  the place for credentials that config.toml asks for is there
   model    the model provider answers and takes the credentials
   mcp      the MCP servers that config.toml enables start, and list their tools
@@ -49,6 +49,7 @@ examples:
   app-server doctor --rebuild            make the index from the logs, then check
   app-server doctor --listen ws://127.0.0.1:4500 --only ports
                                          who has taken that port
+  app-server doctor --profile work       check what a server with that profile would use
   app-server doctor --skip model --skip mcp
                                          without asking or starting anything
 
@@ -66,9 +67,11 @@ def main(arguments: Sequence[str]) -> int:
         machine = Machine(
             home=home,
             overrides=dict(parse_override(text) for text in options.config),
+            profile=options.profile,
             listen=options.listen,
             progress=_report,
         )
+        _ = machine.profile_file
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
     checks: list[Check] = []
@@ -120,6 +123,12 @@ def make_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="KEY=VALUE",
         help="override one setting of config.toml, as for a server",
+    )
+    parser.add_argument(
+        "-p",
+        "--profile",
+        metavar="NAME",
+        help="check the settings of NAME.config.toml too, over those of config.toml",
     )
     names = [spec.name for spec in CHECKS]
     parser.add_argument(

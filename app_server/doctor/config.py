@@ -1,9 +1,9 @@
-"""config.toml and requirements.toml: whether they can be used, and what in them does nothing."""
+"""config.toml, a profile, requirements.toml: can they be used, and what in them does nothing."""
 
 from app_server.config.default_provider import default_provider_id
 from app_server.config.requirements import read_requirements, requirements_of
 from app_server.config.unknown_keys import keys_without_effect, unknown_in_file
-from app_server.config.values import Config, ConfigError, read_config
+from app_server.config.values import Config, ConfigError
 from app_server.doctor.machine import Machine
 from app_server.handlers.settings.check import check_settings
 from app_server.threads.repair.doctor import Check
@@ -11,8 +11,11 @@ from app_server.turns.model.catalogue.providers import read_providers
 
 
 def check_config(machine: Machine) -> Check:
-    """Read both files as a server does."""
-    check = Check("config", message=str(machine.home / "config.toml"))
+    """Read the files as a server does."""
+    profile = machine.profile_file
+    check = Check("config", message=str(machine.config_file))
+    if profile is not None:
+        check.message += f" and {profile.name}"
     try:
         demanded = read_requirements(machine.requirements)
         for warning in requirements_of(Config({}, requirements=demanded)).warnings:
@@ -22,19 +25,22 @@ def check_config(machine: Machine) -> Check:
         check.add("error", str(exc).strip())
         check.advise("nothing starts until the administrator of this machine corrects that file")
     try:
-        file = read_config(machine.home / "config.toml")
+        files = machine.read_files()
     except ConfigError as exc:
         check.add("error", str(exc).strip())
         check.advise("correct the file at that place; no thread starts before")
         return check
-    unknown = unknown_in_file(file)
+    if profile is not None and not profile.exists():
+        check.add("warning", f"{profile} is not there, so the profile changes nothing")
+        check.advise(f"make that file, or leave out --profile {machine.profile}")
+    unknown = [text for source in files.sources for text in unknown_in_file(source)]
     for text in unknown:
         check.add("warning", text)
     if unknown:
         check.advise("correct or remove these keys: nothing reads them (docs/config.md)")
-    for path in keys_without_effect(file.document):
+    for path in keys_without_effect(files.document):
         check.add("ok", f"{'.'.join(path)} has an effect in Codex, and none here")
-    _check_values(file.override(machine.overrides), check)
+    _check_values(files.override(machine.overrides), check)
     return check
 
 

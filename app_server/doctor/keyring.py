@@ -1,7 +1,7 @@
 """Whether the place for credentials that the configuration asks for can be used."""
 
 from app_server.accounts.settings import read_account_settings
-from app_server.config.values import Config, ConfigError, read_config
+from app_server.config.values import Config, ConfigError
 from app_server.doctor.machine import Machine
 from app_server.runtime.secret_files import StoreFailed, keyring_failures, load_keyring
 from app_server.threads.repair.doctor import Check
@@ -15,7 +15,7 @@ def check_keyring(machine: Machine) -> Check:
     """Look for an entry that is not there; an `auto` store does without a keyring."""
     check = Check("keyring")
     try:
-        stores = _stores(read_config(machine.home / "config.toml").override(machine.overrides))
+        stores = _stores(machine.read_files().override(machine.overrides))
     except ConfigError:
         check.message = "unknown: the configuration cannot be used"
         return check

@@ -2,7 +2,6 @@
 
 import anyio
 
-from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
 from app_server.doctor.machine import Machine
 from app_server.host.environments import Environments
@@ -20,11 +19,8 @@ STOP_S = 10.0
 async def check_mcp_servers(machine: Machine) -> Check:
     """Start what config.toml enables, and say of each what came of it."""
     check = Check("mcp")
-    configuration = Configuration(
-        machine.home, machine.requirements, machine.overrides, machine.cwd
-    )
     try:
-        settings = read_mcp_settings(await configuration.read())
+        settings = read_mcp_settings(await machine.configuration().read())
     except ConfigError:
         check.message = "unknown: see the check of the configuration"
         return check

@@ -5,7 +5,6 @@ import anyio
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.config.default_provider import OFFLINE, default_provider_id
-from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
 from app_server.doctor.machine import Machine
 from app_server.threads.repair.doctor import Check
@@ -25,7 +24,7 @@ FIRST_SERVER_ERROR = 500
 async def check_model(machine: Machine) -> Check:
     """Ask the provider for its models, as the server does; no model is used."""
     check = Check("model")
-    as_written = Configuration(machine.home, machine.requirements, machine.overrides, machine.cwd)
+    as_written = machine.configuration()
 
     async def account_settings() -> AccountSettings:
         return read_account_settings(await as_written.read())
@@ -35,11 +34,8 @@ async def check_model(machine: Machine) -> Check:
     async def is_signed_in() -> bool:
         return (await accounts.look()).credentials is not None
 
-    configuration = Configuration(
-        machine.home, machine.requirements, machine.overrides, machine.cwd, is_signed_in
-    )
     try:
-        config = await configuration.read()
+        config = await machine.configuration(is_signed_in).read()
         provider = read_providers(config).get(default_provider_id(config))
     except ConfigError:
         provider = None

@@ -20,11 +20,29 @@ OBEYED_FOLDERS = ("rules", "skills", "plugins")
 def check_modes(machine: Machine) -> Check:
     """Look at owners and modes; those of the folders with threads are in the check of the home."""
     check = Check("modes", message="files with credentials, and files that the server obeys")
+    if (problem := _unreachable(machine.home)) is not None:
+        check.add("error", f"{machine.home}: {problem}")
+        check.advise(f"let {machine.home} be a folder that this user can use")
+        return check
     for name in SECRET_FILES:
         _look(machine.home / name, _SECRET, check)
     for name in (*OBEYED_FILES, *OBEYED_FOLDERS):
         _look(machine.home / name, _OBEYED, check)
+    if (profile := machine.profile_file) is not None:
+        _look(profile, _OBEYED, check)
     return check
+
+
+def _unreachable(home: Path) -> str | None:
+    """Say why nothing in a home can be looked at; None where it can, or where there is no home."""
+    try:
+        # The path of something in it: `Path` leaves the point out.
+        os.stat(f"{home}/.")  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        return exc.strerror
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,52 @@ async def test_wrong_modes(tmp_path: Path) -> None:
     )
 
 
+async def test_a_home_that_is_no_folder_is_told_once(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("")
+    assert shown(await one(Machine(home=home), "modes")) == (
+        "modes",
+        "error",
+        [f"{home}: Not a directory"],
+        f"let {home} be a folder that this user can use",
+    )
+    home.unlink()
+    assert await found(Machine(home=home), "modes") == []
+
+
+@claim("doctor:machines")
+async def test_a_profile_is_looked_at_too(tmp_path: Path) -> None:
+    profile = tmp_path / "work.config.toml"
+    machine = Machine(home=tmp_path, profile="work")
+    write(tmp_path, 'model_provider = "gone"\n')
+    check = await one(machine, "config")
+    assert check.message == f"{tmp_path}/config.toml and work.config.toml"
+    assert check.details[0] == f"{profile} is not there, so the profile changes nothing"
+    assert (check.todo or "").startswith(
+        "make that file, or leave out --profile work; add a table [model_providers.gone]"
+    )
+    # What it says is over the other file, in every check.
+    profile.write_text(
+        'model_provider = "near"\n[model_providers.near]\nname = "n"\nbase_url = "http://[::1]:9"\n'
+        '[mcp_servers.lost]\ncommand = "/nowhere"\n'
+    )
+    assert await found(machine, "config") == []
+    assert [check.details[0] for check in await found(machine, "model", "mcp")] == [
+        "cannot reach the model at http://[::1]:9/models: All connection attempts failed",
+        "lost: MCP startup failed: No such file or directory (os error 2)",
+    ]
+    profile.write_text('cli_auth_credentials_store = "ephemeral"\nsurprise = 1\n')
+    write(tmp_path, 'cli_auth_credentials_store = "keyring"\n')
+    assert await found(machine, "keyring") == []
+    unknown = await one(machine, "config")
+    assert unknown.details[0].startswith(f"{profile}:2:1: unknown configuration field `surprise`")
+    profile.chmod(0o622)
+    assert (await one(machine, "modes")).todo == f"chmod go-w {profile}"
+    profile.write_text("= 1")
+    assert (await one(machine, "config")).details[0].startswith(f"{profile}:1:1: ")
+    assert await found(machine, "keyring", "model", "mcp") == []
+
+
 @claim("doctor:machines")
 async def test_keys_of_old_configurations_and_values_that_do_not_fit(tmp_path: Path) -> None:
     write(tmp_path, 'experimental_use_exec_command_tool = true\n[profiles.x]\nmodel = "m"\n')
@@ -381,6 +427,14 @@ async def test_the_command_names_what_is_wrong_and_no_secret(tmp_path: Path) -> 
     assert wrong["todo"] == f"chmod go= {tmp_path}/auth.json"
     assert SECRET not in json.dumps(report)
     assert doctor(tmp_path, "--only", "clock")[0] == 0
+    status, report = doctor(tmp_path, "--only", "config", "--profile", "work")
+    assert (status, report["checks"][0]["todo"]) == (
+        1,
+        "make that file, or leave out --profile work",
+    )
+    status, text = doctor(tmp_path, "--profile", "../work")
+    assert status == 2
+    assert "invalid profile '../work': a name has at most 64 letters" in text
     status, text = doctor(tmp_path, "--only", "everything")
     assert status == 2
     assert "invalid choice: 'everything'" in text
