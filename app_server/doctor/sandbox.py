@@ -1,5 +1,7 @@
 """Whether commands can be confined on this machine."""
 
+import sys
+
 from app_server.doctor.machine import Machine
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.proof import prove
@@ -19,9 +21,26 @@ def check_sandbox(machine: Machine) -> Check:
     for name in proof.escaped:
         check.add("error", f"a confined command can {name}")
         check.advise("do not rely on the sandbox of this machine, and report this")
+    _check_proxied(machine, check)
     if proof.limit is None:
         check.add("warning", "the processes of a command have no bound")
         check.advise("run the server as a user, or where it may make cgroups")
     else:
         check.message += f"; processes are bound by {proof.limit}"
     return check
+
+
+def _check_proxied(machine: Machine, check: Check) -> None:
+    """Try to get out of the sandbox of a command whose network is the proxy."""
+    try:
+        proof = prove(machine.sandbox, proxied=True)
+    except (SandboxUnavailable, OSError) as exc:
+        # Elsewhere nobody has it, and the text says so.
+        check.add("warning" if sys.platform == "linux" else "ok", f"with the proxy: {exc}")
+        if sys.platform == "linux":
+            check.advise("until then commands have no network where that is to be the proxy")
+        return
+    check.message += f"; with the proxy as the only network {len(proof.refused)}"
+    for name in proof.escaped:
+        check.add("error", f"a command whose network is the proxy can {name}")
+        check.advise("do not rely on the sandbox of this machine, and report this")

@@ -1,5 +1,6 @@
 """`app-server doctor`: what it says of the sandbox of this machine."""
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from app_server.permissions.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.sandboxes import working_launcher
 
-WAYS = 8
+WAYS = 10
 
 
 class Leaky(SandboxLauncher):
@@ -40,27 +41,57 @@ def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
     assert (check.status, check.details, check.todo) == ("ok", [], None)
     assert check.message == (
         f"{found.program}: {WAYS} ways out were tried and refused; "
+        f"with the proxy as the only network {WAYS}; "
         f"processes are bound by {limit_in_words()}"
     )
 
 
 @pytest.mark.process
 @claim("doctor:sandbox")
-def test_it_names_what_gets_out() -> None:
-    check = check_sandbox(machine(Leaky(Bubblewrap("/leaky"))))
+def test_it_names_what_gets_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setattr(proof, "PORT", listener.getsockname()[1])
+        check = check_sandbox(machine(Leaky(Bubblewrap("/leaky"))))
     assert check.status == "error"
-    named = [detail.removeprefix("a confined command can ") for detail in check.details]
-    assert named[:6] == [
-        "write outside of the project",
-        "write outside through a link",
-        "write a hook of git",
-        "read what is hidden",
-        "read the variables of the server",
-        "signal the server",
-    ]
-    # Settings of the kernel are open to root alone.
-    assert named[-1] == "reach the network"
+    for who in ("a confined command", "a command whose network is the proxy"):
+        named = [found.partition(" can ")[2] for found in check.details if found.startswith(who)]
+        # They are open to root alone.
+        assert [name for name in named if name != "open settings of the kernel"] == [
+            "write outside of the project",
+            "write outside through a link",
+            "write a hook of git",
+            "read what is hidden",
+            "read the variables of the server",
+            "signal the server",
+            "reach the network",
+            "send to the network",
+            "reach a socket in the file system",
+        ]
     assert check.todo == "do not rely on the sandbox of this machine, and report this"
+
+
+class WithoutProxy(SandboxLauncher):
+    """A sandbox in which nothing can be made that a proxy needs."""
+
+    def wrap(
+        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
+    ) -> Wrapped:
+        if confinement.proxy is not None:
+            raise SandboxUnavailable("no listener")
+        return super().wrap(command, cwd, confinement, tty=tty)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("platform", "status"), [("linux", "warning"), ("darwin", "ok")])
+def test_it_says_where_the_proxy_cannot_be_the_only_network(
+    monkeypatch: pytest.MonkeyPatch, platform: str, status: str
+) -> None:
+    known = WithoutProxy(working_launcher().sandbox())
+    monkeypatch.setattr("sys.platform", platform)
+    check = check_sandbox(machine(known))
+    assert (check.status, check.details) == (status, ["with the proxy: no listener"])
+    advice = "until then commands have no network where that is to be the proxy"
+    assert check.todo == (advice if status == "warning" else None)
 
 
 @claim("doctor:sandbox")

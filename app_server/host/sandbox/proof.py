@@ -1,7 +1,7 @@
 """Whether a sandbox holds on this machine: a command in it tries to get out, and is asked how far.
 
 Everything here blocks, for at most a minute.
-Source: docs/tools.md, "Sandbox".
+Source: docs/tools.md, "Sandbox", "Network through a proxy".
 """
 
 import os
@@ -10,26 +10,41 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
+from app_server.host.sandbox.proxied import PORT
 from app_server.permissions.confinement import Confinement
+from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.resolving import resolved
 
-PROOF_S = 60.0
-"""For all attempts together; they take a fraction of a second."""
+ATTEMPTS_S = 30.0
+"""For all attempts of one command; they take a fraction of a second."""
+
+PROOF_S = 2 * ATTEMPTS_S
+"""For a command without network, and one whose network is the proxy."""
 
 ATTEMPTS = """
 import os, socket, sys
-outside, server, port = sys.argv[1:4]
+outside, server, port, udp_port, proxy_port = sys.argv[1:6]
 def write(path):
     with open(path, "a") as file: file.write("x")
 def read(path):
     with open(path, "rb") as file: return file.read(1)
+def connect(family, kind, address):
+    connection = socket.socket(family, kind)
+    connection.settimeout(5)
+    connection.connect(address)
+    return connection
+def send():
+    connection = connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", int(udp_port)))
+    connection.send(b"x")
+    # Where nobody listens the second one says so.
+    connection.send(b"x")
 tries = {
     "write outside of the project": lambda: write(outside + "/file"),
     "write outside through a link": lambda: write("link/file"),
@@ -38,9 +53,17 @@ tries = {
     "read the variables of the server": lambda: read(f"/proc/{server}/environ"),
     "signal the server": lambda: os.kill(int(server), 0),
     "open settings of the kernel": lambda: os.open("/proc/sys/kernel/hostname", os.O_WRONLY),
-    "reach the network": lambda: socket.create_connection(("127.0.0.1", int(port)), 5),
+    "reach the network": lambda: connect(
+        socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", int(port))
+    ),
+    "send to the network": send,
+    "reach a socket in the file system": lambda: connect(
+        socket.AF_UNIX, socket.SOCK_STREAM, outside + "/socket"
+    ),
 }
 write("inside")
+if proxy_port != "-":
+    connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", int(proxy_port))).close()
 for name, attempt in tries.items():
     try: attempt()
     except OSError: print("refused", name)
@@ -59,8 +82,8 @@ class Proof:
     escaped: Sequence[str]
 
 
-def prove(launcher: SandboxLauncher) -> Proof:
-    """Try to get out of a sandbox.
+def prove(launcher: SandboxLauncher, *, proxied: bool = False) -> Proof:
+    """Try to get out of a sandbox without network, or of one whose network is the proxy.
 
     Raises:
         SandboxUnavailable: there is none, or not even what is allowed worked in it.
@@ -69,12 +92,27 @@ def prove(launcher: SandboxLauncher) -> Proof:
     found = launcher.sandbox()
     with ExitStack() as stack:
         root = Path(os.path.realpath(stack.enter_context(tempfile.TemporaryDirectory())))
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listeners = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))),
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)),
+        ]
         confinement = _victim(root)
+        if proxied:
+            confinement = replace(confinement, proxy=NetworkPolicy())
+        listeners[1].bind(("127.0.0.1", 0))
+        with suppress(OSError):
+            # The folder for temporary files may have a path that is too long for a socket.
+            listeners[2].bind(str(root / "socket"))
+            listeners[2].listen()
         work = root / "work"
-        command = (sys.executable, "-I", "-S", "-c", ATTEMPTS, str(root), str(os.getpid()))
-        port = str(listener.getsockname()[1])
-        wrapped = launcher.wrap((*command, port), str(work), confinement)
+        command = (
+            *(sys.executable, "-I", "-S", "-c", ATTEMPTS, str(root), str(os.getpid())),
+            *(str(listener.getsockname()[1]) for listener in listeners[:2]),
+            str(PORT) if proxied else "-",
+        )
+        # Who serves the proxy does not matter: its listener is there, or the command fails.
+        wrapped = launcher.wrap(command, str(work), confinement)
         stack.callback(wrapped.close)
         try:
             done = subprocess.run(
@@ -84,7 +122,7 @@ def prove(launcher: SandboxLauncher) -> Proof:
                 check=False,
                 capture_output=True,
                 text=True,
-                timeout=PROOF_S,
+                timeout=ATTEMPTS_S,
             )
         except subprocess.TimeoutExpired:
             raise SandboxUnavailable(f"{found.program} does not end") from None
