@@ -4,6 +4,7 @@ Source: docs/tools.md, "Sandbox".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from app_server.permissions.confinement import Confinement
@@ -15,40 +16,41 @@ PROTECTED_NAMES = (".git", ".codex", ".agents")
 """In each writable root: what other programs run, or a later session reads as its settings."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileAccess:
+    """What settings say about folders, as absolute paths."""
+
+    writable: Sequence[str] = ()
+    temporary: Sequence[str] = ()
+    """Writable too, with nothing in them that is protected: no project is there."""
+    shown: Sequence[str] = ()
+    """Readable also in a folder that a process gets empty."""
+    readable: Sequence[str] | None = None
+    """None: everything that the user may read."""
+    denied: Sequence[str] = ()
+    denied_patterns: Sequence[str] = ()
+    """As those of `Confinement`."""
+
+
 def confined_to(
-    writable: Sequence[str],
+    files: FileAccess,
     places: Places,
     *,
-    shown: Sequence[str] = (),
-    temporary: Sequence[str] = (),
-    readable: Sequence[str] | None = None,
-    denied: Sequence[str] = (),
-    denied_patterns: Sequence[str] = (),
     network: bool = False,
     proxy: NetworkPolicy | None = None,
 ) -> Confinement:
-    """Confine to folders to write in, with all that is kept from everybody who is confined.
-
-    `shown` can be read also in a folder that a process gets empty. `temporary` are writable too,
-    but have nothing that is protected: no project is there.
-    """
-    roots = [root for root in map(_plain, writable) if not _is_servers(root, places)]
-    allowed = tuple(dict.fromkeys((*roots, *map(_plain, temporary))))
+    """Confine to what settings say, with all that is kept from everybody who is confined."""
+    roots = [root for root in map(_plain, files.writable) if not _is_servers(root, places)]
+    allowed = _once((*roots, *files.temporary))
     known = [SLASH_TMP] if places.tmpdir is None else [SLASH_TMP, places.tmpdir]
     return Confinement(
-        readable=None if readable is None else tuple(dict.fromkeys(map(_plain, readable))),
+        readable=None if files.readable is None else _once(files.readable),
         writable=allowed,
-        protected=tuple(
-            dict.fromkeys(
-                (_plain(places.home), *map(_plain, shown), *_protected_in(dict.fromkeys(roots)))
-            )
-        ),
-        denied=tuple(dict.fromkeys(map(_plain, (*places.secrets, *denied)))),
-        denied_patterns=tuple(dict.fromkeys(denied_patterns)),
+        protected=_once((places.home, *files.shown, *_protected_in(dict.fromkeys(roots)))),
+        denied=_once((*places.secrets, *files.denied)),
+        denied_patterns=tuple(dict.fromkeys(files.denied_patterns)),
         scratch=tuple(
-            place
-            for place in dict.fromkeys(map(_plain, known))
-            if not any(is_in(place, root) for root in allowed)
+            place for place in _once(known) if not any(is_in(place, root) for root in allowed)
         ),
         network=network,
         proxy=proxy,
@@ -65,6 +67,10 @@ def _is_servers(root: str, places: Places) -> bool:
     return root == home or any(
         is_in(root, str(PurePosixPath(home, name))) for name in SERVER_FOLDERS
     )
+
+
+def _once(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(_plain, paths)))
 
 
 def _plain(path: str) -> str:

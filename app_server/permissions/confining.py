@@ -6,7 +6,7 @@ Source: docs/tools.md, "Sandbox".
 
 from collections.abc import Iterator, Sequence
 
-from app_server.permissions.confined import confined_to
+from app_server.permissions.confined import FileAccess, confined_to
 from app_server.permissions.confinement import UNCONFINED, Confinement
 from app_server.permissions.places import SLASH_TMP, Places
 from app_server.permissions.profile_places import confinement_of_profile
@@ -37,14 +37,13 @@ def confinement_for(policy: SandboxPolicy, roots: Sequence[str], places: Places)
         case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
             return UNCONFINED
         case ReadOnlySandboxPolicy():
-            return confined_to((), places, shown=roots, network=policy.network_access)
+            return confined_to(FileAccess(shown=roots), places, network=policy.network_access)
         case WorkspaceWriteSandboxPolicy():
-            return confined_to(
-                [*roots, *policy.writable_roots],
-                places,
+            files = FileAccess(
+                writable=[*roots, *policy.writable_roots],
                 temporary=tuple(_temporary(policy, places)),
-                network=policy.network_access,
             )
+            return confined_to(files, places, network=policy.network_access)
 
 
 def has_network(policy: SandboxPolicy) -> bool:

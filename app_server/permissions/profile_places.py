@@ -5,7 +5,7 @@ Source: docs/config.md, "Permission profiles".
 
 from collections.abc import Sequence
 
-from app_server.permissions.confined import confined_to
+from app_server.permissions.confined import FileAccess, confined_to
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.network.stored import policy_of
 from app_server.permissions.places import SLASH_TMP, Places
@@ -67,14 +67,17 @@ def confinement_of_profile(
     named = {*by_access["read"], *by_access["write"]}
     temporary = {SLASH_TMP, places.tmpdir}
     secrets = tuple(place for place in places.secrets if place not in named)
-    return confined_to(
-        [place for place in by_access["write"] if place not in temporary],
-        Places(places.home, places.user_home, places.tmpdir, secrets),
-        shown=() if by_access["write"] else roots,
+    files = FileAccess(
+        writable=[place for place in by_access["write"] if place not in temporary],
         temporary=[place for place in by_access["write"] if place in temporary],
+        shown=() if by_access["write"] else roots,
         readable=None if "/" in named else by_access["read"],
         denied=by_access["deny"],
         denied_patterns=patterns,
+    )
+    return confined_to(
+        files,
+        Places(places.home, places.user_home, places.tmpdir, secrets),
         network=profile.network,
         proxy=None if profile.proxied is None else policy_of(profile.proxied),
     )

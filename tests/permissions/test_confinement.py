@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confined import confined_to
+from app_server.permissions.confined import FileAccess, confined_to
 from app_server.permissions.confinement import UNCONFINED, Access, Confinement, Ruling
 from app_server.permissions.confining import confinement_for, confinement_of
 from app_server.permissions.places import (
@@ -108,7 +108,7 @@ def test_the_roots_are_those_of_the_settings() -> None:
 )
 @claim("sandbox:home")
 def test_the_home_of_the_server_is_nobodys_project(root: str, is_writable: bool) -> None:
-    confinement = confined_to([root], PLACES)
+    confinement = confined_to(FileAccess(writable=[root]), PLACES)
     assert (confinement.access(f"{root}/x".replace("/./", "/")) == "write") is is_writable
     assert confinement.access("/home/u/.server/config.toml") == "read"
 
