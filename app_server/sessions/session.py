@@ -11,6 +11,7 @@ from collections.abc import Callable
 import anyio.abc
 
 from app_server.config.values import Config
+from app_server.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
@@ -125,13 +126,11 @@ class ThreadSession:
         )
         user_hooks = ThreadHooks(
             thread,
-            lambda: self.config,
-            ports.home,
+            HookSource(lambda: self.config, ports.home, ports.folder_reads),
             ports.store.shown_path(thread.id),
             ports.hook_runner,
             clients,
             clock,
-            ports.folder_reads,
         )
         skill_servers = SkillServers(
             thread,

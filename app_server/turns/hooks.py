@@ -1,25 +1,20 @@
-"""The hooks of one loaded thread: which there are, and what becomes of an event.
+"""The hooks of one loaded thread, and what becomes of an event.
 
 Source: docs/hooks.md.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 
-from app_server.config.trust import trust_of
-from app_server.config.values import Config, ConfigError
 from app_server.hooks.definition import WIRE, Event, Hook
-from app_server.hooks.files import HookList, places_of, read_hooks
 from app_server.hooks.outcome import Outcome, together
 from app_server.hooks.running import HookRunner
-from app_server.host.folder_reads import FolderReads
+from app_server.hooks.source import HookSource
 from app_server.runtime.clock import Clock
-from app_server.runtime.repository import folders_of_project
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
 from protocol.policy import DangerFullAccessSandboxPolicy
@@ -39,36 +34,27 @@ class ThreadHooks:
     def __init__(
         self,
         thread: LiveThread,
-        config: Callable[[], Config],
-        home: Path | None,
+        source: HookSource,
         transcript: str,
         runner: HookRunner,
         clients: ClientPort,
         clock: Clock,
-        reads: FolderReads,
     ) -> None:
-        """`config` gives the settings in force; `transcript` is the path of the thread's log.
-
-        Without a `home` there are no hooks.
-        """
+        """`transcript` is the path of the thread's log."""
         self._thread = thread
-        self._config = config
-        self._home = home
+        self._source = source
         self._transcript = transcript
         self._runner = runner
         self._clients = clients
         self._clock = clock
-        self._reads = reads
         self._hooks: Sequence[Hook] = ()
 
     async def read(self, settings: Settings) -> None:
         """Read the hooks; if the disk does not answer in time, those that were read last stay."""
-        if self._home is None:
-            return
         folder = None if settings.without_environment else Path(settings.cwd)
-        found = await self._reads.read(partial(hooks_of, self._config(), self._home, folder))
+        found = await self._source.read(folder)
         if found is not None:
-            self._hooks = [hook for hook in found.hooks if hook.runs]
+            self._hooks = [hook for hook in found if hook.runs]
 
     def listens(self, event: Event) -> bool:
         """Whether any hook runs on an event."""
@@ -160,20 +146,6 @@ class ThreadHooks:
             "permission_mode": _mode(settings),
             **members,
         }
-
-
-def hooks_of(config: Config, home: Path, folder: Path | None) -> HookList:
-    """Read the hooks that hold in a folder; `None` is a thread without one. This blocks."""
-    trusted: list[Path] = []
-    if folder is not None:
-        within = folders_of_project(folder)
-        try:
-            if trust_of(config, map(str, within)) == "trusted":
-                trusted = list(reversed(within))
-        except ConfigError:
-            # The same value is named to every client that needs it.
-            trusted = []
-    return read_hooks(places_of(home, trusted), config.document, home / "config.toml")
 
 
 def _run_id(hook: Hook, call_id: str | None) -> str:

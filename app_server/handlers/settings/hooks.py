@@ -13,8 +13,8 @@ from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.hooks.definition import WIRE, Hook
+from app_server.hooks.source import hooks_of
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.hooks import hooks_of
 from protocol.errors import invalid_params, invalid_request
 from protocol.skills import (
     CommandHookMetadata,
