@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from app_server.config.effective import Configuration
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.errors import NotRecorded
 from app_server.config.file import ConfigFile
 from app_server.config.home import default_home, resolve_home
-from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import Config, ConfigError, parse_override
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog.catalog import ServerCatalog
@@ -132,7 +131,7 @@ async def _run(options: argparse.Namespace) -> int:
     home = resolve_home(options.home)
     overrides = dict(parse_override(text) for text in options.config or [])
     configuration = Configuration(
-        home, SYSTEM_REQUIREMENTS, overrides, Path.cwd(), profile=options.profile
+        ConfigSources(home, Path.cwd(), overrides=overrides, profile=options.profile)
     )
     config = await configuration.read()
     match options.command:

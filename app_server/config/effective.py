@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,10 +17,31 @@ from app_server.config.profile import (
     refuse_older_selector,
     with_profile,
 )
-from app_server.config.requirements import Requirements, read_requirements, requirements_of
+from app_server.config.requirements import (
+    SYSTEM_REQUIREMENTS,
+    Requirements,
+    read_requirements,
+    requirements_of,
+)
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
 from app_server.config.values import Config, ConfigError, read_config
 from app_server.runtime.loader import load, load_from_worker
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSources:
+    """What the settings of a server are made of."""
+
+    home: Path
+    """Where config.toml and the profiles are."""
+    cwd: Path
+    """Where relative paths begin."""
+    requirements: Path = SYSTEM_REQUIREMENTS
+    """The file of the administrator."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the command line, over those of the files."""
+    profile: str | None = None
+    """The profile that the server is started with, over config.toml."""
 
 
 class Configuration:
@@ -32,24 +53,21 @@ class Configuration:
 
     def __init__(
         self,
-        home: Path,
-        requirements: Path,
-        overrides: Mapping[str, Any],
-        cwd: Path,
+        sources: ConfigSources,
         is_signed_in: Callable[[], Awaitable[bool]] | None = None,
-        ahead_ns: int = 0,
         *,
         is_strict: bool = False,
-        profile: str | None = None,
+        ahead_ns: int = 0,
     ) -> None:
-        """Take overrides from the command line; relative paths begin at `cwd`.
+        """Read nothing yet.
 
-        `is_signed_in` says whether there is an account for OpenAI's models; `ahead_ns` is how far
-        the clock is ahead of that of the files. `is_strict` makes an error of each unknown key.
+        `is_signed_in` says whether there is an account for OpenAI's models; `is_strict` makes an
+        error of each unknown key; `ahead_ns` is how far the clock is ahead of that of the files.
 
         Raises:
-            ConfigError: `profile` cannot be the name of a profile.
+            ConfigError: the profile has a name that no profile can have.
         """
+        home, profile = sources.home, sources.profile
         self._home = home
         self._profile = profile
         self._profile_file = None if profile is None else profile_file(home, profile)
@@ -57,9 +75,9 @@ class Configuration:
         self._is_signed_in = is_signed_in
         self._ahead_ns = ahead_ns
         self._file = home / "config.toml"
-        self._requirements = requirements
-        self._overrides = overrides
-        self._cwd = cwd
+        self._requirements = sources.requirements
+        self._overrides = sources.overrides
+        self._cwd = sources.cwd
         self._stamps: Sequence[Stamp | None] | None = None
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app_server.config.effective import Configuration
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.profile import profile_file, with_profile
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import Config, read_config
@@ -65,11 +65,7 @@ class Machine:
         self, is_signed_in: Callable[[], Awaitable[bool]] | None = None
     ) -> Configuration:
         """Make what a server reads its settings with."""
-        return Configuration(
-            self.home,
-            self.requirements,
-            self.overrides,
-            self.cwd,
-            is_signed_in,
-            profile=self.profile,
+        sources = ConfigSources(
+            self.home, self.cwd, self.requirements, self.overrides, self.profile
         )
+        return Configuration(sources, is_signed_in)

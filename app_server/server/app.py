@@ -101,13 +101,7 @@ class AppServer:
         self, background: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
     ) -> None:
         settings = self._settings
-        configuration = Configuration(
-            settings.home,
-            settings.requirements,
-            settings.overrides,
-            settings.cwd,
-            profile=settings.profile,
-        )
+        configuration = Configuration(settings.sources)
         async with AsyncExitStack() as stack:
             listeners = Listeners(
                 self.converse,

@@ -89,13 +89,7 @@ async def build_services(
     figures = ServerFigures(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(
-        home,
-        settings.requirements,
-        settings.overrides,
-        settings.cwd,
-        partial(_is_signed_in, accounts),
-        is_strict=settings.is_strict,
-        profile=settings.profile,
+        settings.sources, partial(_is_signed_in, accounts), is_strict=settings.is_strict
     )
     config_file = ConfigFile(home, over=configuration.profile_file)
     environments = Environments(background)
@@ -211,13 +205,7 @@ async def build_services(
 
 def _accounts(settings: Settings, clock: Clock) -> Accounts:
     # Whether somebody is signed in changes a configuration; this one says where to look for it.
-    as_written = Configuration(
-        settings.home,
-        settings.requirements,
-        settings.overrides,
-        settings.cwd,
-        profile=settings.profile,
-    )
+    as_written = Configuration(settings.sources)
     return Accounts(settings.home, partial(_account_settings, as_written), clock.now_ms)
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app_server.config.effective import ConfigSources
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.rpc.limits import ConnectionLimits
 from app_server.runtime.user_paths import expand_user
@@ -42,3 +43,8 @@ class Settings:
     websocket: WebSocketLimits = field(default_factory=WebSocketLimits)
     guards: ListenerGuards = field(default_factory=ListenerGuards)
     """What clients of `ws://` addresses must show."""
+
+    @property
+    def sources(self) -> ConfigSources:
+        """What the configuration is made of."""
+        return ConfigSources(self.home, self.cwd, self.requirements, self.overrides, self.profile)

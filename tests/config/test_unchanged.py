@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.config.effective import Configuration
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.unchanged import ABSENT, SETTLED_S, is_settled, stamp_of
 from app_server.config.values import ConfigError
 from tests.support.harness import serve
@@ -17,7 +17,8 @@ LATER_NS = int(10 * SETTLED_S * 1e9)
 
 
 def configuration(home: Path, ahead_ns: int) -> Configuration:
-    return Configuration(home, home / "requirements.toml", {"over": 1}, home, ahead_ns=ahead_ns)
+    sources = ConfigSources(home, home, home / "requirements.toml", {"over": 1})
+    return Configuration(sources, ahead_ns=ahead_ns)
 
 
 async def test_files_that_have_not_changed_are_not_read_again(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.config.effective import Configuration
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.values import ConfigError
 from tests.support.harness import claim, serve
 from tests.support.processes import run_cli
@@ -135,7 +135,9 @@ async def test_what_is_wrong_with_a_profile_is_named_in_its_file(
     (tmp_path / "config.toml").write_text(base)
     (tmp_path / "work.config.toml").write_text(text)
     home = tmp_path
-    configuration = Configuration(home, home / "requirements.toml", {}, home, profile="work")
+    configuration = Configuration(
+        ConfigSources(home, home, home / "requirements.toml", profile="work")
+    )
     with pytest.raises(ConfigError) as refused:
         (await configuration.read()).view().choice("model_verbosity", ("low",))
     found = str(refused.value).partition(", expected")[0].removeprefix(f"{home}/")

@@ -17,13 +17,6 @@ async def check_strictly(settings: Settings) -> None:
     Raises:
         ConfigError: a key is unknown, or a value does not fit; the first that is found.
     """
-    configuration = Configuration(
-        settings.home,
-        settings.requirements,
-        settings.overrides,
-        settings.cwd,
-        is_strict=True,
-        profile=settings.profile,
-    )
+    configuration = Configuration(settings.sources, is_strict=True)
     config, _ = await config_for(configuration, None, str(settings.cwd))
     await anyio.to_thread.run_sync(check_settings, config)
