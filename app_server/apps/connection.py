@@ -60,6 +60,14 @@ class ConnectionKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Timer:
+    """The time of the event loop, in seconds, and waits in it; tests have their own."""
+
+    now_s: Callable[[], float] = anyio.current_time
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionPorts:
     """What all connections share."""
 
@@ -72,8 +80,7 @@ class ConnectionPorts:
     """Called when there is something new to contribute."""
     served: set[Generation]
     """All generations that have not ended, those too that others have replaced."""
-    now_s: Callable[[], float] = anyio.current_time
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    timer: Timer
 
 
 @dataclass(slots=True)
@@ -135,7 +142,7 @@ class Connection:
     @property
     def is_stale(self) -> bool:
         """Whether what is published ought to be fetched again."""
-        return not self.is_live or self._ports.now_s() - self._fetched_s >= FRESH_S
+        return not self.is_live or self._ports.timer.now_s() - self._fetched_s >= FRESH_S
 
     def start(self) -> None:
         """Begin an attempt in the background, unless one runs or it is too early; never waits."""
@@ -284,7 +291,7 @@ class Connection:
             raise AppsUnavailable(str(exc)) from exc
         self._failures = 0
         self.is_live = True
-        self._fetched_s = self._ports.now_s()
+        self._fetched_s = self._ports.timer.now_s()
         if self._cache is not None and (is_other or not self._is_kept):
             with measured(CACHE_WRITE):
                 self._is_kept = await self._cache.write(tools)
@@ -362,7 +369,7 @@ class Connection:
         self._ports.tasks.start_soon(self._while_wanted, lambda: self._wait_out(wait_s, number))
 
     async def _wait_out(self, wait_s: float, number: int) -> None:
-        await self._ports.sleep(wait_s)
+        await self._ports.timer.sleep(wait_s)
         if self.phase == "cooling" and number == self._cooldowns:
             self.phase = "retryReady"
             self._ports.published()

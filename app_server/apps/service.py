@@ -23,6 +23,7 @@ from app_server.apps.connection import (
     Connection,
     ConnectionKey,
     ConnectionPorts,
+    Timer,
 )
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.files import FilesPort, FileSupport
@@ -75,8 +76,7 @@ class AppsService:
         base_url: str | None = None,
         plugins: PluginPort | None = None,
         environ: Mapping[str, str] = os.environ,
-        now_s: Callable[[], float] = anyio.current_time,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        timer: Timer | None = None,
     ) -> None:
         """Prepare; nothing is asked of anybody before it is needed.
 
@@ -91,8 +91,7 @@ class AppsService:
         self._base_url = base_url
         self._plugins = plugins or NoPlugins()
         self._debug_token = debug_token(environ)
-        self._now_s = now_s
-        self._sleep = sleep
+        self._timer = timer or Timer()
         self._connections: OrderedDict[ConnectionKey, Connection] = OrderedDict()
         self._by_thread: OrderedDict[str, Published] = OrderedDict()
         self._publications = 0
@@ -111,8 +110,7 @@ class AppsService:
                     templates,
                     self._bump,
                     served := set[Generation](),
-                    self._now_s,
-                    self._sleep,
+                    self._timer,
                 )
                 task_status.started()
                 await self._ending.wait()

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from app_server.apps.account import AuthState
+from app_server.apps.connection import Timer
 from app_server.apps.plugins import PluginPort
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
@@ -170,8 +171,7 @@ async def open_apps(
             auth,
             plugins=plugins,
             environ={},
-            now_s=lambda: clock.now_s,
-            sleep=clock.sleep,
+            timer=Timer(lambda: clock.now_s, clock.sleep),
         )
         async with anyio.create_task_group() as tasks:
             await tasks.start(service.run)
