@@ -238,7 +238,7 @@ class ThreadLoading:
             # There was a reload after the thread's configuration had been read.
             session.mcp.reload(self._loaded.base)
         try:
-            await session.surroundings.read(session.thread.state.settings)
+            await session.instructions.read(session.thread.state.settings)
             await session.mcp.start(self._tasks)
         except BaseException:
             await self._loaded.put_away(session)

@@ -27,6 +27,7 @@ from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
 from app_server.sessions.review_start import ReviewStart
+from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.ending import TurnEnding
@@ -105,11 +106,13 @@ class ThreadSession:
         )
         self.out_of_band = OutOfBandElicitations(self.mcp)
         self.goals = goals = Goals(thread, clients, clock)
+        self.instructions = instructions = ThreadInstructions(
+            config, ports.home, ports.folder_reads
+        )
         self.surroundings = surroundings = ThreadSurroundings(
             thread,
             config,
-            ports.home,
-            ports.folder_reads,
+            instructions,
             ThreadSkills(thread.id, config, ports.skills, ports.folder_reads),
             clock,
             publisher.warning,

@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from app_server.host import folder_reads
-from app_server.sessions.surroundings import machine, surroundings
+from app_server.sessions.surroundings import instructions as instructions_module
+from app_server.sessions.surroundings import machine
 from app_server.turns.model.prompt.request import message
 from app_server.turns.model.prompt.surroundings import (
     FACTS,
@@ -216,7 +217,7 @@ async def test_a_folder_that_does_not_answer_is_left_out(
     folder = project(tmp_path / "one", "ONE")
     async with serve(tmp_path) as served, served.client() as client:
         with monkeypatch.context() as patch:
-            patch.setattr(surroundings, "read_instructions", hang)
+            patch.setattr(instructions_module, "read_instructions", hang)
             patch.setattr(folder_reads, "READ_S", 0.05)
             result = await started(client, cwd=str(folder))
         assert result["instructionSources"] == []

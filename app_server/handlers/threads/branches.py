@@ -120,7 +120,7 @@ class BranchHandlers:
         context.after_answer(partial(self._warn, context, session, warnings))
         members = cast(
             dict[str, Any],
-            settings_response(session.thread.state.settings, shown, session.surroundings.sources),
+            settings_response(session.thread.state.settings, shown, session.instructions.sources),
         )
         return ThreadForkResponse(**members)
 

@@ -286,7 +286,10 @@ class ThreadHandlers:
             )
 
     def _notify_of_loading(self, context: RequestContext, session: ThreadSession) -> None:
-        for text in (*session.thread.take_warnings(), *session.surroundings.take_warnings()):
+        for text in (
+            *session.thread.take_warnings(),
+            *session.instructions.take_warnings(),
+        ):
             self._hub.notify(
                 context.connection_id,
                 WarningNotification(thread_id=session.thread.id, message=text),
@@ -339,7 +342,7 @@ class ThreadHandlers:
 
 
 def _members(session: ThreadSession, thread: Thread, joining: Joining) -> dict[str, Any]:
-    shown = settings_response(session.thread.state.settings, thread, session.surroundings.sources)
+    shown = settings_response(session.thread.state.settings, thread, session.instructions.sources)
     members = cast(dict[str, Any], shown)
     return {**members, **joining.members}
 

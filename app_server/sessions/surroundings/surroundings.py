@@ -7,21 +7,14 @@ Source: docs/wire.md, "What the model is sent".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config
 from app_server.host.environments import Environments
-from app_server.host.folder_reads import READ_S, FolderReads
 from app_server.permissions.network.settings import read_network_feature
 from app_server.runtime.clock import Clock
-from app_server.sessions.surroundings.agents_files import (
-    Instructions,
-    read_agents_settings,
-    read_instructions,
-)
 from app_server.sessions.surroundings.elsewhere import shells_of
-from app_server.sessions.surroundings.machine import date_of, shell_name, timezone_name
+from app_server.sessions.surroundings.instructions import ThreadInstructions
+from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.skills.dependencies import NeededServer
 from app_server.threads.log.live import LiveThread
@@ -38,68 +31,35 @@ class ThreadSurroundings:
         self,
         thread: LiveThread,
         config: Config,
-        home: Path | None,
-        reads: FolderReads,
+        instructions: ThreadInstructions,
         skills: ThreadSkills,
         clock: Clock,
         warn: Callable[[str], None],
         environments: Environments | None = None,
     ) -> None:
-        """`home` None has no instructions of the user; `warn` notifies all clients of the thread.
+        """`warn` notifies all clients of the thread.
 
         Raises:
             ConfigError: a setting does not fit.
         """
         self._thread = thread
-        self._config = config
-        self._home = home
         self._clock = clock
         self._warn = warn
-        self._settings = read_agents_settings(config)
         self._has_proxy = read_network_feature(config) is not None
-        self._reads = reads
         self._skills = skills
-        self._instructions = Instructions()
-        self._read_for: tuple[object, ...] = ()
+        self._instructions = instructions
         self._shell = shell_name()
         self._environments = environments
         self._shells: Mapping[str, str] = {}
-        self._timezone: str | None = None
         self._in_history = KnownSurroundings()
         self._sent_settings: Settings | None = None
         """The settings that the model was shown last, since the thread was loaded."""
 
-    @property
-    def sources(self) -> list[str]:
-        """The files whose instructions the model has, as absolute paths."""
-        return list(self._instructions.sources)
-
-    def take_warnings(self) -> list[str]:
-        """Return what nobody was told yet of how files were read."""
-        taken, self._instructions.warnings = self._instructions.warnings, []
-        return taken
-
-    async def read(self, settings: Settings) -> None:
-        """Read the files of instructions; what does not answer in 2 s is left out."""
-        self._read_for = _folder(settings)
-        folder = None if settings.without_environment else settings.cwd
-        work = partial(read_instructions, self._home, folder, self._config, self._settings)
-        try:
-            read = await self._reads.read(lambda: (work(), timezone_name()))
-        except ConfigError as exc:
-            self._instructions = Instructions(warnings=[str(exc)])
-            return
-        if read is None:
-            what = f"{settings.cwd} did not answer in {READ_S:g} s: its AGENTS.md was not read"
-            self._instructions = Instructions(warnings=[what])
-            return
-        self._instructions, self._timezone = read
-
     async def news(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a turn that begins with these settings."""
-        if _folder(settings) != self._read_for:
-            await self.read(settings)
-            for warning in self.take_warnings():
+        if not self._instructions.are_of(settings):
+            await self._instructions.read(settings)
+            for warning in self._instructions.take_warnings():
                 self._warn(warning)
         await self._skills.read(settings)
         self._shells = await shells_of(self._environments, settings)
@@ -147,13 +107,9 @@ class ThreadSurroundings:
             shell=self._shell,
             shells=self._shells,
             date=date_of(self._clock.now_ms()),
-            timezone=self._timezone,
+            timezone=self._instructions.timezone,
             has_proxy=self._has_proxy,
         )
-
-
-def _folder(settings: Settings) -> tuple[object, ...]:
-    return settings.cwd, settings.without_environment
 
 
 def _place(settings: Settings) -> tuple[object, ...]:
