@@ -175,7 +175,13 @@ class ThreadSession:
 
         factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
         self._mentions = mentions = InputMentions(
-            thread, self.mcp, surroundings, ports.plugin_mentions, clock
+            thread,
+            self.mcp,
+            surroundings,
+            ports.plugin_mentions,
+            clock,
+            publisher.warning,
+            reads_server_skills=settings.reads_server_skills,
         )
         starter = TurnStarter(parts, factory, runner, surroundings, mentions, tasks)
         self.input = ClientInput(thread, slot, starter, hooks, clock)

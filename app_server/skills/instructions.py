@@ -5,6 +5,7 @@ Source: docs/skills.md, "In turns".
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app_server.skills.folders import Found
 
@@ -20,7 +21,31 @@ a skill below, or the user names one with `$name`, read its SKILL.md whole befor
 do as it says. It may refer to other files of its folder: read those that you need. Read no skill \
 that does not fit. The skills:"""
 
+SCHEME = "skill://"
+"""May stand before the file of a skill in a link; a skill of an MCP server has it as its own."""
+
 _NAMED = re.compile(r"(?<![\w$])\$([A-Za-z0-9][A-Za-z0-9_:-]*)")
+_LINK = re.compile(r"\[\$[^\[\]\n]{1,256}\]\(([^()\n]{1,4096})\)")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillNames:
+    """What a text says of skills, each once, in its order."""
+
+    plain: Sequence[str] = ()
+    """As in `$name`."""
+    paths: Sequence[str] = ()
+    """As in `[$name](path)`; other things are linked to like that, too."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.plain or self.paths)
+
+
+def skill_names(text: str) -> SkillNames:
+    """Return the names and links of a text, which may be those of skills."""
+    paths = dict.fromkeys(path.strip() for path in _LINK.findall(text))
+    return SkillNames(tuple(dict.fromkeys(_NAMED.findall(_LINK.sub(" ", text)))), tuple(paths))
 
 
 def skills_text(found: Sequence[Found]) -> str | None:
@@ -45,12 +70,13 @@ def skills_text(found: Sequence[Found]) -> str | None:
 
 
 def named_skills(text: str, found: Sequence[Found]) -> list[Found]:
-    """Return the skills that a text names with `$name`, each once; a name of two names none."""
-    wanted = list(dict.fromkeys(_NAMED.findall(text)))
-    named = []
-    for name in wanted:
+    """Return the skills that a text names or links to, each once; a name of two names none."""
+    names = skill_names(text)
+    files = {path.removeprefix(SCHEME) for path in names.paths}
+    named = [one for one in found if str(one.skill.file) in files]
+    for name in names.plain:
         matching = [one for one in found if one.skill.name == name]
-        if len(matching) == 1:
+        if len(matching) == 1 and matching[0] not in named:
             named.append(matching[0])
     return named[:MAX_NAMED]
 

@@ -4,10 +4,11 @@ Source: docs/mcp.md, "Connections"; docs/plugins.md, "In turns".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app_server.extension.mentions import NamedPlugin
 from app_server.mcp.catalog.config import ServerConfig
+from app_server.skills.instructions import SkillNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,17 @@ class NamedByInput:
     """Plugins of which at least a skill was named."""
     servers: frozenset[str] = frozenset()
     """Raw names of MCP servers."""
+    skills: SkillNames = field(default_factory=SkillNames)
+    """What may name skills of MCP servers."""
 
     def wants(self, server: ServerConfig) -> bool:
         """Whether the first request of the turn waits until a server has started, or failed."""
-        return server.name in self.servers or server.metadata.plugin_id in self.plugin_ids
+        metadata = server.metadata
+        return (
+            server.name in self.servers
+            or metadata.plugin_id in self.plugin_ids
+            or (metadata.serves_skills and bool(self.skills))
+        )
 
 
 NOTHING_NAMED = NamedByInput()

@@ -12,9 +12,16 @@ from app_server.config.values import Config
 from app_server.host.folder_reads import FolderReads
 from app_server.skills.catalog import SkillCatalog
 from app_server.skills.dependencies import NeededServer, needed_servers
-from app_server.skills.instructions import named_skills, skills_text
+from app_server.skills.instructions import (
+    MAX_NAMED,
+    SCHEME,
+    SkillNames,
+    named_skills,
+    skill_names,
+    skills_text,
+)
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
-from protocol.items import SkillUserInput, TextUserInput
+from protocol.items import MentionUserInput, SkillUserInput, TextUserInput
 from protocol.rollout import Settings
 
 if TYPE_CHECKING:
@@ -69,14 +76,31 @@ class ThreadSkills:
         used = self._used(user_input)
         return [one.plugin_id for one in used if one.plugin_id is not None]
 
+    def elsewhere(self, user_input: TurnInput) -> SkillNames:
+        """Return what may name skills that are not in files: names that no file has, and URIs."""
+        names = skill_names(_text_of(user_input))
+        in_files = {one.skill.name for one in self._found}
+        paths = [*names.paths, *_paths(user_input), *_mentioned(user_input)]
+        return SkillNames(
+            tuple(name for name in names.plain if name not in in_files)[:MAX_NAMED],
+            tuple(dict.fromkeys(path for path in paths if path.startswith(SCHEME)))[:MAX_NAMED],
+        )
+
     def _used(self, user_input: TurnInput) -> "list[Found]":
         given = _paths(user_input)
         used = [one for one in self._found if str(one.skill.file) in given]
         return used + [one for one in self._named(user_input) if one not in used]
 
     def _named(self, user_input: TurnInput) -> "list[Found]":
-        texts = [part.text for part in user_input.content if isinstance(part, TextUserInput)]
-        return named_skills("\n".join(texts), self._found)
+        return named_skills(_text_of(user_input), self._found)
+
+
+def _text_of(user_input: TurnInput) -> str:
+    return "\n".join(part.text for part in user_input.content if isinstance(part, TextUserInput))
+
+
+def _mentioned(user_input: TurnInput) -> list[str]:
+    return [part.path for part in user_input.content if isinstance(part, MentionUserInput)]
 
 
 def _paths(user_input: TurnInput) -> set[str]:

@@ -17,6 +17,7 @@ from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.skills.dependencies import NeededServer
+from app_server.skills.instructions import SkillNames
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
 from app_server.turns.model.prompt.user_input import TurnInput
@@ -76,6 +77,10 @@ class ThreadSurroundings:
     def needed_servers(self, user_input: TurnInput) -> list[NeededServer]:
         """Return the MCP servers that the skills of an input declare."""
         return self._skills.needed_servers(user_input)
+
+    def skills_elsewhere(self, user_input: TurnInput) -> SkillNames:
+        """Return what of an input may name skills that are not in files."""
+        return self._skills.elsewhere(user_input)
 
     def plugins_of_skills(self, user_input: TurnInput) -> list[str]:
         """Return the ids of the plugins that the skills of an input come from."""

@@ -3,13 +3,15 @@
 Source: docs/plugins.md, "In turns".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app_server.extension.mentions import NamedPlugin, PluginMentions
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.runtime.clock import Clock
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
+from app_server.sessions.turn.server_skills import named_server_skills
+from app_server.skills.instructions import SkillNames
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.prompt.plugins import plugin_text
 from app_server.turns.model.prompt.request import message
@@ -32,13 +34,18 @@ class InputMentions:
         surroundings: ThreadSurroundings,
         plugins: PluginMentions | None,
         clock: Clock,
+        warn: Callable[[str], None],
+        *,
+        reads_server_skills: bool,
     ) -> None:
-        """`plugins` None: there are none."""
+        """`plugins` None: there are none; `warn` notifies all clients of the thread."""
         self._thread = thread
         self._servers = servers
         self._surroundings = surroundings
         self._plugins = plugins
         self._clock = clock
+        self._warn = warn
+        self._reads_server_skills = reads_server_skills
 
     def named_by(self, user_input: TurnInput) -> NamedByInput:
         """Return what the input that begins a turn names; its skills have been read."""
@@ -52,18 +59,26 @@ class InputMentions:
             plugins=plugins,
             plugin_ids=frozenset(of_skills).union(plugin.id for plugin in plugins),
             servers=frozenset(servers),
+            skills=self._surroundings.skills_elsewhere(user_input)
+            if self._reads_server_skills
+            else SkillNames(),
         )
 
     async def tell(self, run: TurnRun) -> None:
-        """Tell the model what the named plugins have now; once a turn, behind its input.
+        """Tell the model what was named and can be told now; once a turn, behind its input.
+
+        That is the text of skills of MCP servers, which takes at most 10 s, and what plugins have.
 
         Raises:
             OSError: the disk refused.
         """
         named, run.named = run.named, NOTHING_NAMED
-        texts = self._texts(named.plugins) if named.plugins else []
-        if texts:
-            items = [message("developer", text) for text in texts]
+        items = []
+        if named.skills:
+            items += await named_server_skills(self._servers.set, named.skills, self._warn)
+        if named.plugins:
+            items += [message("developer", text) for text in self._texts(named.plugins)]
+        if items:
             record = HistoryAppended(at_ms=self._clock.now_ms(), items=items)
             await self._thread.append(record, sync=False)
 

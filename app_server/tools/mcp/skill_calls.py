@@ -9,20 +9,12 @@ import anyio
 from pydantic import Field
 from pydantic_core import to_json
 
-from app_server.mcp.peer import list_all
-from app_server.mcp.servers.calls import read_resource
+from app_server.mcp.servers import skills
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to, read_skills
+from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to
 from app_server.mcp_wire.errors import McpError
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from protocol.model import Json
-
-ANSWER_S = 10.0
-"""For all pages of the list, and for one file."""
-
-MAX_FILE_BYTES = 1024 * 1024
-PAGE_CHARS = 8_192
-"""Of a file that one call returns."""
 
 AUTHORITY = {"kind": "orchestrator"}
 
@@ -62,17 +54,19 @@ class ServerSkillCalls:
             BadCall: the arguments make no sense, or the server does not answer.
         """
         try:
-            with anyio.fail_after(ANSWER_S):
+            with anyio.fail_after(skills.ANSWER_S):
                 return await (self._read(call) if reads else self._list(call))
         except TimeoutError as exc:
-            raise BadCall(f"the skills did not come within {ANSWER_S:g} s") from exc
+            raise BadCall(f"the skills did not come within {skills.ANSWER_S:g} s") from exc
+        except skills.BadSkillFile as exc:
+            raise BadCall(str(exc)) from exc
         except McpError as exc:
             raise BadCall(f"the skills cannot be had: {exc}") from exc
 
     async def _list(self, call: RequestedCall) -> str:
         call.read(_List)
         self._listed = None
-        skills, left_out = await self._skills()
+        found, left_out = await self._skills()
         warnings = [f"{left_out} skills make no sense and are left out"] if left_out else []
         listed = [
             {
@@ -82,23 +76,22 @@ class ServerSkillCalls:
                 "description": skill.description,
                 "main_resource": skill.main_resource,
             }
-            for skill in skills
+            for skill in found
         ]
         return _compact({"skills": listed, "warnings": warnings})
 
     async def _read(self, call: RequestedCall) -> str:
         wanted = call.read(_Read)
-        skills = (await self._skills())[0] if self._listed is None else self._listed
-        if wanted.package not in [skill.package for skill in skills]:
+        found = (await self._skills())[0] if self._listed is None else self._listed
+        if wanted.package not in [skill.package for skill in found]:
             raise BadCall("skill package is not available from the requested authority")
         if not belongs_to(wanted.package, wanted.resource):
             raise BadCall("skill resource does not match its package")
-        result = await read_resource(self._servers, self._name(), wanted.resource, None)
-        text = _text_of(result.get("contents"), wanted.resource)
+        text = await skills.read_skill_file(self._servers, self._name(), wanted.resource)
         start = int(wanted.cursor or 0)
         if start > len(text):
             raise BadCall("skills.read cursor is out of range")
-        end = start + PAGE_CHARS
+        end = start + skills.PAGE_CHARS
         is_cut = end < len(text)
         return _compact(
             {
@@ -110,29 +103,13 @@ class ServerSkillCalls:
         )
 
     async def _skills(self) -> tuple[list[ServerSkill], int]:
-        async with self._servers.lease(self._name()) as peer:
-            resources, _ = await list_all(peer, "resources/list", "resources")
-        self._listed, left_out = read_skills(resources)
+        self._listed, left_out = await skills.list_skills(self._servers, self._name())
         return self._listed, left_out
 
     def _name(self) -> str:
         if self.server is None:
             raise BadCall("there is no server with skills any more")
         return self.server
-
-
-def _text_of(contents: Json, uri: str) -> str:
-    found = [
-        one["text"]
-        for one in (contents if isinstance(contents, list) else [])
-        if isinstance(one, dict) and one.get("uri") == uri and isinstance(one.get("text"), str)
-    ]
-    if not found:
-        raise BadCall("the resource has no text")
-    text = str(found[0])
-    if len(text.encode()) > MAX_FILE_BYTES:
-        raise BadCall(f"the resource is larger than {MAX_FILE_BYTES} bytes")
-    return text
 
 
 def _compact(value: Json) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.skills import skill_server
 from app_server.runtime.loader import load
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
@@ -56,8 +57,7 @@ class ServerSkills:
         return await self._calls.run(call.name == READ, call)
 
     def _server(self) -> str | None:
-        servers = self._servers.servers.items()
-        return next((name for name, one in servers if one.config.metadata.serves_skills), None)
+        return skill_server(self._servers)
 
 
 def _server_skill_calls() -> "type[ServerSkillCalls]":

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.tools.mcp import skill_calls
+from app_server.mcp.servers import skills
 from tests.support.apps_threads import Desk, open_desk
 from tests.support.harness import calls, claim, says
 
@@ -123,8 +123,98 @@ async def test_a_file_that_is_too_large_or_slow_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main = {**KIND, "package": ONE, "resource": f"{ONE}/SKILL.md"}
-    monkeypatch.setattr(skill_calls, "MAX_FILE_BYTES", 8_193)
+    monkeypatch.setattr(skills, "MAX_FILE_BYTES", 8_193)
     async with desk_with(tmp_path, *RESOURCES) as desk:
         assert await run(desk, ("read", main)) == ["the resource is larger than 8193 bytes"]
-        monkeypatch.setattr(skill_calls, "ANSWER_S", 0.0)
+        monkeypatch.setattr(skills, "ANSWER_S", 0.0)
         assert (await run(desk, ("list", KIND)))[-1] == "the skills did not come within 0 s"
+
+
+def shown(name: str, uri: str, text: str) -> tuple[str, str]:
+    frame = f"<skill>\n<name>{name}</name>\n<path>{uri}/SKILL.md</path>\n{text}\n</skill>"
+    return ("user", frame)
+
+
+TWO = "skill://me/two"
+CUT = "x" * 8_192 + "\n[… the rest is read with `skills.read` and the cursor `8192`]"
+
+
+async def say(desk: Desk, *parts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Begin a turn; gives all that the client hears of it."""
+    await desk.client.call("turn/start", {"threadId": desk.thread_id, "input": list(parts)})
+    return await desk.client.until("turn/completed")
+
+
+def skill_warnings(heard: list[dict[str, Any]]) -> list[str]:
+    warnings = [one["params"]["message"] for one in heard if one["method"] == "warning"]
+    return [text for text in warnings if "skills" in text]
+
+
+@claim("skills:of-servers")
+@pytest.mark.parametrize(
+    ("part", "names"),
+    [
+        ({"type": "text", "text": "use $plug:one, $plug:one and $two!"}, ["one", "two"]),
+        ({"type": "text", "text": f"[$any]({TWO}/SKILL.md) and [$one]({ONE})"}, ["one", "two"]),
+        ({"type": "skill", "name": "two", "path": f"{TWO}/SKILL.md"}, ["two"]),
+        ({"type": "mention", "name": "two", "path": TWO}, ["two"]),
+        ({"type": "text", "text": f"$HOME $one [$two](app://two) [two]({TWO})"}, []),
+    ],
+    ids=["names", "links", "skill", "mention", "others"],
+)
+async def test_skills_of_a_server_that_the_user_names_are_shown_to_the_model(
+    tmp_path: Path, part: dict[str, Any], names: list[str]
+) -> None:
+    texts = {"one": shown("plug:one", ONE, CUT), "two": shown("two", TWO, "Do it.")}
+    async with desk_with(tmp_path, *RESOURCES, file(f"{TWO}/SKILL.md", "Do it.")) as desk:
+        heard = await say(desk, part)
+        said = desk.served.model.inputs()
+        assert [one for one in said if "<skill>" in one[1]] == [texts[name] for name in names]
+        assert skill_warnings(heard) == []
+        await say(desk, {"type": "text", "text": "go on"})
+        # Once, as part of the history.
+        assert [one for one in desk.served.model.inputs() if one in texts.values()] == [
+            texts[name] for name in names
+        ]
+
+
+async def test_a_skill_in_a_file_comes_before_one_of_a_server_with_the_same_name(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "home/skills/two/SKILL.md"
+    own.parent.mkdir(parents=True)
+    own.write_text("---\ndescription: d\n---\nMine.\n")
+    async with desk_with(tmp_path, *RESOURCES, file(f"{TWO}/SKILL.md", "Do it.")) as desk:
+        await say(desk, {"type": "text", "text": f"$two [$x]({own}) [$x](skill://{own})"})
+        said = [text for role, text in desk.served.model.inputs() if "<skill>" in text]
+    assert said == [f"<skill>\n<name>two</name>\n<path>{own}</path>\n{own.read_text()}\n</skill>"]
+
+
+async def test_skills_that_are_named_and_cannot_be_read_are_named_to_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk_with(tmp_path, *RESOURCES) as desk:
+
+        async def warned(text: str) -> list[str]:
+            heard = await say(desk, {"type": "text", "text": text})
+            assert desk.served.model.inputs()[-1] == ("user", text)
+            return skill_warnings(heard)
+
+        [gone] = await warned("$two")
+        assert gone.startswith("skills were left out: `two` cannot be read: ")
+        monkeypatch.setattr(skills, "MAX_FILE_BYTES", 8_193)
+        assert await warned("$plug:one") == [
+            "skills were left out: `plug:one` cannot be read: "
+            "the resource is larger than 8193 bytes"
+        ]
+        monkeypatch.setattr(skills, "ANSWER_S", 0.0)
+        assert await warned("$plug:one $x") == [
+            "skills were left out: `plug:one`, `x` did not come within 0 s"
+        ]
+
+
+async def test_without_the_setting_no_server_is_asked_for_skills(tmp_path: Path) -> None:
+    async with desk_with(tmp_path, *RESOURCES, config="") as desk:
+        await say(desk, {"type": "text", "text": "$two"})
+        assert desk.served.model.inputs()[-1] == ("user", "$two")
+        assert "resources/list" not in desk.apps.hosted.script.names()

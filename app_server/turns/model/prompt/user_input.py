@@ -51,11 +51,10 @@ async def user_message(inputs: Sequence[UserInput]) -> list[JsonObject]:
     content: list[JsonObject] = []
     skills: list[JsonObject] = []
     for part in inputs:
-        text = await _skill(part) if isinstance(part, SkillUserInput) else None
-        if text is None:
-            content.append(await _content(part))
+        if isinstance(part, SkillUserInput) and (text := await _skill(part)) is not None:
+            skills.append(skill_message(part.name, part.path, text))
         else:
-            skills.append(_message(_text(text)))
+            content.append(await _content(part))
     return [*([_message(*content)] if content else []), *skills]
 
 
@@ -63,18 +62,21 @@ def _message(*content: JsonObject) -> JsonObject:
     return {"type": "message", "role": "user", "content": list(content)}
 
 
+def skill_message(name: str, path: str, text: str) -> JsonObject:
+    """Make the message that shows a model a skill; `path` is its file, or its URI."""
+    shown = f"<skill>\n<name>{name}</name>\n<path>{path}</path>\n{text}\n</skill>"
+    return _message(_text(shown))
+
+
 async def _skill(skill: SkillUserInput) -> str | None:
-    """Return a skill's file with its name and path; None for one that cannot be read."""
+    """Return the text of a skill's file; None for one that cannot be read."""
     path = Path(skill.path)
     if path.name != SKILL_FILE:
         return None
     try:
-        text = await anyio.to_thread.run_sync(read_text, path.parent, path.name)
+        return await anyio.to_thread.run_sync(read_text, path.parent, path.name)
     except BrokenFiles:
         return None
-    if text is None:
-        return None
-    return f"<skill>\n<name>{skill.name}</name>\n<path>{path}</path>\n{text}\n</skill>"
 
 
 async def _content(part: UserInput) -> JsonObject:
