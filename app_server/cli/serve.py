@@ -34,6 +34,7 @@ LAZY_COMMANDS = {
     "status": "app_server.cli.status",
 }
 """Commands of their own, imported late: a server has no use for them."""
+SYSTEMD_STATES = {"serving": "READY=1", "stopping": "STOPPING=1"}
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
 """Those of app_server/cli/schema.py, which launchers put behind options."""
 MCP_SERVER = "mcp-server"
@@ -278,10 +279,10 @@ async def _serve(settings: Settings) -> None:
 
     def ready(urls: Sequence[str]) -> None:
         _print_addresses(urls)
-        manager.notify("READY=1", f"STATUS=listening on {', '.join(urls)}")
+        manager.notify(f"STATUS=listening on {', '.join(urls)}")
 
     async with manager.watched():
-        await serve(settings, ready)
+        await serve(settings, ready, lambda phase: manager.notify(SYSTEMD_STATES[phase]))
 
 
 def _print_addresses(urls: Sequence[str]) -> None:

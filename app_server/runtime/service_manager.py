@@ -1,4 +1,4 @@
-"""Tells systemd that the server is ready, and that its event loop goes on.
+"""Tells systemd how far the server is, and that its event loop goes on.
 
 Source: sd_notify(3), systemd.service(5) (`Type=notify`, `WatchdogSec=`).
 """
@@ -57,7 +57,6 @@ class ServiceManager:
         try:
             yield
         finally:
-            self.notify("STOPPING=1")
             live.cancel()
 
     async def _live(self) -> None:

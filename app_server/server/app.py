@@ -8,7 +8,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.abc
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from app_server.transport.guards import ListenerGuards
 
 logger = logging.getLogger(__name__)
+
+Phase = Literal["serving", "stopping"]
+"""Requests are answered; the server was asked to stop, and running turns may end."""
+
+
+def _unreported(phase: Phase) -> None:
+    """Stand for a caller who does not want to know."""
 
 
 class AppServer:
@@ -67,8 +74,15 @@ class AppServer:
             self._hurrying.set()
         self._stopping.set()
 
-    async def run(self, ready: Callable[[Sequence[str]], None]) -> None:
+    async def run(
+        self,
+        ready: Callable[[Sequence[str]], None],
+        report: Callable[[Phase], None] = _unreported,
+    ) -> None:
         """Serve until asked to stop; `ready` is called with the addresses that clients can use.
+
+        Requests that come before `report` is called with `serving` wait until then. Neither
+        callback may wait.
 
         Raises:
             OSError: an address cannot be bound, or the home directory cannot be used.
@@ -82,7 +96,7 @@ class AppServer:
         try:
             async with background:
                 try:
-                    await self._serve(background, ready)
+                    await self._serve(background, ready, report)
                 finally:
                     background.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -98,7 +112,10 @@ class AppServer:
             await self._core.converse(stream)
 
     async def _serve(
-        self, background: anyio.abc.TaskGroup, ready: Callable[[Sequence[str]], None]
+        self,
+        background: anyio.abc.TaskGroup,
+        ready: Callable[[Sequence[str]], None],
+        report: Callable[[Phase], None],
     ) -> None:
         settings = self._settings
         configuration = Configuration(settings.sources)
@@ -123,7 +140,13 @@ class AppServer:
                 self._core = await open_core(settings, self._substitutes, urls, background)
             finally:
                 self.loaded.set()
+            report("serving")
+            background.start_soon(self._report_stop, report)
             await self._core.serve(opened, self._stopping, self._hurrying)
+
+    async def _report_stop(self, report: Callable[[Phase], None]) -> None:
+        await self._stopping.wait()
+        report("stopping")
 
     async def _token_gate(self, stack: AsyncExitStack) -> "TokenGate | None":
         guards = self._settings.guards
@@ -174,17 +197,25 @@ def _only_member(error: BaseException) -> BaseException:
     return error
 
 
-async def serve(settings: Settings, ready: Callable[[Sequence[str]], None]) -> None:
+async def serve(
+    settings: Settings,
+    ready: Callable[[Sequence[str]], None],
+    report: Callable[[Phase], None] = _unreported,
+) -> None:
     """Run a server until SIGTERM or SIGINT; a second signal stops running turns at once."""
-    await serve_until_signalled(AppServer(settings), ready)
+    await serve_until_signalled(AppServer(settings), ready, report)
 
 
-async def serve_until_signalled(server: AppServer, ready: Callable[[Sequence[str]], None]) -> None:
+async def serve_until_signalled(
+    server: AppServer,
+    ready: Callable[[Sequence[str]], None],
+    report: Callable[[Phase], None] = _unreported,
+) -> None:
     """Run this server until it is stopped, or SIGTERM or SIGINT, as `serve` does."""
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signals, server)
-            await server.run(ready)
+            await server.run(ready, report)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise _only_member(group) from None

@@ -13,6 +13,7 @@ import pytest
 
 from app_server.cli.serve import make_parser
 from app_server.runtime.service_manager import ServiceManager
+from app_server.server.running_servers import servers_of
 from app_server.server.settings import DRAIN_S
 from tests.support.harness import claim
 from tests.support.processes import run_cli, running
@@ -36,21 +37,38 @@ def listening(path: Path) -> Iterator[socket.socket]:
 async def test_systemd_is_told_that_the_server_is_ready_lives_and_stops(tmp_path: Path) -> None:
     with listening(tmp_path / "notify") as receiver:
 
-        async def next_states() -> list[str]:
-            states = await anyio.to_thread.run_sync(receiver.recv, 4096)
-            return states.decode().split("\n")
+        async def next_state() -> str:
+            return (await anyio.to_thread.run_sync(receiver.recv, 4096)).decode()
+
+        async def next_change() -> str:
+            while (state := await next_state()) == "WATCHDOG=1":
+                pass
+            return state
 
         environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
         async with running(tmp_path, **environment) as server:
-            while (states := await next_states()) == ["WATCHDOG=1"]:
-                pass
-            assert states == ["READY=1", f"STATUS=listening on {server.urls[0]}"]
-            assert [await next_states() for _ in range(2)] == [["WATCHDOG=1"]] * 2
+            assert await next_change() == f"STATUS=listening on {server.urls[0]}"
+            assert await next_change() == "READY=1"
+            assert [found.entry.pid for found in servers_of(tmp_path)] == [server.process.pid]
+            assert [await next_state() for _ in range(2)] == ["WATCHDOG=1"] * 2
             server.process.terminate()
-            while (states := await next_states()) == ["WATCHDOG=1"]:
-                pass
-            assert states == ["STOPPING=1"]
+            assert await next_change() == "STOPPING=1"
             assert await server.process.wait() == 0
+
+
+@pytest.mark.process
+def test_a_server_that_listens_and_cannot_serve_is_never_ready(tmp_path: Path) -> None:
+    (tmp_path / "index" / "schema.lock").mkdir(parents=True)
+    with listening(tmp_path / "notify") as receiver:
+        options = ("--home", str(tmp_path), "--listen", "ws://127.0.0.1:0")
+        result = run_cli(*options, NOTIFY_SOCKET=str(tmp_path / "notify"))
+        said = receiver.recv(4096).decode()
+        receiver.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            receiver.recv(4096)
+    assert result.returncode == 1
+    assert said.startswith("STATUS=listening on ws://127.0.0.1:")
+    assert "the home folder cannot be used: Is a directory" in result.stderr
 
 
 @pytest.mark.process
