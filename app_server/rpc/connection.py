@@ -185,6 +185,9 @@ class RpcConnection:
                     tasks.start_soon(self._read_then_finish)
                     await self._write()
                     await self._close()
+                    # A pipe that is closed in one direction may go on in the other one.
+                    self._clients.leave(self._id)
+                    self._reading.cancel()
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._close()
@@ -202,6 +205,8 @@ class RpcConnection:
                     # A write to a socket costs as much as all else that is done for a message.
                     await self._stream.send(first, *self._outbox.take_waiting(JOINED_CHARS))
                     self._outbox.release()
+                    if self._outbox.is_closed:
+                        self._bound_next_write()
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 pass
         if self._outbox.overflowed:
@@ -209,6 +214,10 @@ class RpcConnection:
             self._close_code = CLOSE_TRY_AGAIN_LATER
             self._close_reason = "reads too slowly; resume later"
         self._outbox.abandon()
+
+    def _bound_next_write(self) -> None:
+        """Give up a client that takes nothing, once it is sent nothing new."""
+        self._writing.deadline = anyio.current_time() + self._limits.finish_s
 
     async def _close(self) -> None:
         with anyio.move_on_after(self._limits.finish_s):
@@ -229,6 +238,7 @@ class RpcConnection:
             for batch in self._batches:
                 batch.abandon()
         self._outbox.close()
+        self._bound_next_write()
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         try:
@@ -359,8 +369,8 @@ class RpcConnection:
         try:
             await self._stream.send(text)
         except anyio.BrokenResourceError:
-            # The read task notices it too and ends the conversation.
-            pass
+            # The write task ends the conversation then.
+            self._outbox.abandon()
         finally:
             self._outbox.release()
 

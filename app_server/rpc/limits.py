@@ -25,5 +25,5 @@ class ConnectionLimits:
     max_in_flight_chars: int = 128 * 1024 * 1024
     """Of the texts of these requests together; one that comes on top is answered -32001."""
     finish_s: float = 5.0
-    """How long requests may go on, and the outbox may empty, after the client has finished."""
+    """How long requests may go on after the client has finished, and each write after that."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)

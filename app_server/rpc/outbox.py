@@ -59,6 +59,11 @@ class Outbox:
         return len(self._waiting)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._closed
+
+    @property
     def is_full(self) -> bool:
         """Whether deltas are merged from now on."""
         return len(self._waiting) >= self._limits.merge_above

@@ -43,8 +43,9 @@ class StdioStream:
             raise anyio.BrokenResourceError from exc
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close the outgoing pipe."""
-        self._writer.close()
+        """Close the outgoing pipe. What it has not taken by now it never gets."""
+        if not self._writer.is_closing():
+            self._writer.transport.abort()
 
 
 async def open_stdio() -> StdioStream:
@@ -55,4 +56,6 @@ async def open_stdio() -> StdioStream:
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, sys.stdout.buffer
     )
+    # So that `drain` waits until nothing is left here: it would be lost with the process.
+    transport.set_write_buffer_limits(0)
     return StdioStream(reader, asyncio.StreamWriter(transport, protocol, None, loop))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from websockets.asyncio.server import Server, ServerConnection, serve, unix_serve
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, ProtocolError
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
@@ -30,6 +30,7 @@ from app_server.rpc.client_gone import ClientGone
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
 from app_server.transport.peer_user.own_user import OwnUser
+from app_server.transport.stepped_connection import SteppedConnection
 
 if TYPE_CHECKING:
     from app_server.rpc.connection import MessageStream
@@ -72,6 +73,7 @@ class WebSocketStream:
 
     def __init__(self, socket: ServerConnection) -> None:
         self._socket = socket
+        self._sending = asyncio.Lock()
 
     async def receive(self) -> str:
         """Return the next message; a binary frame is read as text, so that it gets its answer.
@@ -87,19 +89,27 @@ class WebSocketStream:
         return message
 
     async def send(self, *texts: str) -> None:
-        """Send messages, a frame each, in one write; a large one in frames of FRAGMENT_CHARS."""
-        small: list[str] = []
+        """Send messages, a frame each, in one write; a large one in frames of FRAGMENT_CHARS.
+
+        Cancelling in the middle of a large message leaves a stream that can only be closed.
+        """
         try:
-            for text in texts:
-                if len(text) <= FRAGMENT_CHARS:
-                    small.append(text)
-                    continue
-                await self._send_small(small)
-                small.clear()
-                await self._send_large(text)
-            await self._send_small(small)
-        except ConnectionClosed as exc:
+            # No message may stand between the frames of another one.
+            async with self._sending:
+                await self._send_in_order(texts)
+        except (ConnectionClosed, ProtocolError) as exc:
             raise anyio.BrokenResourceError from exc
+
+    async def _send_in_order(self, texts: Sequence[str]) -> None:
+        small: list[str] = []
+        for text in texts:
+            if len(text) <= FRAGMENT_CHARS:
+                small.append(text)
+                continue
+            await self._send_small(small)
+            small.clear()
+            await self._send_large(text)
+        await self._send_small(small)
 
     async def _send_small(self, texts: Sequence[str]) -> None:
         if not texts:
@@ -129,7 +139,7 @@ class WebSocketStream:
         await self._socket.close(code, reason)
 
 
-class _Connection(ServerConnection):
+class _Connection(SteppedConnection):
     """A connection that counts from when it is accepted, and not only once it is a client's."""
 
     def __init__(self, *arguments: Any, listener: "_Listener", **options: Any) -> None:

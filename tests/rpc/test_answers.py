@@ -2,11 +2,13 @@
 
 import anyio
 
+from app_server.rpc.connection import RpcConnection
 from app_server.rpc.context import RequestContext
+from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
 from protocol.envelope import Request, render_result
-from tests.support.conversations import Work, conversation, request
-from tests.support.harness import claim
+from tests.support.conversations import MemoryStream, Work, conversation, request
+from tests.support.harness import WAIT_S, claim
 
 
 @claim("bounds:in-flight")
@@ -135,6 +137,37 @@ async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer(
     async with conversation(Following(), limits, window=0) as (stream, _, _):
         stream.say(request(1))
     assert followed == ["after"]
+
+
+async def test_a_client_that_takes_nothing_after_its_end_is_given_up() -> None:
+    work = Work()
+    limits = ConnectionLimits(finish_s=0.01)
+    async with conversation(work, limits, window=0) as (stream, _, _):
+        # Two, so that one of them waits in the outbox.
+        stream.say(request(1, thread=None), request(2, thread=None))
+        stream.finish()
+        work.let(1, 2)
+    assert stream.closed_with == (1000, "")
+
+
+async def test_a_conversation_ends_when_nothing_can_be_sent_though_the_client_may_send() -> None:
+    class HalfClosed(MemoryStream):
+        async def send(self, *texts: str) -> None:
+            raise anyio.BrokenResourceError
+
+    work = Work()
+    stream, hub = HalfClosed(), Hub(lambda: 7)
+    gone: list[int] = []
+    connection = RpcConnection(stream, work, hub, ConnectionLimits())
+    work.let(1)
+    stream.say(request(1, thread=None))
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            await work.until_started(1)
+            hub.connections.when_gone(connection.load.id, gone.append)
+    assert gone == [connection.load.id]
+    stream.drop()
 
 
 async def test_finishing_from_our_side_answers_what_was_read() -> None:

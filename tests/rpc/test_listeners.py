@@ -253,6 +253,25 @@ async def test_a_line_above_the_bound_ends_a_conversation_on_stdio(
         await stream.aclose()
 
 
+async def test_what_was_sent_on_stdio_is_in_the_pipe_and_cannot_be_lost_with_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # More than a pipe holds, by less than asyncio leaves in memory unless it is told not to.
+    texts = ["x" * 4000 for _ in range(25)]
+    async with stdio_pipes(monkeypatch) as client:
+        stream = await open_stdio()
+
+        async def send() -> None:
+            await stream.send(*texts)
+            assert stream._writer.transport.get_write_buffer_size() == 0
+            await stream.aclose()
+            await stream.aclose()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            assert [(await client.receive()).rstrip() for _ in texts] == texts
+
+
 @claim("fuzz:answers")
 @pytest.mark.slow
 async def test_a_thousand_frames_of_nonsense_disturb_nobody(tmp_path: Path) -> None:

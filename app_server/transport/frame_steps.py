@@ -1,0 +1,90 @@
+"""Cuts what a client sends on a WebSocket into steps of a bounded number of frames. No I/O.
+
+One read of a socket may hold tens of thousands of the smallest frames, and taking all of them at
+once would keep the event loop for seconds. Only the lengths of frames are read here; what is wrong
+with them is for who parses them.
+Source: RFC 6455, section 5.2.
+"""
+
+from collections.abc import Iterator
+
+FRAMES_AT_ONCE = 64
+"""Frames that end in one step."""
+
+_HEAD_END = b"\r\n\r\n"
+_MASK_BYTES = 4
+_LENGTH_BYTES = {126: 2, 127: 8}
+"""That follow the first two, by what stands in the second one."""
+
+
+class FrameSteps:
+    """What one client sends, from the first byte of its HTTP request on."""
+
+    def __init__(self) -> None:
+        self._in_request = True
+        self._head = bytearray()
+        """Of the frame that has begun, or the newest bytes of the request."""
+        self._payload = 0
+        """Bytes that are still to come of the frame whose head is complete."""
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        """Give all of `data` in pieces, in each of which at most FRAMES_AT_ONCE frames end.
+
+        The HTTP request is a piece of its own where frames follow it at once.
+        """
+        start = end = frames = 0
+        if self._in_request:
+            end = self._end_of_request(data)
+            if self._in_request or end == len(data):
+                yield data
+                return
+            yield data[:end]
+            start = end
+        while end < len(data):
+            end = self._end_of_frame(data, end)
+            frames += 1
+            if frames == FRAMES_AT_ONCE and end < len(data):
+                yield data[start:end]
+                start, frames = end, 0
+        yield data[start:] if start else data
+
+    def _end_of_request(self, data: bytes) -> int:
+        seen = bytes(self._head) + data
+        position = seen.find(_HEAD_END)
+        if position < 0:
+            self._head[:] = seen[1 - len(_HEAD_END) :]
+            return len(data)
+        end = position + len(_HEAD_END) - len(self._head)
+        self._head.clear()
+        self._in_request = False
+        return end
+
+    def _end_of_frame(self, data: bytes, position: int) -> int:
+        """Return where the frame that stands at `position` ends, or the data."""
+        while not self._payload:
+            missing = _head_size(self._head) - len(self._head)
+            if not missing:
+                self._payload = _payload_size(self._head)
+                self._head.clear()
+                break
+            if position == len(data):
+                return position
+            self._head += data[position : position + missing]
+            position = min(position + missing, len(data))
+        taken = min(self._payload, len(data) - position)
+        self._payload -= taken
+        return position + taken
+
+
+def _head_size(head: bytearray) -> int:
+    """Return how many bytes a frame's head has, as far as its beginning tells."""
+    if len(head) < 2:
+        return 2
+    masked, length = head[1] & 0x80, head[1] & 0x7F
+    return 2 + _LENGTH_BYTES.get(length, 0) + (_MASK_BYTES if masked else 0)
+
+
+def _payload_size(head: bytearray) -> int:
+    length = head[1] & 0x7F
+    size = _LENGTH_BYTES.get(length)
+    return length if size is None else int.from_bytes(head[2 : 2 + size], "big")
