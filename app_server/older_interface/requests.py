@@ -24,11 +24,13 @@ TODAYS = frozenset({"model/list"})
 
 _ID_AT_END = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 
+EXTERNAL = "external-sandbox"
+
 _MODES = {
     "read-only": "readOnly",
     "workspace-write": "workspaceWrite",
     "danger-full-access": "dangerFullAccess",
-    "external-sandbox": "externalSandbox",
+    EXTERNAL: "externalSandbox",
 }
 
 
@@ -39,6 +41,8 @@ class Translated:
     method: str
     params: JsonObject
     result: Callable[[Any], JsonObject]
+    first_sandbox: Json = None
+    """The sandbox policy of a conversation, if it has to go with its first turn."""
 
 
 def translate(method: str, params: Params) -> Translated:
@@ -51,7 +55,7 @@ def translate(method: str, params: Params) -> Translated:
 
 
 def _new_conversation(params: Params) -> Translated:
-    return Translated("thread/start", _thread(params), _started)
+    return Translated("thread/start", _thread(params), _started, _first_sandbox(params))
 
 
 def _resume(params: Params) -> Translated:
@@ -62,7 +66,12 @@ def _resume(params: Params) -> Translated:
         raise _wrong("overrides", "must be an object")
     thread_id = params.get("conversationId") or _id_of(params.get("path"))
     request = {"threadId": thread_id, **_thread(overrides)}
-    return Translated("thread/resume", request, lambda result: _started(result, resumed=True))
+    return Translated(
+        "thread/resume",
+        request,
+        lambda result: _started(result, resumed=True),
+        _first_sandbox(overrides),
+    )
 
 
 def _id_of(path: Any) -> str:
@@ -90,13 +99,21 @@ def _thread(params: Params) -> JsonObject:
         "cwd": params.get("cwd"),
         # What the older policy asked about, today's asks about before it is tried.
         "approvalPolicy": "on-request" if policy == "on-failure" else policy,
-        "sandbox": params.get("sandbox"),
+        "sandbox": None if _first_sandbox(params) is not None else params.get("sandbox"),
         "baseInstructions": params.get("baseInstructions"),
         "developerInstructions": params.get("developerInstructions"),
         "profile": params.get("profile"),
         "config": config or None,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _first_sandbox(params: Params) -> Json:
+    """Return the policy of a conversation that asks for an external sandbox.
+
+    A thread of today has no such mode, but a turn has such a policy.
+    """
+    return sandbox_policy({"mode": EXTERNAL}) if params.get("sandbox") == EXTERNAL else None
 
 
 def _started(result: Any, *, resumed: bool = False) -> JsonObject:

@@ -27,6 +27,7 @@ from app_server.older_interface.requests import (
     Translated,
     translate,
 )
+from app_server.older_interface.sandboxes import FirstSandboxes
 from protocol.envelope import render_error, render_result
 from protocol.errors import RpcError, invalid_params
 from protocol.model import Json, JsonObject
@@ -39,6 +40,8 @@ LOOKED_AT_CHARS = 4_096
 
 BEGIN = ("thread/start", "thread/resume")
 """What requests become after which a client has a conversation."""
+
+TURN = "turn/start"
 
 MAX_LISTENERS = 1_000
 """Of a connection; also how many conversations without a listener send their events."""
@@ -84,6 +87,7 @@ class OlderInterface:
         """Conversations by subscription."""
         self._begun: OrderedDict[str, None] = OrderedDict()
         """The newest conversations that the client began and has added no listener to."""
+        self._sandboxes = FirstSandboxes()
         self._changes: OrderedDict[str, list[Json]] = OrderedDict()
 
     # From the client.
@@ -129,10 +133,13 @@ class OlderInterface:
         except RpcError as exc:
             await self._pipe.send(render_error(message_id, exc.to_wire(), jsonrpc=jsonrpc))
             return None
+        request = translated.params
+        if translated.method == TURN:
+            request = self._sandboxes.with_policy(request)
         self._count += 1
         own_id = f"{PREFIX}{self._count}"
         self._asked[own_id] = (message_id, translated)
-        return {**message, "id": own_id, "method": translated.method, "params": translated.params}
+        return {**message, "id": own_id, "method": translated.method, "params": request}
 
     def _is_older(self, method: Json, params: Json) -> bool:
         if method in TODAYS:
@@ -197,6 +204,9 @@ class OlderInterface:
         result = translated.result(message["result"])
         if translated.method in BEGIN:
             self._begin(result["conversationId"])
+            self._sandboxes.keep(result["conversationId"], translated.first_sandbox)
+        elif translated.method == TURN:
+            self._sandboxes.begun(translated.params)
         return to_json({**message, "id": message_id, "result": result}).decode()
 
     def _begin(self, conversation_id: str) -> None:

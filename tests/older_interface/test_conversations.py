@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.older_interface.sandboxes import MAX_WAITING, FirstSandboxes
 from tests.support.harness import (
     WAIT_S,
     LinePipe,
@@ -334,6 +336,60 @@ async def test_the_other_methods_of_the_older_interface(tmp_path: Path) -> None:
         assert ran == {"exitCode": 3, "stdout": "out\n", "stderr": "err\n"}
         # Today's methods go on beside them.
         assert (await client.call("thread/loaded/list", {}))["data"] == []
+
+
+@claim("older:sandbox")
+async def test_an_external_sandbox_holds_from_the_first_turn_on(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements.toml"
+    requirements.write_text('allowed_sandbox_modes = ["read-only"]\n')
+    external = "Sandbox: `external-sandbox`"
+    async with serve(tmp_path) as served, old_client(served) as client:
+
+        async def sandboxes(conversation_id: str) -> list[str]:
+            """Return what the model was told of sandboxes, after one more turn."""
+            send = {"conversationId": conversation_id, "items": text("hi")}
+            assert await client.call("sendUserMessage", send) == {}
+            await client.until("codex/event/task_complete")
+            said = json.dumps(served.model.requests[-1]["input"])
+            return re.findall("Sandbox: `[^`]*`", said)
+
+        started = await client.listen(cwd=str(tmp_path), sandbox="external-sandbox")
+        thread_id = started["conversationId"]
+        refused = await client.ask(
+            "sendUserMessage", {"conversationId": thread_id, "items": text("hi")}
+        )
+        rule = "`ExternalSandbox` is not in the allowed set [ReadOnly]"
+        assert rule in refused["error"]["message"]
+        requirements.unlink()
+        assert await sandboxes(thread_id) == [external]
+        assert await sandboxes(thread_id) == [external]
+        turn = {
+            "conversationId": thread_id,
+            "items": text("hi"),
+            "cwd": str(tmp_path),
+            "approvalPolicy": "never",
+            "sandboxPolicy": {"mode": "read-only"},
+            "model": "scripted",
+            "summary": "auto",
+        }
+        await client.call("sendUserTurn", turn)
+        await client.until("codex/event/task_complete")
+        assert (await sandboxes(thread_id))[-1] == "Sandbox: `read-only`"
+        overrides = {"sandbox": "external-sandbox"}
+        resume = {"conversationId": thread_id, "overrides": overrides}
+        await client.call("resumeConversation", resume)
+        assert (await sandboxes(thread_id))[-1] == external
+
+
+def test_policies_wait_for_a_bounded_number_of_conversations() -> None:
+    waiting = FirstSandboxes()
+    for number in range(MAX_WAITING + 1):
+        waiting.keep(str(number), {"type": "externalSandbox"})
+    first, second = {"threadId": "0"}, {"threadId": "1"}
+    assert waiting.with_policy(first) == first
+    assert waiting.with_policy(second) == {"sandboxPolicy": {"type": "externalSandbox"}, **second}
+    waiting.keep("1", None)
+    assert waiting.with_policy(second) == second
 
 
 @claim("older:interrupt")
