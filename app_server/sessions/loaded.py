@@ -4,6 +4,7 @@ Source: docs/wire.md, "Threads".
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import anyio
@@ -12,7 +13,9 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.sessions.errors import NotLoaded, SessionClosed
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.session import ThreadSession
+
+if TYPE_CHECKING:
+    from app_server.sessions.session import ThreadSession
 
 
 class LoadedThreads:
@@ -27,14 +30,14 @@ class LoadedThreads:
         self.draining = False
         """Whether no thread is loaded any more."""
 
-    def __iter__(self) -> Iterator[ThreadSession]:
+    def __iter__(self) -> "Iterator[ThreadSession]":
         return iter(list(self._sessions.values()))
 
-    def find(self, thread_id: str) -> ThreadSession | None:
+    def find(self, thread_id: str) -> "ThreadSession | None":
         """Return a loaded thread, or None."""
         return self._sessions.get(thread_id)
 
-    def get(self, thread_id: str) -> ThreadSession:
+    def get(self, thread_id: str) -> "ThreadSession":
         """Return a loaded thread.
 
         Raises:
@@ -45,7 +48,7 @@ class LoadedThreads:
             raise NotLoaded(thread_id)
         return session
 
-    async def writable(self, thread_id: str) -> ThreadSession:
+    async def writable(self, thread_id: str) -> "ThreadSession":
         """Return a loaded thread, for a request that writes to it.
 
         Raises:
@@ -56,7 +59,7 @@ class LoadedThreads:
             await self._ports.store.require_free(thread_id)
         return self.get(thread_id)
 
-    def add(self, session: ThreadSession) -> None:
+    def add(self, session: "ThreadSession") -> None:
         """Make a thread known that has just been loaded."""
         self._sessions[session.thread.id] = session
         self._ports.clients.open_stream(session.thread.id)
@@ -73,7 +76,7 @@ class LoadedThreads:
                 await self.put_away(session)
         return True
 
-    async def put_away(self, session: ThreadSession) -> None:
+    async def put_away(self, session: "ThreadSession") -> None:
         """Close a thread and release its log; to be called under its `lock`."""
         thread = session.thread
         with anyio.CancelScope(shield=True):

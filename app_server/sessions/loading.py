@@ -7,25 +7,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
 from app_server.config.values import Config, ConfigView
-from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.patch.half_written import settle_all
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.places import configured_places
+from app_server.runtime.loader import Lazy, load
 from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded import LoadedThreads
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.session import ThreadSession
 from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.threads.log.forking import ForkPoint
+from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.model.catalogue.settings import read_model_settings
@@ -43,6 +45,9 @@ from protocol.rollout import (
     ThreadCreated,
     TurnCompleted,
 )
+
+if TYPE_CHECKING:
+    from app_server.sessions.session import ThreadSession
 
 REQUESTS_PERMISSIONS = "request_permissions_tool"
 INSTALLS_SKILL_SERVERS = "skill_mcp_dependency_install"
@@ -72,15 +77,25 @@ class ThreadLoading:
         self._loaded = loaded
         self._ports = ports
         self._tasks = tasks
+        # With it come turns and tools, which the first answers do without.
+        self._session_type = Lazy("what runs threads", _load_session_type)
 
-    async def start(self, created: ThreadCreated, config: Config) -> ThreadSession:
+    async def prepare(self) -> None:
+        """Import what runs threads, so that the first one need not wait for it.
+
+        Raises:
+            LoadFailed: it cannot be imported now.
+        """
+        await self._session_type.get()
+
+    async def start(self, created: ThreadCreated, config: Config) -> "ThreadSession":
         """Create a thread of a new id and load it; raises what `start_once` does."""
         session, _ = await self.start_once(created, config)
         return session
 
     async def start_once(
         self, created: ThreadCreated, config: Config
-    ) -> tuple[ThreadSession, Start]:
+    ) -> "tuple[ThreadSession, Start]":
         """Create a thread and load it, or load the one that the same request has created.
 
         Raises:
@@ -102,10 +117,9 @@ class ThreadLoading:
                 thread = await self._ports.store.create(created)
             except ThreadExists:
                 return await self._start_again(created, config), Start.LOADED
-            session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
-            return await self._open(session, base), Start.CREATED
+            return await self._open(thread, config, mcp, settings, base), Start.CREATED
 
-    async def _start_again(self, created: ThreadCreated, config: Config) -> ThreadSession:
+    async def _start_again(self, created: ThreadCreated, config: Config) -> "ThreadSession":
         session = self._loaded.find(created.thread_id)
         if session is None:
             before = (await self._ports.store.read(created.thread_id)).created
@@ -123,7 +137,7 @@ class ThreadLoading:
 
     async def fork(
         self, created: ThreadCreated, config: Config, source_id: str, point: ForkPoint
-    ) -> ThreadSession:
+    ) -> "ThreadSession":
         """Create a thread from what another one's turns have written, and load it.
 
         A turn that is copied while it runs is closed as interrupted.
@@ -142,14 +156,13 @@ class ThreadLoading:
             except BaseException:
                 await self._ports.store.unload(thread)
                 raise
-            session = ThreadSession(thread, config, mcp, settings, self._ports, self._tasks)
-            return await self._open(session, base)
+            return await self._open(thread, config, mcp, settings, base)
 
     async def load(
         self,
         thread_id: str,
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
-    ) -> ThreadSession:
+    ) -> "ThreadSession":
         """Load a stored thread, or return it if it is loaded already.
 
         `configure` gives the configuration and the settings for a thread that has to be loaded. A
@@ -167,7 +180,7 @@ class ThreadLoading:
         self,
         thread_id: str,
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
-    ) -> AsyncIterator[ThreadSession]:
+    ) -> "AsyncIterator[ThreadSession]":
         """Load a stored thread, or find it loaded; it is not put away while the context lasts.
 
         See `load`.
@@ -179,7 +192,7 @@ class ThreadLoading:
         self,
         thread_id: str,
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
-    ) -> ThreadSession:
+    ) -> "ThreadSession":
         if (session := self._loaded.find(thread_id)) is not None:
             if not session.closed:
                 session.quiet_since_s = None
@@ -196,8 +209,7 @@ class ThreadLoading:
         except BaseException:
             await self._ports.store.unload(thread)
             raise
-        session = ThreadSession(thread, config, mcp, session_settings, self._ports, self._tasks)
-        return await self._open(session, base)
+        return await self._open(thread, config, mcp, session_settings, base)
 
     async def _settings_of(self, config: Config) -> SessionSettings:
         settings = await _session_settings(config)
@@ -232,7 +244,20 @@ class ThreadLoading:
             records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         return records
 
-    async def _open(self, session: ThreadSession, base: Config | None) -> ThreadSession:
+    async def _open(
+        self,
+        thread: LiveThread,
+        config: Config,
+        mcp: McpSettings,
+        settings: SessionSettings,
+        base: Config | None,
+    ) -> "ThreadSession":
+        try:
+            make = self._session_type.value or await self._session_type.get()
+            session = make(thread, config, mcp, settings, self._ports, self._tasks)
+        except BaseException:
+            await self._ports.store.unload(thread)
+            raise
         self._loaded.add(session)
         if self._loaded.base is not None and self._loaded.base is not base:
             # There was a reload after the thread's configuration had been read.
@@ -244,6 +269,16 @@ class ThreadLoading:
             await self._loaded.put_away(session)
             raise
         return session
+
+
+def _session_type() -> "type[ThreadSession]":
+    from app_server.sessions.session import ThreadSession
+
+    return ThreadSession
+
+
+async def _load_session_type() -> "type[ThreadSession]":
+    return await load(_session_type)
 
 
 def _given_up(item: CommandExecutionThreadItem, at_ms: int) -> CommandExecutionThreadItem:

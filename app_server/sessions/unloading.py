@@ -3,10 +3,11 @@
 Source: docs/wire.md, "Threads".
 """
 
+from typing import TYPE_CHECKING
+
 import anyio
 
 from app_server.sessions.loaded import LoadedThreads
-from app_server.sessions.session import ThreadSession
 from app_server.turns.ports import ClientPort
 from protocol.threads import (
     NotLoadedThreadStatus,
@@ -15,6 +16,9 @@ from protocol.threads import (
 )
 
 SWEEP_S = 30.0
+
+if TYPE_CHECKING:
+    from app_server.sessions.session import ThreadSession
 
 
 class QuietUnloading:
@@ -61,7 +65,7 @@ class QuietUnloading:
         }
         return sorted(since, key=since.__getitem__)
 
-    def _is_quiet(self, session: ThreadSession) -> bool:
+    def _is_quiet(self, session: "ThreadSession") -> bool:
         wanted = self._clients.has_listeners(session.thread.id)
         return session.slot.idle.is_set() and session.publisher.began and not wanted
 
