@@ -23,7 +23,7 @@ from app_server.turns.approval.forms import planned_by_server
 from app_server.turns.model import offline
 from app_server.turns.model.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER
 from app_server.turns.model.prompt.surroundings import kind_of
-from app_server.turns.review import reviewer
+from app_server.turns.review import asking, reviewer
 from app_server.turns.review.evidence import (
     MAX_ARGUMENTS_BYTES,
     MAX_EXCERPT_BYTES,
@@ -35,6 +35,7 @@ from app_server.turns.review.evidence import (
 from app_server.turns.review.limits import MAX_REVIEWS, TurnReviews
 from app_server.turns.review.reviewer import ADVICE, ADVICE_UNDECIDED, TIMED_OUT
 from app_server.turns.review.verdict import (
+    AGAIN,
     INSTRUCTIONS,
     MAX_ANSWER_BYTES,
     MAX_RATIONALE_BYTES,
@@ -299,33 +300,42 @@ async def test_a_denied_call_fails_and_the_model_is_told_why(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "cause"),
+    ("answer", "cause", "attempts"),
     [
-        (says("I think it is fine."), "the answer is no verdict"),
-        (says(json.dumps(ALLOW) + " Really."), "the answer is no verdict"),
-        (verdict({"outcome": "allow"}), "the answer is no verdict"),
-        (verdict({**ALLOW, "outcome": "perhaps"}), "the answer is no verdict"),
-        (verdict({**ALLOW, "more": 1}), "the answer is no verdict"),
-        (verdict({**ALLOW, "rationale": " "}), "the answer is no verdict"),
-        (calls(WIPE), "the answer is no verdict"),
+        (says("I think it is fine."), "the answer is no verdict", 3),
+        (says(json.dumps(ALLOW) + " Really."), "the answer is no verdict", 3),
+        (verdict({"outcome": "allow"}), "the answer is no verdict", 3),
+        (verdict({**ALLOW, "outcome": "perhaps"}), "the answer is no verdict", 3),
+        (verdict({**ALLOW, "more": 1}), "the answer is no verdict", 3),
+        (verdict({**ALLOW, "rationale": " "}), "the answer is no verdict", 3),
+        (calls(WIPE), "there is no answer", 1),
         (
             says("x" * (MAX_ANSWER_BYTES + 1)),
             f"the answer has more than {MAX_ANSWER_BYTES} bytes",
+            3,
         ),
         (
             [*verdict(ALLOW)[:-1], BREAK],
             "stream disconnected before completion: peer closed connection without sending "
             "complete message body (incomplete chunked read)",
+            3,
         ),
-        (Refusal(400, {"error": {"code": "invalid_prompt", "message": "no"}}), None),
+        (Refusal(400, {"error": {"code": "invalid_prompt", "message": "no"}}), None, 1),
     ],
 )
 @claim("review:fail-closed")
 async def test_whatever_is_no_verdict_denies(
-    tmp_path: Path, answer: Any, cause: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Any,
+    cause: str | None,
+    attempts: int,
 ) -> None:
+    monkeypatch.setattr(asking, "RETRY_BASE_S", 0.0)
     async with with_peer(tmp_path) as place:
-        told = of_review(await place.run(calls(WIPE), answer, says("done")))
+        script = [calls(WIPE), *[answer] * attempts, says("done")]
+        told = of_review(await place.run(*script))
+        assert (len(place.served.model.requests), place.served.model.scripts) == (attempts + 2, [])
         if cause is None:
             cause = f"unexpected status 400 Scripted: no, url: {place.served.model.url}/responses"
         failure = f"Automatic approval review failed: {cause}"
@@ -336,6 +346,40 @@ async def test_whatever_is_no_verdict_denies(
             ("turn/completed", "completed"),
         ]
         assert last_output(place.served) == undecided(failure)
+
+
+@claim("review:retries")
+async def test_a_review_is_tried_again_and_clients_hear_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "RETRY_BASE_S", 0.0)
+    unreadable = says("I think it is fine.")
+    busy = Refusal(503, {"error": {"message": "busy"}})
+    async with with_peer(tmp_path) as place:
+        for script in ([busy, unreadable], [unreadable, busy]):
+            told = await place.run(calls(WIPE), *script, verdict(ALLOW), says("done"))
+            assert [entry[0] for entry in of_review(told)] == [
+                "item/started",
+                STARTED,
+                "guardianWarning",
+                COMPLETED,
+                "item/completed",
+                "turn/completed",
+            ]
+            assert review("approved", ALLOW) in [entry[-1] for entry in of_review(told)]
+        _, reviews = place.model_requests
+        evidence = [request["input"][0] for request in reviews]
+        assert evidence[:3] == [evidence[0]] * 3
+        assert evidence[3:] == [evidence[3]] * 3
+        again = {
+            "type": "message",
+            "role": "developer",
+            "content": [{"type": "input_text", "text": AGAIN}],
+        }
+        assert [request["input"][1:] for request in reviews] == [
+            *([], [], [again]),
+            *([], [again], [again]),
+        ]
 
 
 @claim("review:timeout")

@@ -1,6 +1,7 @@
 """The automatic reviewer: an agent with one question and no tools decides instead of the user.
 
-A review is one model call of its own. It fails closed: without a valid verdict nothing is allowed.
+A review is a model call of its own, made up to three times. It fails closed: without a valid
+verdict nothing is allowed.
 Source: docs/mcp.md, "Reviewer".
 """
 
@@ -14,18 +15,15 @@ from app_server.extension.metadata import RuntimeMetadata
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.catalogue.providers import Provider
-from app_server.turns.model.interface import ItemDone, Model, ModelFailure, ModelRequest
-from app_server.turns.model.response.reader import texts_of
+from app_server.turns.model.interface import Model, ModelFailure
 from app_server.turns.ports import ClientPort
+from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.evidence import excerpt
 from app_server.turns.review.limits import MAX_REVIEWS, RECENT_REVIEWS, TurnReviews
 from app_server.turns.review.verdict import (
-    MAX_ANSWER_BYTES,
     Assessment,
     NoVerdict,
     for_the_public,
-    parse_assessment,
-    review_body,
 )
 from protocol.items import (
     GuardianApprovalReview,
@@ -91,8 +89,7 @@ class Reviewer:
         """`stop_turn` interrupts a turn that was denied too much; another one is left alone."""
         self._stop_turn = stop_turn
         self._thread = thread
-        self._model = model
-        self._providers = providers
+        self._calls = VerdictCalls(thread, model, providers)
         self._clients = clients
         self._clock = clock
         self._turn = TurnReviews("")
@@ -138,29 +135,14 @@ class Reviewer:
     async def _assess(self, planned: PlannedAction) -> Assessment:
         if not self._turn.begin():
             raise NoVerdict(f"this turn has had {MAX_REVIEWS} reviews")
+        evidence = {**excerpt(self._thread.state.history), "action": planned.evidence}
         try:
-            answer = await self._ask(planned)
+            assessment = await self._calls.ask(evidence)
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
             may_be_shown = planned.private is None
             raise NoVerdict(exc.message if may_be_shown else "the model call failed") from exc
-        return for_the_public(parse_assessment(answer), planned.private)
-
-    async def _ask(self, planned: PlannedAction) -> str:
-        state = self._thread.state
-        # The turn has asked it already.
-        provider = self._providers[state.in_force.model_provider]
-        evidence = {**excerpt(state.history), "action": planned.evidence}
-        answer = ""
-        request = ModelRequest(provider, review_body(state, evidence))
-        async with self._model.stream(request) as batches:
-            async for batch in batches:
-                for event in batch:
-                    if isinstance(event, ItemDone) and event.item["type"] == "message":
-                        answer += "".join(texts_of(event.item.get("content")))
-                if len(answer) > MAX_ANSWER_BYTES:
-                    break
-        return answer
+        return for_the_public(assessment, planned.private)
 
     def _stop_denied_turn(self) -> None:
         turn = self._turn

@@ -62,6 +62,10 @@ class NoVerdict(Exception):
     """The reviewer came to no verdict; the text says why."""
 
 
+class UnreadableVerdict(NoVerdict):
+    """There is an answer, and it is no verdict."""
+
+
 class Assessment(BaseModel):
     """A verdict with its reasons."""
 
@@ -73,16 +77,28 @@ class Assessment(BaseModel):
     rationale: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-def review_body(state: ThreadState, evidence: JsonObject) -> JsonObject:
+AGAIN = (
+    "Your answer before this one could not be read. Answer with the JSON object of the schema, and "
+    "with nothing around it."
+)
+
+
+def review_body(
+    state: ThreadState, evidence: JsonObject, *, was_unreadable: bool = False
+) -> JsonObject:
     """Assemble the call of the Responses API that asks for a verdict.
 
-    The evidence is one JSON text, so that nothing in it can end it.
+    The evidence is one JSON text, so that nothing in it can end it. An answer that could not be
+    read is not shown again: whatever made the model write it would be.
     """
+    asked = [message("user", to_json(evidence, inf_nan_mode="null").decode())]
+    if was_unreadable:
+        asked.append(message("developer", AGAIN))
     settings = state.in_force
     body: JsonObject = {
         "model": settings.model,
         "instructions": INSTRUCTIONS,
-        "input": [message("user", to_json(evidence, inf_nan_mode="null").decode())],
+        "input": asked,
         "stream": True,
         "store": False,
         "prompt_cache_key": f"{state.id}:review",
@@ -104,14 +120,17 @@ def parse_assessment(answer: str) -> Assessment:
     """Read a verdict: JSON of the schema and nothing around it.
 
     Raises:
-        NoVerdict: it is anything else.
+        NoVerdict: there is none.
+        UnreadableVerdict: it is anything else.
     """
+    if not answer:
+        raise NoVerdict("there is no answer")
     if len(answer.encode()) > MAX_ANSWER_BYTES:
-        raise NoVerdict(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+        raise UnreadableVerdict(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     try:
         return Assessment.model_validate_json(answer)
     except ValidationError as exc:
-        raise NoVerdict("the answer is no verdict") from exc
+        raise UnreadableVerdict("the answer is no verdict") from exc
 
 
 def for_the_public(assessment: Assessment, private: str | None) -> Assessment:
