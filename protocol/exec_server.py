@@ -10,7 +10,7 @@ from pydantic import Field
 
 from protocol.environments import EnvironmentShellInfo
 from protocol.errors import ErrorObject
-from protocol.model import Json, JsonObject, UInt16, UInt32, WireModel
+from protocol.model import Json, JsonObject, UInt16, UInt32, WireModel, absent_if_none
 from protocol.policy import SandboxPolicy
 
 ProcessNumber: TypeAlias = Annotated[int, Field(ge=1, lt=2**32)]
@@ -102,10 +102,12 @@ class ConnectionOpenParams(WireModel):
 
 
 class ProcessStartResponse(WireModel):
-    """The process runs, or the connection is made."""
+    """The process runs, the connection is made, or the file is open."""
 
     pid: int
-    """0 for a connection."""
+    """0 for what is no process."""
+    size: int | None = absent_if_none()
+    """Of a file, in bytes."""
 
 
 class ProcessParams(WireModel):

@@ -20,6 +20,7 @@ from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
+from protocol.exec_files import FilePolicy
 
 LOCAL = "local"
 
@@ -69,6 +70,16 @@ class RemotePlace(Protocol):
 
     def open_connection(self, host: str, port: int) -> AbstractAsyncContextManager[RemoteProcess]:
         """Connect to a server there, see Environments.open_connection; connects if need be."""
+
+    def open_file(
+        self, path: str, policy: FilePolicy
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Read a file there, see Environments.open_file; connects if need be."""
+
+    def start_patch(
+        self, cwd: str, policy: FilePolicy
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Begin a patch there, see Environments.start_patch; connects if need be."""
 
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
@@ -171,6 +182,34 @@ class Environments:
         """
         async with self._find(environment_id).open_connection(host, port) as opened:
             yield opened
+
+    @asynccontextmanager
+    async def open_file(
+        self, environment_id: str, path: str, policy: FilePolicy
+    ) -> AsyncIterator[RemoteProcess]:
+        """Read a file of an environment that is not this machine, while the context lasts.
+
+        `path` is absolute. Its bytes are `stdout`; if all of them came, `returncode` is 0.
+
+        Raises:
+            UnknownEnvironment: there is none of this id.
+            ConnectionError: it is out of reach.
+            OSError: the file is not there, is something else, or may not be read.
+        """
+        async with self._find(environment_id).open_file(path, policy) as opened:
+            yield opened
+
+    def start_patch(
+        self, environment_id: str, cwd: str, policy: FilePolicy
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Begin a patch in an environment that is not this machine; see remote_patch.py.
+
+        Entering raises as `open_file` does.
+
+        Raises:
+            UnknownEnvironment: there is none of this id.
+        """
+        return self._find(environment_id).start_patch(cwd, policy)
 
     @property
     def elsewhere(self) -> list[str]:

@@ -33,3 +33,9 @@ end_of_file: "*** End of File" LF
 %import common.LF
 """
 """What a model with freeform tools may write; the parser takes a little more."""
+
+LARK_ENVIRONMENTS = LARK.replace(
+    "start: begin file_change+ end",
+    'start: begin environment? file_change+ end\nenvironment: "*** Environment ID: " path LF',
+)
+"""The same, where a patch can name the environment whose files it changes."""

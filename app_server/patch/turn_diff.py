@@ -62,8 +62,8 @@ class _File:
 class TurnDiff:
     """The files that a turn has touched."""
 
-    def __init__(self, root: str) -> None:
-        """Show paths as they are below `root`; others whole."""
+    def __init__(self, root: str | None = None) -> None:
+        """Show paths as they are below `root`; others, and all without a `root`, whole."""
         self._root = root
         self._files: dict[str, _File] = {}
         self._kept_chars = 0
@@ -162,7 +162,7 @@ class TurnDiff:
         return "".join(head) + body
 
     def _relative(self, path: str) -> str:
-        return path.removeprefix(self._root.rstrip("/") + "/")
+        return path if self._root is None else path.removeprefix(self._root.rstrip("/") + "/")
 
 
 def _chars(file: Snapshot | None) -> int:

@@ -6,9 +6,9 @@ Source: docs/tools.md, "Patches".
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import PurePosixPath
 
 import anyio
 import anyio.lowlevel
@@ -16,29 +16,25 @@ import anyio.to_thread
 
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
 from app_server.patch.grammar import BEGIN
-from app_server.patch.half_written import changing_files
 from app_server.patch.in_command import find_patch
-from app_server.patch.parse import parse_patch
-from app_server.patch.plan import Plan, PlannedChange, plan_patch
-from app_server.patch.shown import shown_changes, touched
-from app_server.patch.turn_diff import TurnDiff
-from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement import Confinement
+from app_server.patch.parse import Patch, parse_patch
+from app_server.patch.plan import Plan, PlannedChange
+from app_server.patch.shown import shown_changes
 from app_server.permissions.decision import Ask, Refuse
-from app_server.permissions.resolving import resolved
 from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.tools.environments import NoEnvironment, environment_of
-from app_server.tools.patches.declaration import FREEFORM, FUNCTION, NAME, PatchArguments
-from app_server.tools.patches.texts import Written, reason_to_ask, root_of_diff
+from app_server.tools.elsewhere import start_patch
+from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments
+from app_server.tools.patches.declaration import NAME, PatchArguments, patch_declaration
+from app_server.tools.patches.planned import PlannedPatch, planned_here, planned_there
+from app_server.tools.patches.texts import Written, reason_to_ask
+from app_server.tools.patches.turn_changes import TurnChanges
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.files import FileGate, FileRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import FileChangeThreadItem, FileUpdateChange
+from protocol.items import FileChangeThreadItem
 from protocol.model import Json, JsonObject
-from protocol.rollout import LOCAL, FilesChanging, Settings
-from protocol.turns import TurnDiffUpdatedNotification
 
 NO_ENVIRONMENT = "apply_patch environment selection is unavailable for this turn"
 
@@ -49,12 +45,6 @@ NO_COMMAND = (
 PLAN_MODE = "patch rejected: in plan mode nothing is written; put the change into the plan"
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    plan: Plan
-    shown: list[FileUpdateChange]
-
-
 class ApplyPatch:
     """The patches of one turn, and what they have changed together."""
 
@@ -63,22 +53,20 @@ class ApplyPatch:
         turn: TurnContext,
         gate: FileGate,
         grammar: ShellGrammar,
-        confinement: Callable[[], Confinement],
+        environments: TurnEnvironments,
     ) -> None:
-        """`confinement` is what confines the turn now, links in it not followed."""
         self._turn = turn
         self._gate = gate
         self._grammar = grammar
-        self._confinement = confinement
-        self._diff: TurnDiff | None = None
-        self._sent_diff = ""
-        """The diff that clients have."""
+        self._environments = environments
+        self._changes = TurnChanges(turn)
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the tool, freeform if the model takes that; not without a folder to work in."""
-        if self._turn.settings.without_environment:
+        if not self._turn.settings.working_folders:
             return []
-        return [FREEFORM if model.freeform_patch else FUNCTION]
+        names = self._environments.names
+        return [patch_declaration(is_freeform=model.freeform_patch, environments=names)]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is a patch, in either form."""
@@ -98,13 +86,15 @@ class ApplyPatch:
             text = call.input
         else:
             raise BadCall("apply_patch takes the text of a patch")
-        return await self._apply(call.call_id, text, self._turn.settings.cwd)
+        return await self._apply(call.call_id, text)
 
-    async def run_command(self, call_id: str, script: str, folder: str) -> str | None:
+    async def run_command(
+        self, call_id: str, script: str, found: FoundEnvironment, folder: str
+    ) -> str | None:
         """Apply the patch that a shell command is nothing but the application of.
 
-        `folder` is where the command would run, an absolute path. Returns what the model reads;
-        None if the command is something else, which is then run by a shell.
+        `folder` is where the command would run there, an absolute path. Returns what the model
+        reads; None if the command is something else, which is then run by a shell.
 
         Raises:
             LoadFailed: scripts cannot be read now.
@@ -112,53 +102,90 @@ class ApplyPatch:
         """
         if script.strip().startswith(BEGIN):
             return NO_COMMAND
-        found = await find_patch(self._grammar, script)
-        if found is None:
+        patch = await find_patch(self._grammar, script)
+        if patch is None:
             return None
-        where = folder if found.folder is None else str(Path(folder, found.folder))
-        output = await self._apply(call_id, found.text, where)
+        where = folder if patch.folder is None else str(PurePosixPath(folder, patch.folder))
+        output = await self._apply(call_id, patch.text, found, where)
         if not output.startswith("Exit code: "):
             return output
         return f"Wall time: 0.0000 seconds\nOutput:\n{output}"
 
-    async def _apply(self, item_id: str, text: str, folder: str) -> str:
-        """Do all that a patch takes; returns what the model reads."""
+    async def _apply(
+        self,
+        item_id: str,
+        text: str,
+        found: FoundEnvironment | None = None,
+        folder: str | None = None,
+    ) -> str:
+        """Do all that a patch takes; returns what the model reads.
+
+        Paths begin at `folder` of an environment, else where the patch or the thread says.
+        """
         if self._turn.settings.mode == "plan":
             return PLAN_MODE
-        confinement = self._confinement()
-        settings = self._turn.settings
         try:
-            planned = await anyio.to_thread.run_sync(_planned, text, folder, settings, confinement)
+            patch = await anyio.to_thread.run_sync(parse_patch, text)
+            if patch.environment_id is not None and not self._environments.names:
+                return NO_ENVIRONMENT
+            if found is None or patch.environment_id is not None:
+                found = await self._environments.find(patch.environment_id)
+                folder = None
+            cwd = found.folder.cwd if folder is None else folder
+            async with self._planned(text, patch, found, cwd) as planned:
+                return await self._carry_out(item_id, planned, text, found, cwd)
         except NoEnvironment as exc:
-            return str(exc)
+            return f"apply_patch failed: {exc}"
         except EmptyPatch as exc:
             return f"patch rejected: {exc}"
         except PatchFailed as exc:
             return f"apply_patch verification failed: {exc}"
-        item = FileChangeThreadItem(id=item_id, changes=planned.shown, status="inProgress")
-        try:
-            await self._allow(item, planned.plan, text, folder)
         except Denied as exc:
             return str(exc)
+
+    @asynccontextmanager
+    async def _planned(
+        self, text: str, patch: Patch, found: FoundEnvironment, cwd: str
+    ) -> AsyncIterator[PlannedPatch]:
+        environments = self._environments
+        if found.is_here:
+            confinement = environments.confinement(found)
+            async with planned_here(patch, cwd, confinement, self._turn.recorder) as planned:
+                yield planned
+        else:
+            started = start_patch(environments, found, cwd)
+            async with planned_there(found.id, started, text) as planned:
+                yield planned
+
+    async def _carry_out(
+        self, item_id: str, planned: PlannedPatch, text: str, found: FoundEnvironment, cwd: str
+    ) -> str:
+        shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
+        item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
+        await self._allow(item, planned.plan, text, found, cwd)
         # What was begun is done, and written down: an interrupt comes after it.
         with anyio.CancelScope(shield=True):
-            written = await self._write(item, planned.plan)
+            written = await self._write(item, planned, found)
         return written.output()
 
-    async def _allow(self, item: FileChangeThreadItem, plan: Plan, text: str, folder: str) -> None:
+    async def _allow(
+        self, item: FileChangeThreadItem, plan: Plan, text: str, found: FoundEnvironment, cwd: str
+    ) -> None:
         """Announce the item, and ask if need be; returns when the files may be changed.
 
         Raises:
             Denied: they must not be; the text is for the model.
         """
         turn = self._turn
+        writable = self._environments.confinement(found).writable
         request = FileRequest(
             turn_id=turn.turn_id,
             item_id=item.id,
-            cwd=folder,
+            environment_id=found.id,
+            cwd=cwd,
             paths=[place for change in plan.changes for place in change.written],
             is_inside=not plan.outside and not plan.locked,
-            may_write=not _is_read_only(self._confinement()),
+            may_write=writable is None or bool(writable),
             reason=reason_to_ask(plan),
             patch=text,
         )
@@ -178,62 +205,25 @@ class ApplyPatch:
                     await anyio.lowlevel.checkpoint()
                 raise
 
-    async def _write(self, item: FileChangeThreadItem, plan: Plan) -> Written:
-        recorder = self._turn.recorder
-        token = new_token()
-        files = await anyio.to_thread.run_sync(changing_files, plan, token)
-        await recorder.thread.append(
-            FilesChanging(
-                at_ms=recorder.now_ms(), turn_id=recorder.turn_id, item_id=item.id, files=files
-            ),
-            sync=False,
-        )
+    async def _write(
+        self, item: FileChangeThreadItem, planned: PlannedPatch, found: FoundEnvironment
+    ) -> Written:
+        await planned.before_writing(item.id)
         started = time.perf_counter()
-        made: Sequence[PlannedChange] = plan.changes
+        changes = planned.plan.changes
+        made: Sequence[PlannedChange] = changes
         failure: str | None = None
         try:
-            await anyio.to_thread.run_sync(write_plan, plan, token)
+            await planned.write()
         except NotWritten as exc:
             failure = str(exc)
-            made = [plan.changes[number] for number in exc.changed]
+            made = [changes[number] for number in exc.changed]
         wall_s = time.perf_counter() - started
         item.status = "completed" if failure is None else "failed"
-        await recorder.completed(item)
-        await self._notify_diff(made)
+        await self._turn.recorder.completed(item)
+        await self._changes.notify(made, found)
         return Written(made, failure, wall_s)
-
-    async def _notify_diff(self, made: Sequence[PlannedChange]) -> None:
-        shown = await anyio.to_thread.run_sync(self._diff_after, made)
-        if shown != self._sent_diff:
-            self._sent_diff = shown
-            turn = self._turn
-            turn.recorder.emit(
-                TurnDiffUpdatedNotification(
-                    thread_id=turn.thread_id, turn_id=turn.turn_id, diff=shown
-                )
-            )
-
-    def _diff_after(self, made: Sequence[PlannedChange]) -> str:
-        if self._diff is None:
-            self._diff = TurnDiff(root_of_diff(self._turn.settings.cwd))
-        self._diff.touch(list(touched(made)))
-        return self._diff.render()
 
 
 async def _nothing() -> None:
     pass
-
-
-def _planned(text: str, folder: str, settings: Settings, confinement: Confinement) -> _Planned:
-    patch = parse_patch(text)
-    if patch.environment_id is not None and settings.environments is None:
-        raise NoEnvironment(NO_ENVIRONMENT)
-    environment_id = environment_of(settings, patch.environment_id)
-    if environment_id != LOCAL:
-        raise NoEnvironment(f"apply_patch does not work in environment `{environment_id}`")
-    plan = plan_patch(patch, folder, resolved(confinement))
-    return _Planned(plan, shown_changes(plan))
-
-
-def _is_read_only(confinement: Confinement) -> bool:
-    return confinement.writable is not None and not confinement.writable

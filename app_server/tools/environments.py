@@ -3,46 +3,97 @@
 Source: docs/environments.md, "Threads in an environment".
 """
 
+from dataclasses import dataclass
+
 from app_server.host.environments import Environments, UnknownEnvironment
-from protocol.rollout import LOCAL, Settings, WorkingFolder
+from app_server.permissions.confinement import Confinement
+from app_server.tools.confinements import Confinements
+from app_server.turns.tools.turn import TurnContext
+from protocol.rollout import LOCAL, WorkingFolder
 
 
 class NoEnvironment(Exception):
     """A tool cannot work in an environment; the text is for the model."""
 
 
-def environment_of(settings: Settings, named: str | None) -> str:
-    """Return the id of the environment that a tool works in: the named one, or the thread's first.
+@dataclass(frozen=True, slots=True)
+class FoundEnvironment:
+    """Where a tool works."""
 
-    Raises:
-        NoEnvironment: environments were chosen for the thread, and it is none of them.
-    """
-    if settings.environments is None:
-        return LOCAL if named is None else named
-    ids = [folder.environment_id for folder in settings.working_folders]
-    if named is None:
-        return ids[0]
-    if named not in ids:
-        known = ", ".join(f"`{one}`" for one in ids)
-        raise NoEnvironment(f"unknown environment `{named}`; this thread has: {known}")
-    return named
+    folder: WorkingFolder
+    shell: str | None = None
+    """The path of the user's shell there; None on this machine."""
+
+    @property
+    def id(self) -> str:
+        """The environment."""
+        return self.folder.environment_id
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this machine."""
+        return self.id == LOCAL
 
 
-async def look_elsewhere(
-    environments: Environments | None, settings: Settings, environment_id: str
-) -> tuple[WorkingFolder, str]:
-    """Return the thread's folder on another machine, and the path of the shell there.
+@dataclass(frozen=True, slots=True)
+class TurnEnvironments:
+    """The environments of one turn; the settings in force may change while it runs."""
 
-    An environment that was not chosen for the thread has the working folder of its exec server.
+    turn: TurnContext
+    machines: Environments | None
+    """Other machines; None: there are none."""
+    confinements: Confinements
 
-    Raises:
-        NoEnvironment: it is not known, or out of reach.
-    """
-    if environments is None or not environments.has(environment_id):
-        raise NoEnvironment(f"unknown environment `{environment_id}`")
-    try:
-        shell, cwd = await environments.info(environment_id)
-    except (OSError, UnknownEnvironment) as exc:
-        raise NoEnvironment(f"environment `{environment_id}`: {exc}") from exc
-    folder = settings.working_folder(environment_id)
-    return folder or WorkingFolder(environment_id, cwd, [cwd]), shell.path
+    @property
+    def names(self) -> list[str]:
+        """The ids that a call can choose from, the one that is meant without a choice first.
+
+        Empty if there is nothing to choose. Where none were chosen for the thread, it is all that
+        are known.
+        """
+        settings = self.turn.settings
+        if settings.environments is None:
+            known = [] if self.machines is None else self.machines.elsewhere
+            ids = [LOCAL, *known]
+        else:
+            ids = [one.environment_id for one in settings.working_folders]
+        return ids if len(ids) > 1 else []
+
+    async def find(self, named: str | None) -> FoundEnvironment:
+        """Return where a call works that names an environment, or none; connects if need be.
+
+        An environment that was not chosen for the thread has the working folder of its exec server.
+
+        Raises:
+            NoEnvironment: it is none of the thread's, not known, or out of reach.
+        """
+        settings, machines = self.turn.settings, self.machines
+        environment_id = self._id_of(named)
+        if environment_id == LOCAL:
+            return FoundEnvironment(WorkingFolder(LOCAL, settings.cwd, settings.roots))
+        if machines is None or not machines.has(environment_id):
+            raise NoEnvironment(f"unknown environment `{environment_id}`")
+        try:
+            shell, cwd = await machines.info(environment_id)
+        except (OSError, UnknownEnvironment) as exc:
+            raise NoEnvironment(f"environment `{environment_id}`: {exc}") from exc
+        folder = settings.working_folder(environment_id)
+        return FoundEnvironment(folder or WorkingFolder(environment_id, cwd, [cwd]), shell.path)
+
+    def confinement(self, found: FoundEnvironment) -> Confinement:
+        """Return what confines the turn there, as far as that is known here."""
+        if found.is_here:
+            return self.confinements.here()
+        return self.confinements.elsewhere(found.folder)
+
+    def _id_of(self, named: str | None) -> str:
+        settings = self.turn.settings
+        if settings.environments is None:
+            return LOCAL if named is None else named
+        ids = [one.environment_id for one in settings.working_folders]
+        if named is None:
+            return ids[0]
+        if named not in ids:
+            known = ", ".join(f"`{one}`" for one in ids)
+            raise NoEnvironment(f"unknown environment `{named}`; this thread has: {known}")
+        return named

@@ -6,7 +6,7 @@ Source: docs/tools.md, "Commands", "Approvals and rules".
 import os.path
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
@@ -15,7 +15,6 @@ import anyio.to_thread
 
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
-from app_server.host.environments import LOCAL
 from app_server.host.exec.command import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
@@ -26,12 +25,15 @@ from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.commands.denials import looks_denied
-from app_server.tools.commands.elsewhere import confined_order
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
-from app_server.tools.confinements import Confinements
-from app_server.tools.environments import NoEnvironment, environment_of, look_elsewhere
+from app_server.tools.elsewhere import policy_elsewhere
+from app_server.tools.environments import (
+    FoundEnvironment,
+    NoEnvironment,
+    TurnEnvironments,
+)
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.command_question import CommandRequest
 from app_server.turns.approval.gates import ThreadApprovals
@@ -63,22 +65,18 @@ class ExecCommand:
         terminals: Terminals,
         approvals: ThreadApprovals,
         patches: ApplyPatch,
-        confinements: Confinements,
+        environments: TurnEnvironments,
     ) -> None:
         self._patches = patches
         self._turn = turn
-        self._confinements = confinements
+        self._environments = environments
         self._terminals = terminals
         self._gate = approvals.commands
         self._network = approvals.network
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
-        settings = self._turn.settings
-        if settings.environments is None:
-            elsewhere = self._terminals.place.elsewhere
-            return [exec_declaration([LOCAL, *elsewhere] if elsewhere else [])]
-        return [exec_declaration([one.environment_id for one in settings.working_folders])]
+        return [exec_declaration(self._environments.names)]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is this function."""
@@ -95,17 +93,14 @@ class ExecCommand:
         """
         arguments = call.read(ExecArguments)
         try:
-            environment_id = environment_of(self._turn.settings, arguments.environment_id)
+            found = await self._environments.find(arguments.environment_id)
         except NoEnvironment as exc:
             raise BadCall(_failed(str(exc))) from exc
-        if environment_id == LOCAL:
-            cwd = _folder(self._turn.settings.cwd, arguments.workdir)
-            patched = await self._patches.run_command(call.call_id, arguments.cmd, cwd)
-            if patched is not None:
-                return patched
-            planned = await self._plan(call.call_id, arguments, cwd)
-        else:
-            planned = await self._plan_elsewhere(call.call_id, arguments, environment_id)
+        cwd = _folder(found.folder.cwd, arguments.workdir)
+        patched = await self._patches.run_command(call.call_id, arguments.cmd, found, cwd)
+        if patched is not None:
+            return patched
+        planned = await self._plan(call.call_id, arguments, found, cwd)
         decision = self._within(await self._gate.decide(planned.request))
         if isinstance(decision, Refuse):
             return _failed(decision.text)
@@ -147,86 +142,58 @@ class ExecCommand:
         # A rule lets it out by itself; what asks for it is told so.
         return Run() if isinstance(decision, Run) else Refuse(STAYS)
 
-    async def _plan(self, call_id: str, arguments: ExecArguments, cwd: str) -> _Planned:
+    async def _plan(
+        self, call_id: str, arguments: ExecArguments, found: FoundEnvironment, cwd: str
+    ) -> _Planned:
         try:
-            shell = await anyio.to_thread.run_sync(find_shell, arguments.shell)
+            shell = await self._shell(arguments, found)
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
         login = arguments.login and self._terminals.place.settings.allow_login_shell
-        request = await self._request(
-            call_id, arguments, shell, cwd, self._confinements.here(), login=login
-        )
-        launch = CommandLaunch(
-            shell_command(shell, arguments.cmd, login=login),
-            self._terminals.environment(self._turn.thread_id, call_id),
-            cwd,
-            TerminalSize() if arguments.tty else None,
-        )
-        return _Planned(arguments=arguments, request=request, launch=launch)
-
-    async def _plan_elsewhere(
-        self, call_id: str, arguments: ExecArguments, environment_id: str
-    ) -> _Planned:
-        """Plan a command whose shell, folder and sandbox are those of another machine."""
-        place = self._terminals.place
-        settings = self._turn.settings
-        try:
-            folder, of_users = await look_elsewhere(place.environments, settings, environment_id)
-        except NoEnvironment as exc:
-            raise BadCall(_failed(str(exc))) from exc
-        login = arguments.login and place.settings.allow_login_shell
-        cwd = _folder(folder.cwd, arguments.workdir)
-        shell = arguments.shell or of_users
-        request = await self._request(
-            call_id,
-            arguments,
-            shell,
-            cwd,
-            self._confinements.elsewhere(folder),
-            login=login,
-            environment_id=environment_id,
-        )
-        order = CommandOrder(
-            line=arguments.cmd,
-            shell=arguments.shell,
-            login=login,
-            cwd=cwd,
-            tty=arguments.tty,
-            variables=self._terminals.variables(self._turn.thread_id, call_id),
-            roots=tuple(folder.roots),
-            sandbox_policy=settings.sandbox_policy,
-        )
-        return _Planned(arguments=arguments, request=request, launch=order)
-
-    async def _request(
-        self,
-        call_id: str,
-        arguments: ExecArguments,
-        shell: str,
-        cwd: str,
-        confinement: Confinement,
-        *,
-        login: bool,
-        environment_id: str = LOCAL,
-    ) -> CommandRequest:
         is_users = arguments.shell is None
         script = await self._gate.read(arguments.cmd, shell, is_users=is_users)
-        facts = CommandFacts(
-            script=script,
-            sandbox_permissions=arguments.sandbox_permissions,
-            justification=arguments.justification,
-            prefix_rule=arguments.prefix_rule,
-        )
-        return CommandRequest(
+        request = CommandRequest(
             turn_id=self._turn.turn_id,
             item_id=call_id,
-            facts=facts,
+            facts=CommandFacts(
+                script=script,
+                sandbox_permissions=arguments.sandbox_permissions,
+                justification=arguments.justification,
+                prefix_rule=arguments.prefix_rule,
+            ),
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
             actions=command_actions(script, cwd),
-            confinement=confinement,
-            environment_id=environment_id,
+            confinement=self._environments.confinement(found),
+            environment_id=found.id,
         )
+        launch: CommandLaunch | CommandOrder
+        if found.is_here:
+            launch = CommandLaunch(
+                shell_command(shell, arguments.cmd, login=login),
+                self._terminals.environment(self._turn.thread_id, call_id),
+                cwd,
+                TerminalSize() if arguments.tty else None,
+            )
+        else:
+            launch = CommandOrder(
+                line=arguments.cmd,
+                shell=arguments.shell,
+                login=login,
+                cwd=cwd,
+                roots=tuple(found.folder.roots),
+                tty=arguments.tty,
+                variables=self._terminals.variables(self._turn.thread_id, call_id),
+                sandbox_policy=self._turn.settings.sandbox_policy,
+            )
+        return _Planned(arguments=arguments, request=request, launch=launch)
+
+    @staticmethod
+    async def _shell(arguments: ExecArguments, found: FoundEnvironment) -> str:
+        """Return the path of the shell; one of another machine is looked for there, by its name."""
+        if found.shell is not None:
+            return arguments.shell or found.shell
+        return await anyio.to_thread.run_sync(find_shell, arguments.shell)
 
     async def _start(self, run: CommandRun, planned: _Planned, confinement: Confinement) -> None:
         match planned.launch:
@@ -235,9 +202,10 @@ class ExecCommand:
                     run, launch, confinement, self._connections(run, confinement)
                 )
             case CommandOrder() as order:
-                where = planned.request.environment_id
-                confined = confined_order(order, confinement)
-                await self._terminals.start_elsewhere(run, where, confined)
+                policy = policy_elsewhere(order.sandbox_policy, confinement)
+                await self._terminals.start_elsewhere(
+                    run, planned.request.environment_id, replace(order, sandbox_policy=policy)
+                )
 
     def _connections(self, run: CommandRun, confinement: Confinement) -> Gate | None:
         """Return what decides about the command's connections; None where nothing has to."""

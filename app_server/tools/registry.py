@@ -18,6 +18,7 @@ from app_server.tools.commands.terminals import Terminals
 from app_server.tools.confinements import Confinements
 from app_server.tools.dynamic.client_tools import ClientTools
 from app_server.tools.dynamic.specs import DynamicTools
+from app_server.tools.environments import TurnEnvironments
 from app_server.tools.exec_command import ExecCommand
 from app_server.tools.hooked import HookedCalls
 from app_server.tools.mcp.calls import McpCalls
@@ -60,24 +61,30 @@ class ThreadTools:
 
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
-    confinements = _confinements(turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinements.here)
+    environments = _environments(turn, thread)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, environments)
     permissions = RequestPermissions(turn, thread.approvals.permissions)
     offers = thread.plugin_offers
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinements),
+        ExecCommand(turn, thread.terminals, thread.approvals, patches, environments),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.settings.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.settings.asks_in_every_mode),
         *([PluginInstall(turn, offers, thread.contribution)] if offers is not None else []),
         *([patches] if thread.settings.offers_patches else []),
-        ViewImage(turn, confinements.here),
+        ViewImage(turn, environments),
         *([UpdatePlan(turn)] if thread.settings.offers_plans else []),
         McpResources(turn, thread.servers),
         *([ServerSkills(thread.servers)] if thread.settings.reads_server_skills else []),
         ToolSearch(thread.servers, thread.of_clients),
-        McpCalls(turn, thread.servers, thread.approvals.tools, thread.hooks, confinements.here),
+        McpCalls(
+            turn,
+            thread.servers,
+            thread.approvals.tools,
+            thread.hooks,
+            environments.confinements.here,
+        ),
         ClientTools(turn, thread.of_clients),
         WebSearch(thread.settings.web_search, partial(_is_unconfined, turn)),
     )
@@ -87,10 +94,10 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
 
 def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
     """Make the table for a review of code: commands, and nothing that changes the thread."""
-    confinements = _confinements(turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, confinements.here)
+    environments = _environments(turn, thread)
+    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, environments)
     tools: Sequence[TurnTool] = (
-        ExecCommand(turn, thread.terminals, thread.approvals, patches, confinements),
+        ExecCommand(turn, thread.terminals, thread.approvals, patches, environments),
         WriteStdin(turn, thread.terminals),
     )
     return ToolTable(tools, turn.features, list, HookedCalls(thread.user_hooks, turn).run)
@@ -100,9 +107,10 @@ def _is_unconfined(turn: TurnContext) -> bool:
     return turn.settings.sandbox_policy.type == "dangerFullAccess"
 
 
-def _confinements(turn: TurnContext, thread: ThreadTools) -> Confinements:
-    places, proxy = thread.terminals.place.places, thread.settings.network_proxy
-    return Confinements(turn, thread.approvals.permissions, places, proxy)
+def _environments(turn: TurnContext, thread: ThreadTools) -> TurnEnvironments:
+    place, proxy = thread.terminals.place, thread.settings.network_proxy
+    confinements = Confinements(turn, thread.approvals.permissions, place.places, proxy)
+    return TurnEnvironments(turn, place.environments, confinements)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

@@ -3,15 +3,17 @@
 Source: docs/tools.md, "Images".
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import anyio.to_thread
 
 from app_server.permissions.confinement import Confinement, Ruling
 from app_server.permissions.resolving import resolved
 from app_server.runtime.reaching import NotReached, open_file
-from app_server.tools.environments import environment_of
+from app_server.tools.commands.arguments import environment_member
+from app_server.tools.elsewhere import read_elsewhere
+from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
@@ -19,38 +21,39 @@ from app_server.turns.tools.declaration import function_declaration
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import ImageViewThreadItem
 from protocol.model import Json, JsonObject
-from protocol.rollout import LOCAL
 
 NAME = "view_image"
 
 NO_IMAGES = "view_image is not available: this model takes no images"
 NO_ENVIRONMENT = "view_image is not available: this thread has no environment"
 
-_DECLARATION = function_declaration(
-    NAME,
+_DESCRIPTION = (
     "Shows you an image that is a file (PNG, JPEG, GIF or WebP, at most "
-    f"{MAX_IMAGE_BYTES // 1024 // 1024} MiB).",
-    {"path": {"type": "string", "description": "The file; begins at the working folder."}},
-    required=["path"],
+    f"{MAX_IMAGE_BYTES // 1024 // 1024} MiB)."
 )
+_PATH: JsonObject = {"type": "string", "description": "The file; begins at the working folder."}
 
 
 class _View(ToolArguments):
     path: str
+    environment_id: str | None = None
 
 
 class ViewImage:
     """Shows the model what it asks to see, where the turn may read."""
 
-    def __init__(self, turn: TurnContext, confinement: Callable[[], Confinement]) -> None:
-        """`confinement` is what confines the turn now, links in it not followed."""
+    def __init__(self, turn: TurnContext, environments: TurnEnvironments) -> None:
         self._turn = turn
-        self._confinement = confinement
+        self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function to a model that takes images, in a thread with files."""
-        is_offered = model.images and not self._turn.settings.without_environment
-        return [_DECLARATION] if is_offered else []
+        if not model.images or not self._turn.settings.working_folders:
+            return []
+        members = {"path": _PATH}
+        if names := self._environments.names:
+            members["environment_id"] = environment_member(names)
+        return [function_declaration(NAME, _DESCRIPTION, members, required=["path"])]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is the function."""
@@ -66,16 +69,19 @@ class ViewImage:
         Raises:
             BadCall: it may not be read, is not there, or is no image.
         """
-        turn = self._turn
+        turn, arguments = self._turn, call.read(_View)
         if not turn.features().images:
             raise BadCall(NO_IMAGES)
         if not turn.settings.working_folders:
             raise BadCall(NO_ENVIRONMENT)
-        if (where := environment_of(turn.settings, None)) != LOCAL:
-            raise BadCall(f"cannot view files of environment `{where}`")
-        path = str(Path(turn.settings.cwd) / call.read(_View).path)
         try:
-            url = await anyio.to_thread.run_sync(_read, path, self._confinement())
+            found = await self._environments.find(arguments.environment_id)
+        except NoEnvironment as exc:
+            raise BadCall(f"cannot view the image {arguments.path}: {exc}") from exc
+        path = str(PurePosixPath(found.folder.cwd, arguments.path))
+        try:
+            content = await self._content(found, path)
+            url = await anyio.to_thread.run_sync(image_url, content)
         except (NotReached, BadImage) as exc:
             raise BadCall(f"cannot view the image {path}: {exc}") from exc
         item = ImageViewThreadItem(id=call.call_id, path=path)
@@ -83,12 +89,25 @@ class ViewImage:
         await turn.recorder.completed(item)
         return [{"type": "input_image", "image_url": url}]
 
+    async def _content(self, found: FoundEnvironment, path: str) -> bytes:
+        """Read a file, and a byte more than an image has at most.
 
-def _read(path: str, confinement: Confinement) -> str:
+        Raises:
+            NotReached: it cannot be read.
+        """
+        if found.is_here:
+            confinement = self._environments.confinement(found)
+            return await anyio.to_thread.run_sync(_read, path, confinement)
+        try:
+            return await read_elsewhere(self._environments, found, path, MAX_IMAGE_BYTES + 1)
+        except OSError as exc:
+            raise NotReached(exc.strerror or str(exc)) from exc
+
+
+def _read(path: str, confinement: Confinement) -> bytes:
     ruling = Ruling(resolved(confinement))
     try:
         with open_file(path, lambda real: ruling.access(real) != "none") as file:
-            content = file.read(MAX_IMAGE_BYTES + 1)
+            return file.read(MAX_IMAGE_BYTES + 1)
     except OSError as exc:
         raise NotReached(exc.strerror or "it cannot be read") from None
-    return image_url(content)

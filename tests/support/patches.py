@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.elsewhere import add, entry
+from tests.support.exec_conversations import listening
 from tests.support.harness import COMPLETED, Served, WireClient, serve
 from tests.support.turns import start_turn
 
@@ -110,6 +112,30 @@ class Workspace:
                 return "turn/diff/updated", params["diff"]
             case method:
                 return method, (params["item"]["status"], params["item"]["changes"])
+
+
+@asynccontextmanager
+async def workspace_there(
+    tmp_path: Path, config: str = "", **params: Any
+) -> AsyncIterator[Workspace]:
+    """Give the same thread, whose folder is behind an exec server; there is no other here."""
+    folder = tmp_path.resolve() / "work"
+    folder.mkdir()
+    (folder / "a.txt").write_text("hello\n")
+    async with (
+        listening() as url,
+        serve(tmp_path / "server", config=config) as served,
+        served.client() as client,
+    ):
+        await add(client, url)
+        policy = params.pop("sandbox_policy", INSIDE_ONLY)
+        options = {"model": "gpt-5.5", "approvalPolicy": "on-request", **params}
+        chosen = params.pop("environments", [entry(folder)])
+        thread_id = await client.start_thread(**{**options, "environments": chosen})
+        await client.call(
+            "thread/settings/update", {"threadId": thread_id, "sandboxPolicy": policy}
+        )
+        yield Workspace(served, client, thread_id, folder)
 
 
 @asynccontextmanager

@@ -48,8 +48,6 @@ async def test_commands_of_a_thread_run_in_its_first_environment(tmp_path: Path)
             "  </environments>",
         ]
         assert "environment_id" not in exec_parameters(at)
-        declared = [tool["name"] for tool in at.served.model.requests[-1]["tools"]]
-        assert "apply_patch" not in declared
         [refused] = await at.turn(command("pwd", environment_id="local"))
         assert refused == (
             "exec_command failed: unknown environment `local`; this thread has: `there`"

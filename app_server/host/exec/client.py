@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from app_server.host.exec.command import CommandOrder
+from app_server.host.exec.patch_lines import MAX_PLAN_BYTES
 from app_server.host.exec.process import RemoteProcess
 from app_server.host.exec.protocol import (
     MAX_FRAME_BYTES,
@@ -28,6 +29,7 @@ from app_server.host.exec.protocol import (
 )
 from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
 from protocol.errors import ErrorObject
+from protocol.exec_files import FileOpenParams, FilePolicy, PatchStartParams
 from protocol.exec_server import (
     CommandStartParams,
     CommandTerminal,
@@ -38,6 +40,7 @@ from protocol.exec_server import (
     ProcessExitedParams,
     ProcessParams,
     ProcessStartParams,
+    ProcessStartResponse,
 )
 from protocol.model import Json, WireModel
 
@@ -162,6 +165,32 @@ class ExecConnection:
             yield running
 
     @asynccontextmanager
+    async def open_file(self, path: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+        """Read a regular file for as long as the context lasts: its bytes are `stdout`.
+
+        Raises:
+            ConnectionError: the connection has ended, or there was no answer.
+            OSError: it is not there, is something else, or may not be read.
+        """
+        number = next(self._process_ids)
+        params = FileOpenParams(process_id=number, path=path, **dict(policy))
+        async with self._running(number, "file/open", params, DEFAULT_READ_LIMIT_BYTES) as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def start_patch(self, cwd: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+        """Begin a patch, which goes on over `stdin` and `stdout`, while the context lasts.
+
+        Raises:
+            ConnectionError: the connection has ended, or there was no answer.
+            OSError: there are too many processes.
+        """
+        number = next(self._process_ids)
+        params = PatchStartParams(process_id=number, cwd=cwd, **dict(policy))
+        async with self._running(number, "patch/start", params, MAX_PLAN_BYTES) as started:
+            yield started
+
+    @asynccontextmanager
     async def _running(
         self, number: int, method: str, params: WireModel, read_limit_bytes: int
     ) -> AsyncIterator[RemoteProcess]:
@@ -179,7 +208,8 @@ class ExecConnection:
 
     async def _start(self, process: RemoteProcess, method: str, params: WireModel) -> None:
         try:
-            await self._ask(method, params)
+            answer = await self._ask(method, params)
+            process.size = _result(ProcessStartResponse, answer).size
         except OSError:
             # It may start all the same, if it was the answer that did not come.
             self._kill(process)

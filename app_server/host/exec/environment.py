@@ -20,6 +20,7 @@ from app_server.host.exec.connect import open_exec_connection
 from app_server.host.exec.process import RemoteProcess
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
+from protocol.exec_files import FilePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,20 @@ class RemoteEnvironment:
         connection = await self._connected()
         async with connection.open_connection(host, port) as opened:
             yield opened
+
+    @asynccontextmanager
+    async def open_file(self, path: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+        """Read a file there; see RemotePlace."""
+        connection = await self._connected()
+        async with connection.open_file(path, policy) as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def start_patch(self, cwd: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+        """Begin a patch there; see RemotePlace."""
+        connection = await self._connected()
+        async with connection.start_patch(cwd, policy) as started:
+            yield started
 
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or for the end of this environment; see RemotePlace."""

@@ -75,6 +75,8 @@ class RemoteProcess:
         self.stderr = self._inlets["stderr"].reader
         self.returncode: int | None = None
         """Exit status, or the negative number of a signal; None while it is not known."""
+        self.size: int | None = None
+        """Of a file, in bytes."""
         self.unsent_bytes = 0
         self.ended = anyio.Event()
         """Set when the process has ended, or is out of reach."""

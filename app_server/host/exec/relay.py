@@ -22,11 +22,12 @@ from app_server.host.exec.protocol import (
     pack,
     render,
 )
+from app_server.host.exec.served import ServedChild
 from app_server.host.exec.tunnel import TunnelChild
 from app_server.host.processes import LocalProcess
 from protocol.exec_server import ProcessCreditParams, ProcessExitedParams, StreamName
 
-Child: TypeAlias = LocalProcess | CommandChild | TunnelChild
+Child: TypeAlias = LocalProcess | CommandChild | ServedChild | TunnelChild
 
 EXIT_S = 0.1
 """How long the end of a pipe waits for that of its process, to be told together with it."""

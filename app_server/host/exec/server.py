@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -23,7 +24,6 @@ from websockets.http11 import Request, Response
 
 from app_server.config.home import resolve_home
 from app_server.host.commands.machine import MachineCommands
-from app_server.host.exec.commands import run_command
 from app_server.host.exec.protocol import (
     BUSY,
     INVALID,
@@ -38,22 +38,19 @@ from app_server.host.exec.protocol import (
     unpack,
 )
 from app_server.host.exec.relay import Child, Relay
-from app_server.host.exec.tunnel import open_tunnel
+from app_server.host.exec.served import ServedChild
+from app_server.host.exec.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.permissions.places import places_of_machine
-from app_server.runtime.launch import Launch
 from protocol.errors import ErrorObject
 from protocol.exec_server import (
-    CommandStartParams,
-    ConnectionOpenParams,
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,
     ExecInitializeResponse,
     ExecMessage,
     ProcessCreditParams,
     ProcessParams,
-    ProcessStartParams,
     ProcessStartResponse,
 )
 
@@ -93,9 +90,9 @@ class ExecServer:
 
     def __init__(self, settings: ExecSettings) -> None:
         self.limits = settings.limits
-        self.local = LocalProcesses()
-        self.commands = MachineCommands()
-        self.places = places_of_machine(str(resolve_home(None)))
+        self.machine = Machine(
+            LocalProcesses(), MachineCommands(), places_of_machine(str(resolve_home(None)))
+        )
         self.running = 0
         """Processes that run, or are about to."""
         self._settings = settings
@@ -129,8 +126,8 @@ class ExecServer:
             with anyio.CancelScope(shield=True):
                 server.close()
                 await server.wait_closed()
-                await self.commands.aclose()
-                await self.local.aclose()
+                await self.machine.commands.aclose()
+                await self.machine.processes.aclose()
 
     def _before_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
         if "Origin" in request.headers:
@@ -225,12 +222,8 @@ class ExecSession:
 
     async def _on_message(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
         match message.method:
-            case "process/start":
-                await self._start(message, tasks)
-            case "command/start":
-                await self._start_command(message, tasks)
-            case "connection/open":
-                await self._connect(message, tasks)
+            case str() as method if method in STARTS:
+                await self._start(message, STARTS[method], tasks)
             case "process/kill":
                 if (relay := self._relay(message)) is not None:
                     relay.killed.set()
@@ -250,43 +243,16 @@ class ExecSession:
     def _relay(self, message: ExecMessage) -> Relay | None:
         return self._relays.get(read_params(ProcessParams, message).process_id)
 
-    async def _start(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
-        try:
-            params = ProcessStartParams.model_validate(message.params)
-            launch = Launch(params.command, params.args, params.env, params.inherit_env, params.cwd)
-        except ValidationError as exc:
-            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
-            await self._refuse(message, INVALID, f"bad parameters of process/start: {place}")
-            return
-        await self._begin(message, params.process_id, self._server.local.run(launch), tasks)
-
-    async def _start_command(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
-        try:
-            params = CommandStartParams.model_validate(message.params)
-        except ValidationError as exc:
-            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
-            await self._refuse(message, INVALID, f"bad parameters of command/start: {place}")
-            return
-        server = self._server
-        running = run_command(server.commands, params, server.places)
-        await self._begin(message, params.process_id, running, tasks)
-
-    async def _connect(self, message: ExecMessage, tasks: anyio.abc.TaskGroup) -> None:
-        try:
-            params = ConnectionOpenParams.model_validate(message.params)
-        except ValidationError as exc:
-            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
-            await self._refuse(message, INVALID, f"bad parameters of connection/open: {place}")
-            return
-        await self._begin(message, params.process_id, open_tunnel(params.host, params.port), tasks)
-
-    async def _begin(
-        self,
-        message: ExecMessage,
-        process_id: int,
-        running: AbstractAsyncContextManager[Child],
-        tasks: anyio.abc.TaskGroup,
+    async def _start(
+        self, message: ExecMessage, start: Start[Any], tasks: anyio.abc.TaskGroup
     ) -> None:
+        try:
+            params = start.params.model_validate(message.params)
+        except ValidationError as exc:
+            place = ".".join(str(part) for part in exc.errors()[0]["loc"])
+            await self._refuse(message, INVALID, f"bad parameters of {message.method}: {place}")
+            return
+        process_id: int = params.process_id
         if process_id <= self._last_id:
             raise ProtocolBroken("process numbers must rise")
         self._last_id = process_id
@@ -295,6 +261,7 @@ class ExecSession:
             return
         self._server.running += 1
         relay = self._relays[process_id] = Relay(process_id, self._send)
+        running = start.run(self._server.machine, params)
         tasks.start_soon(self._run, message, process_id, relay, running)
 
     async def _run(
@@ -307,7 +274,8 @@ class ExecSession:
         try:
             async with running as child:
                 relay.child = child
-                await self._answer(message, ProcessStartResponse(pid=child.pid))
+                size = child.size if isinstance(child, ServedChild) else None
+                await self._answer(message, ProcessStartResponse(pid=child.pid, size=size))
                 await relay.run(child)
             assert child.returncode is not None
             await relay.send_end(child.returncode)

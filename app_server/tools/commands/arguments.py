@@ -144,15 +144,17 @@ STDIN_DECLARATION = function_declaration(
 )
 
 
+def environment_member(environments: Sequence[str]) -> JsonObject:
+    """Describe the argument `environment_id`, for those that a call can choose from."""
+    description = "The machine to work on, whose paths are meant; the first one if left out."
+    return _member("string", description, enum=list(environments))
+
+
 def exec_declaration(environments: Sequence[str]) -> JsonObject:
     """Declare `exec_command`, where commands can run in these environments; the first is meant."""
     if len(environments) < 2:
         return EXEC_DECLARATION
     parameters = cast(dict[str, JsonObject], EXEC_DECLARATION["parameters"])
-    place = _member(
-        "string",
-        "The machine to run it on, and where `workdir` is; the first one if left out.",
-        enum=list(environments),
-    )
+    place = environment_member(environments)
     properties = {**parameters["properties"], "environment_id": place}
     return {**EXEC_DECLARATION, "parameters": {**parameters, "properties": properties}}

@@ -3,26 +3,23 @@
 Source: docs/tools.md, "Patches"; the public Responses API reference, "Custom tools".
 """
 
-from app_server.patch.grammar import LARK
+from collections.abc import Sequence
+
+from app_server.patch.grammar import LARK, LARK_ENVIRONMENTS
 from app_server.turns.tools.call import ToolArguments
 from app_server.turns.tools.declaration import function_declaration
 from protocol.model import JsonObject
 
 NAME = "apply_patch"
 
-FREEFORM: JsonObject = {
-    "type": "custom",
-    "name": NAME,
-    "description": (
-        "Changes files by a patch. The input is the patch as plain text: it is not wrapped in JSON."
-    ),
-    "format": {"type": "grammar", "syntax": "lark", "definition": LARK},
-}
+FREEFORM_DESCRIPTION = (
+    "Changes files by a patch. The input is the patch as plain text: it is not wrapped in JSON."
+)
 
-_DESCRIPTION = f"""Changes files by a patch, of which `input` is the whole text. \
+FUNCTION_DESCRIPTION = """Changes files by a patch, of which `input` is the whole text. \
 Its grammar, in Lark's language:
 
-{LARK}
+{grammar}
 A patch of two files:
 
 *** Begin Patch
@@ -38,8 +35,9 @@ Paths begin at the working folder. A line of an update that stays begins with a 
 three of them around a change. A line behind `@@` is one above the change, such as the head of its \
 function. Every line of a new file begins with `+`."""
 
-FUNCTION = function_declaration(
-    NAME, _DESCRIPTION, {"input": {"type": "string", "description": "The patch."}}
+ENVIRONMENTS = (
+    " Without a line `*** Environment ID: NAME` the files are those of `{first}`; the names are: "
+    "{names}."
 )
 
 
@@ -47,3 +45,22 @@ class PatchArguments(ToolArguments):
     """What models take that have no freeform tools."""
 
     input: str
+
+
+def patch_declaration(*, is_freeform: bool, environments: Sequence[str]) -> JsonObject:
+    """Declare the tool; `environments` are those that a patch can choose from, if there are any."""
+    grammar = LARK_ENVIRONMENTS if environments else LARK
+    more = ""
+    if environments:
+        names = ", ".join(f"`{name}`" for name in environments)
+        more = ENVIRONMENTS.format(first=environments[0], names=names)
+    if is_freeform:
+        return {
+            "type": "custom",
+            "name": NAME,
+            "description": FREEFORM_DESCRIPTION + more,
+            "format": {"type": "grammar", "syntax": "lark", "definition": grammar},
+        }
+    description = FUNCTION_DESCRIPTION.replace("{grammar}", grammar) + more
+    argument = {"type": "string", "description": "The patch."}
+    return function_declaration(NAME, description, {"input": argument})

@@ -15,6 +15,7 @@ from protocol.approvals import (
     FileChangeRequestApprovalResponse,
 )
 from protocol.items import ApplyPatchGuardianApprovalReviewAction
+from protocol.rollout import LOCAL
 
 METHOD = "item/fileChange/requestApproval"
 REJECTED = "patch rejected by user"
@@ -32,6 +33,8 @@ class FileRequest:
 
     turn_id: str
     item_id: str
+    environment_id: str = LOCAL
+    """Whose files they are."""
     cwd: str
     paths: Sequence[str]
     """Absolute, of all files that change, also where they are moved from and to."""
@@ -44,13 +47,26 @@ class FileRequest:
     patch: str
     """What changes, for the reviewer."""
 
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """The files that change, each with its environment."""
+        return [(self.environment_id, path) for path in self.paths]
+
+    @property
+    def question_reason(self) -> str | None:
+        """What the user is told besides the paths: why, and on which other machine."""
+        if self.environment_id == LOCAL:
+            return self.reason
+        place = f"in environment `{self.environment_id}`"
+        return place if self.reason is None else f"{place}: {self.reason}"
+
 
 @dataclass(slots=True)
 class FileGate:
     """The approvals of one thread's changes; what was allowed for the session is kept here."""
 
     asker: Asker
-    _remembered: dict[str, None] = field(default_factory=dict, init=False)
+    _remembered: dict[tuple[str, str], None] = field(default_factory=dict, init=False)
 
     def decide(self, request: FileRequest) -> Decision:
         """Say what becomes of changes: they are made, `ask` has to be called first, or refused.
@@ -59,7 +75,7 @@ class FileGate:
         write, which the user has allowed.
         """
         policy = self.asker.thread.state.in_force.approval_policy
-        if all(path in self._remembered for path in request.paths):
+        if all(file in self._remembered for file in request.files):
             return Run(sandboxed=request.is_inside)
         if policy == "untrusted":
             return Ask(sandboxed=request.is_inside)
@@ -89,7 +105,7 @@ class FileGate:
         kind = FileChangeRequestApprovalResponse
         answer = await self.asker.ask(question, kind, _check, on_denied)
         if answer.decision == "acceptForSession":
-            self._remembered.update(dict.fromkeys(request.paths))
+            self._remembered.update(dict.fromkeys(request.files))
             while len(self._remembered) > MAX_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
 
@@ -99,7 +115,7 @@ class FileGate:
             turn_id=request.turn_id,
             item_id=request.item_id,
             started_at_ms=self.asker.clock.now_ms(),
-            reason=request.reason,
+            reason=request.question_reason,
         )
         return Question(
             action="fileChange",
@@ -115,6 +131,7 @@ class FileGate:
             tool_input={"command": request.patch},
             evidence={
                 "kind": "file_change",
+                **_elsewhere(request.environment_id),
                 "cwd": request.cwd,
                 "files": bounded(list(request.paths), MAX_ARGUMENTS_BYTES),
                 "where_it_may_write": request.is_inside,
@@ -122,6 +139,10 @@ class FileGate:
                 "patch": bounded(request.patch, MAX_ARGUMENTS_BYTES),
             },
         )
+
+
+def _elsewhere(environment_id: str) -> dict[str, str]:
+    return {} if environment_id == LOCAL else {"environment": environment_id}
 
 
 def _check(answer: FileChangeRequestApprovalResponse) -> None:

@@ -1,0 +1,54 @@
+"""Files of an exec server's machine, as a sandbox policy lets them be read.
+
+Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Files that the model names".
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import BinaryIO
+
+import anyio.to_thread
+
+from app_server.host.exec.protocol import CHUNK_BYTES
+from app_server.host.exec.served import ServedChild, serving
+from app_server.permissions.confinement import Ruling
+from app_server.permissions.confining import confinement_for
+from app_server.permissions.places import Places
+from app_server.permissions.resolving import resolved
+from app_server.runtime.reaching import Allows, NotReached, open_file
+from protocol.exec_files import FileOpenParams
+
+
+@asynccontextmanager
+async def read_file(params: FileOpenParams, places: Places) -> AsyncIterator[ServedChild]:
+    """Print a regular file for as long as the context lasts; it is read as it is taken.
+
+    Raises:
+        OSError: it is not there, is something else, or may not be read.
+    """
+    file = await anyio.to_thread.run_sync(_open, params, places)
+
+    async def work(child: ServedChild) -> None:
+        while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
+            await child.print(chunk)
+
+    try:
+        async with serving(work) as child:
+            child.size = os.fstat(file.fileno()).st_size
+            yield child
+    finally:
+        file.close()
+
+
+def _open(params: FileOpenParams, places: Places) -> BinaryIO:
+    try:
+        return open_file(params.path, _allows(params, places))
+    except NotReached as exc:
+        raise OSError(str(exc)) from None
+
+
+def _allows(params: FileOpenParams, places: Places) -> Allows:
+    confinement = confinement_for(params.sandbox_policy, params.roots, places)
+    ruling = Ruling(resolved(confinement))
+    return lambda real: ruling.access(real) != "none"

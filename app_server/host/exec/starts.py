@@ -1,0 +1,66 @@
+"""What an exec server can start for a client: the parameters of each request, and what it runs.
+
+Source: docs/environments.md, "The exec protocol".
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.exec.commands import run_command
+from app_server.host.exec.files import read_file
+from app_server.host.exec.patches import run_patch
+from app_server.host.exec.relay import Child
+from app_server.host.exec.tunnel import open_tunnel
+from app_server.host.processes import LocalProcess, LocalProcesses
+from app_server.permissions.places import Places
+from app_server.runtime.launch import Launch
+from protocol.exec_files import FileOpenParams, PatchStartParams
+from protocol.exec_server import CommandStartParams, ConnectionOpenParams, ProcessStartParams
+from protocol.model import WireModel
+
+Params = TypeVar("Params", bound=WireModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine of an exec server."""
+
+    processes: LocalProcesses
+    commands: MachineCommands
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Generic[Params]):
+    """One kind of start."""
+
+    params: type[Params]
+    """It has a `process_id`."""
+    run: Callable[[Machine, Params], AbstractAsyncContextManager[Child]]
+    """Entering raises OSError or ValueError where it cannot be started; leaving ends it."""
+
+
+def _process(
+    machine: Machine, params: ProcessStartParams
+) -> AbstractAsyncContextManager[LocalProcess]:
+    launch = Launch(params.command, params.args, params.env, params.inherit_env, params.cwd)
+    return machine.processes.run(launch)
+
+
+STARTS: Mapping[str, Start[Any]] = {
+    "process/start": Start(ProcessStartParams, _process),
+    "command/start": Start(
+        CommandStartParams,
+        lambda machine, params: run_command(machine.commands, params, machine.places),
+    ),
+    "connection/open": Start(
+        ConnectionOpenParams, lambda _, params: open_tunnel(params.host, params.port)
+    ),
+    "file/open": Start(FileOpenParams, lambda machine, params: read_file(params, machine.places)),
+    "patch/start": Start(
+        PatchStartParams, lambda machine, params: run_patch(params, machine.places)
+    ),
+}

@@ -1,0 +1,77 @@
+"""Files of other machines, within what confines a turn.
+
+Source: docs/environments.md, "Threads in an environment".
+"""
+
+from contextlib import AbstractAsyncContextManager
+
+import anyio
+
+from app_server.host.environments import Environments
+from app_server.host.exec.process import RemoteProcess
+from app_server.permissions.confinement import Confinement
+from app_server.tools.environments import FoundEnvironment, TurnEnvironments
+from protocol.exec_files import FilePolicy
+from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, SandboxPolicy
+
+READ_S = 60.0
+"""For a file to be read."""
+
+
+def policy_elsewhere(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
+    """Return the policy for another machine that comes nearest to what confines a tool."""
+    if not confinement.is_confined:
+        return DangerFullAccessSandboxPolicy()
+    if not confinement.writable:
+        # Narrower than the thread's own policy, as in plan mode.
+        return ReadOnlySandboxPolicy(network_access=confinement.network)
+    if confinement.proxy is not None:
+        # The proxy is of this machine: on another one there is no network then.
+        return policy.model_copy(update={"network_access": False})
+    return policy
+
+
+async def read_elsewhere(
+    environments: TurnEnvironments, found: FoundEnvironment, path: str, limit_bytes: int
+) -> bytes:
+    """Read the beginning of a file of another machine; `path` is absolute.
+
+    Raises:
+        OSError: it is not there, may not be read, or is not read in 60 s; or the machine is out of
+            reach.
+    """
+    content = bytearray()
+    policy = _file_policy(environments, found)
+    try:
+        with anyio.fail_after(READ_S):
+            async with _machines(environments).open_file(found.id, path, policy) as process:
+                while len(content) < limit_bytes:
+                    chunk = await process.stdout.read(limit_bytes - len(content))
+                    if not chunk:
+                        await process.ended.wait()
+                        break
+                    content += chunk
+    except TimeoutError as exc:
+        raise OSError(f"it was not read in {READ_S:g} s") from exc
+    if len(content) < limit_bytes and process.returncode != 0:
+        raise ConnectionError("it was not read to its end")
+    return bytes(content)
+
+
+def start_patch(
+    environments: TurnEnvironments, found: FoundEnvironment, cwd: str
+) -> AbstractAsyncContextManager[RemoteProcess]:
+    """Begin a patch on another machine; see Environments.start_patch."""
+    policy = _file_policy(environments, found)
+    return _machines(environments).start_patch(found.id, cwd, policy)
+
+
+def _file_policy(environments: TurnEnvironments, found: FoundEnvironment) -> FilePolicy:
+    settings = environments.turn.settings
+    policy = policy_elsewhere(settings.sandbox_policy, environments.confinement(found))
+    return FilePolicy(roots=found.folder.roots, sandbox_policy=policy)
+
+
+def _machines(environments: TurnEnvironments) -> Environments:
+    assert environments.machines is not None, "an environment of another machine was found"
+    return environments.machines

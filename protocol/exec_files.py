@@ -1,0 +1,94 @@
+"""Files in the exec protocol: read, and changed by patches.
+
+Not part of the app-server's own wire, and not in its schema.
+Source: docs/environments.md, "The exec protocol".
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocol.exec_server import ProcessNumber
+from protocol.model import WireModel
+from protocol.policy import SandboxPolicy
+
+AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
+
+
+class FilePolicy(WireModel):
+    """Which files of the exec server's machine may be touched."""
+
+    roots: list[AbsolutePath]
+    """Folders that the work belongs to."""
+    sandbox_policy: SandboxPolicy
+
+
+class FileOpenParams(FilePolicy):
+    """Read a regular file: its bytes are stdout, the end of which ends the process."""
+
+    process_id: ProcessNumber
+    path: AbsolutePath
+
+
+class PatchStartParams(FilePolicy):
+    """Plan a patch, and write it when it is allowed: see `PatchText` for what is said over it."""
+
+    process_id: ProcessNumber
+    cwd: AbsolutePath
+    """Where the paths of the patch begin."""
+
+
+class PatchText(WireModel):
+    """The first line of stdin: what the model wrote."""
+
+    patch: str
+
+
+class FileText(WireModel):
+    """A file as it is before a patch."""
+
+    text: str
+    """Of a link its target."""
+    mode: int
+    """Type and rights, as the system has them."""
+
+
+class PlannedFile(WireModel):
+    """One file that a patch changes; paths are absolute, places without links."""
+
+    kind: Literal["add", "delete", "update"]
+    named: str
+    path: str
+    place: str
+    before: FileText | None
+    after: str | None
+    move_path: str | None = None
+    move_place: str | None = None
+    replaced: FileText | None = None
+
+
+class PatchPlanned(WireModel):
+    """The first line of stdout: what the patch would do, or why it cannot be."""
+
+    failure: str | None = None
+    """Why not, for the model; then nothing else follows."""
+    is_empty: bool = False
+    """Whether it fails for naming no file."""
+    files: list[PlannedFile] = []
+    outside: dict[str, str] = {}
+    """Places that the policy does not let be written, each with the path that leads there."""
+    locked: list[str] = []
+
+
+class PatchAllowed(WireModel):
+    """The second line of stdin: the patch is to be written. Without it nothing is."""
+
+    write: Literal[True] = True
+
+
+class PatchWritten(WireModel):
+    """The second line of stdout: what became of it."""
+
+    failure: str | None = None
+    changed: list[int] = []
+    """With a failure: the files that had been changed by then, as numbers in `files`."""
