@@ -81,7 +81,7 @@ class ThreadSession:
         """Seconds of quiet before it is unloaded; None means those of the server."""
         self.quiet_since_s: float | None = None
         """Since when nobody listens and nothing is done, in the time of the event loop."""
-        clients, clock, hooks = ports.clients, ports.clock, ports.extensions.hooks
+        clients, clock = ports.clients, ports.clock
         self.thread = thread
         self.output_limit_bytes = settings.output_limit_bytes
         """How much of an output the model reads."""
@@ -91,6 +91,16 @@ class ThreadSession:
         self.slot = slot = TurnSlot()
         self.publisher = publisher = Publisher(thread, clients, clock)
         self._status = status = SessionStatus(slot, publisher)
+        self.goals = goals = Goals(thread, clients, clock)
+        parts = ThreadParts(
+            thread=thread,
+            slot=slot,
+            status=status,
+            publisher=publisher,
+            goals=goals,
+            hooks=ports.extensions.hooks,
+            clock=clock,
+        )
         reviewer = Reviewer(
             slot.stop_denied_turn, thread, ports.model, settings.model.providers, clients, clock
         )
@@ -105,76 +115,17 @@ class ThreadSession:
             thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
         )
         self.out_of_band = OutOfBandElicitations(self.mcp)
-        self.goals = goals = Goals(thread, clients, clock)
-        self.instructions = instructions = ThreadInstructions(
-            config, ports.home, ports.folder_reads
-        )
+        self.instructions = ThreadInstructions(config, ports.home, ports.folder_reads)
         self.surroundings = surroundings = ThreadSurroundings(
             thread,
             config,
-            instructions,
+            self.instructions,
             ThreadSkills(thread.id, config, ports.skills, ports.folder_reads),
             clock,
             publisher.warning,
             ports.environments,
         )
-        parts = ThreadParts(
-            thread=thread,
-            slot=slot,
-            status=status,
-            publisher=publisher,
-            goals=goals,
-            hooks=hooks,
-            clock=clock,
-        )
-        user_hooks = ThreadHooks(
-            thread,
-            HookSource(lambda: self.config, ports.home, ports.folder_reads),
-            ports.store.shown_path(thread.id),
-            ports.hook_runner,
-            clients,
-            clock,
-        )
-        skill_servers = SkillServers(
-            thread,
-            self.mcp,
-            clients,
-            status.waiting_on_user_input,
-            publisher.warning,
-            ports.install_servers if settings.installs_skill_servers else None,
-        )
-        clocks = self.out_of_band.clocks
-        approvals = _approvals(parts, settings, ports, reviewer, user_hooks, clocks)
-        turn_over = (elicitations.turn_over, approvals.network.turn_over)
-        ending = TurnEnding(parts, turn_over, ports.figures)
-        runner = TurnRunner(
-            parts,
-            TurnHooks(thread, user_hooks, clients, clock),
-            skill_servers,
-            ending,
-            before_request=self._before_request,
-            go_on=self._go_on,
-        )
-        self.terminals = Terminals(_place(settings, ports), tasks)
-        model = ThreadModel(thread, settings.model, ports.model_lists, publisher.warning)
-        of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
-
-        def tools() -> ThreadTools:
-            return ThreadTools(
-                servers=self.servers,
-                approvals=approvals,
-                user_hooks=user_hooks,
-                terminals=self.terminals,
-                hooks=hooks,
-                contribution=self.mcp.context,
-                grammar=ports.grammar,
-                settings=settings,
-                plugin_offers=ports.plugin_offers,
-                of_clients=of_clients,
-            )
-
-        factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
-        self._mentions = mentions = InputMentions(
+        self._mentions = InputMentions(
             thread,
             self.mcp,
             surroundings,
@@ -183,8 +134,9 @@ class ThreadSession:
             publisher.warning,
             reads_server_skills=settings.reads_server_skills,
         )
-        starter = TurnStarter(parts, factory, runner, surroundings, mentions, tasks)
-        self.input = ClientInput(thread, slot, starter, hooks, clock)
+        self.terminals = Terminals(_place(settings, ports), tasks)
+        starter = self._starter(parts, settings, ports, reviewer, elicitations)
+        self.input = ClientInput(thread, slot, starter, parts.hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
         self.reviews = ReviewStart(thread, slot, starter, ports.requirements)
@@ -192,6 +144,64 @@ class ThreadSession:
         self.user_commands = UserCommands(parts, starter, self.input, shell, clients, tasks)
         self.compaction = CompactionStart(slot, starter, self.wake)
         self._goal_turns = GoalTurns(thread, slot, starter, goals, ports.requirements)
+
+    def _starter(
+        self,
+        parts: ThreadParts,
+        settings: SessionSettings,
+        ports: SessionPorts,
+        reviewer: Reviewer,
+        elicitations: ElicitationGate,
+    ) -> TurnStarter:
+        """Join what begins, runs and ends turns."""
+        thread, clients, clock = self.thread, ports.clients, ports.clock
+        user_hooks = ThreadHooks(
+            thread,
+            HookSource(lambda: self.config, ports.home, ports.folder_reads),
+            ports.store.shown_path(thread.id),
+            ports.hook_runner,
+            clients,
+            clock,
+        )
+        approvals = _approvals(
+            parts, settings, ports, reviewer, user_hooks, self.out_of_band.clocks
+        )
+        skill_servers = SkillServers(
+            thread,
+            self.mcp,
+            clients,
+            self._status.waiting_on_user_input,
+            self.publisher.warning,
+            ports.install_servers if settings.installs_skill_servers else None,
+        )
+        turn_over = (elicitations.turn_over, approvals.network.turn_over)
+        runner = TurnRunner(
+            parts,
+            TurnHooks(thread, user_hooks, clients, clock),
+            skill_servers,
+            TurnEnding(parts, turn_over, ports.figures),
+            before_request=self._before_request,
+            go_on=self._go_on,
+        )
+        of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
+
+        def tools() -> ThreadTools:
+            return ThreadTools(
+                servers=self.servers,
+                approvals=approvals,
+                user_hooks=user_hooks,
+                terminals=self.terminals,
+                hooks=parts.hooks,
+                contribution=self.mcp.context,
+                grammar=ports.grammar,
+                settings=settings,
+                plugin_offers=ports.plugin_offers,
+                of_clients=of_clients,
+            )
+
+        model = ThreadModel(thread, settings.model, ports.model_lists, self.publisher.warning)
+        factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
+        return TurnStarter(parts, factory, runner, self.surroundings, self._mentions, self._tasks)
 
     @property
     def status(self) -> ThreadStatus:

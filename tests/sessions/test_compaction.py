@@ -448,7 +448,7 @@ async def test_a_compacted_thread_is_the_same_after_it_was_read_back(
             super().__init__(*arguments)
             loaded.append(self)
 
-    monkeypatch.setattr("app_server.sessions.loading.ThreadSession", Kept)
+    monkeypatch.setattr("app_server.sessions.session.ThreadSession", Kept)
     async with ScriptedModel().serve() as model:
         async with serve(tmp_path, model=model) as served, served.client() as client:
             thread_id = await talked(served, client, "one", "two")

@@ -148,7 +148,7 @@ class ThreadState:
         """Whether all turns are in memory with all their items."""
         return not self.older_turns and not any(turn.items.left_out for turn in self.turns)
 
-    def apply(self, record: Record, size: int = 0) -> None:  # noqa: C901, PLR0912, PLR0915 - a case for each record
+    def apply(self, record: Record, size: int = 0) -> None:  # noqa: C901, PLR0912 - a case for each record
         """Take one more record into account; `size` is that of its line, in bytes."""
         if isinstance(record, MetadataRecord):
             self.metadata.apply(record)
@@ -158,21 +158,11 @@ class ThreadState:
             case SettingsChanged():
                 self.settings = record.settings
             case TurnStarted():
-                self.give_up_open_turn(record.at_ms)
-                self.turns.append(TurnState(record.turn_id, record.at_ms))
-                self.queue.paused = False
-                self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
-                self._forget_old()
+                self._open_turn(record)
             case HistoryAppended():
-                self.history.extend(record.items)
-                turn = self.open_turn
-                self.signals.history_grew(record, None if turn is None else turn.id)
+                self._add_history(record)
             case InputQueued():
-                self.queued.append(record)
-                if record.signal is not None:
-                    self.signals.queued(record.signal, record.items[0])
-                if record.submission_id is not None:
-                    self.queue.take(record.submission_id)
+                self._queue_input(record)
             case InputAccepted():
                 self.accepted.note(record)
             case InputTaken():
@@ -218,6 +208,25 @@ class ThreadState:
                 self.signals.dropped(record.signals or ())
             case ThreadCreated() | ApprovalDecided():
                 pass
+
+    def _open_turn(self, record: TurnStarted) -> None:
+        self.give_up_open_turn(record.at_ms)
+        self.turns.append(TurnState(record.turn_id, record.at_ms))
+        self.queue.paused = False
+        self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
+        self._forget_old()
+
+    def _add_history(self, record: HistoryAppended) -> None:
+        self.history.extend(record.items)
+        turn = self.open_turn
+        self.signals.history_grew(record, None if turn is None else turn.id)
+
+    def _queue_input(self, record: InputQueued) -> None:
+        self.queued.append(record)
+        if record.signal is not None:
+            self.signals.queued(record.signal, record.items[0])
+        if record.submission_id is not None:
+            self.queue.take(record.submission_id)
 
     def give_up_open_turn(self, at_ms: int) -> None:
         """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
