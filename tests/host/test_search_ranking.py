@@ -8,13 +8,21 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app_server.host.files.work import Stop, Stopped
-from app_server.host.search.comparing import WITHOUT_RAPIDFUZZ, with_rapidfuzz
+from app_server.host.search.comparing import (
+    WITHOUT_RAPIDFUZZ,
+    Comparing,
+    until_made,
+    with_rapidfuzz,
+)
 from app_server.host.search.listing import Listing, fold
 from app_server.host.search.query import How, Word, parse
 from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank
 from app_server.host.search.score import best_scattered
+from app_server.host.search.worker_import import WorkerImport
 from tests.support.harness import claim
 
 COMPARING = with_rapidfuzz()
@@ -38,8 +46,16 @@ FOLDERS = [".hid", "src", "src/deep", "inner"]
 Found: TypeAlias = list[tuple[int, str, list[int]]]
 
 
+def listing(root: str, files: Sequence[str], folders: Sequence[str]) -> Listing:
+    names: dict[str, list[str]] = {"": [], **{f"{folder}/": [] for folder in folders}}
+    for file in files:
+        folder, slash, name = file.rpartition("/")
+        names.setdefault(folder + slash, []).append(name)
+    return Listing(root, names.items())
+
+
 def found(query: str, files: Sequence[str] = FILES, folders: Sequence[str] = FOLDERS) -> Found:
-    matches = rank(query, [Listing("/r", files, folders)], COMPARING, Stop())
+    matches = rank(query, [listing("/r", files, folders)], COMPARING, Stop())
     return [(match.score, match.path, list(match.indices)) for match in matches]
 
 
@@ -122,7 +138,7 @@ def test_scores_places_and_order(query: str, expected: Found) -> None:
 
 @claim("search-files:scores")
 def test_a_folder_is_found_by_its_path() -> None:
-    matches = rank("inner", [Listing("/r", FILES, FOLDERS)], COMPARING, Stop())
+    matches = rank("inner", [listing("/r", FILES, FOLDERS)], COMPARING, Stop())
     assert [(m.path, m.is_file) for m in matches] == [("inner", False), ("inner/r.txt", True)]
 
 
@@ -151,16 +167,39 @@ def test_many_candidates_give_what_all_of_them_would() -> None:
 
 
 def test_matches_are_shown_without_rapidfuzz_too() -> None:
-    listings = [Listing("/r", FILES, FOLDERS)]
+    listings = [listing("/r", FILES, FOLDERS)]
     for query in ("main", "fb", "sp main", "o"):
         assert rank(query, listings, WITHOUT_RAPIDFUZZ, Stop()) == rank(
             query, listings, COMPARING, Stop()
         )
 
 
+def test_rapidfuzz_is_imported_where_the_nearest_are_chosen() -> None:
+    def refuse() -> Comparing:
+        raise AssertionError("rapidfuzz is imported")
+
+    listings = [listing("/r", FILES, FOLDERS)]
+    comparing = until_made(WorkerImport(refuse))
+    assert rank("fb", listings, comparing, Stop()) == rank("fb", listings, COMPARING, Stop())
+    made = WorkerImport(with_rapidfuzz)
+    chosen = until_made(made).nearest("main", ["m_a", "main"], 1)
+    assert [index for _, index in chosen] == [1]
+    assert until_made(made) is made.made
+
+
+@given(
+    letters=st.text("ab^]-\\[&|", min_size=1, max_size=4),
+    texts=st.lists(st.text("ab^]-\\[&|", max_size=9)),
+)
+def test_the_same_texts_have_the_letters_without_rapidfuzz(
+    letters: str, texts: Sequence[str]
+) -> None:
+    assert WITHOUT_RAPIDFUZZ.having(letters, texts) == COMPARING.having(letters, texts)
+
+
 def test_roots_inside_of_each_other_give_each_file_once() -> None:
-    outer = Listing("/r", ["src/main.py", "main.c"], ["src"])
-    inner = Listing("/r/src", ["main.py"], [])
+    outer = listing("/r", ["src/main.py", "main.c"], ["src"])
+    inner = listing("/r/src", ["main.py"], [])
     matches = rank("main", [outer, inner], COMPARING, Stop())
     assert [(match.root, match.path) for match in matches] == [
         ("/r", "main.c"),
@@ -173,7 +212,7 @@ def test_a_search_stops_when_nobody_waits() -> None:
     stop = Stop()
     stop.set()
     with pytest.raises(Stopped):
-        rank("ab", [Listing("/r", ["ab"] * 10, [])], COMPARING, stop)
+        rank("ab", [listing("/r", ["ab"] * 10, [])], COMPARING, stop)
 
 
 def test_queries_have_words_with_signs() -> None:

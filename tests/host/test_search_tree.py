@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import app_server.host.search.tree as tree_module
 from app_server.host.files.work import Stop, Stopped
-from app_server.host.search.ignore_file import with_pathspec
+from app_server.host.search.ignore_file import Compile, with_pathspec
 from app_server.host.search.tree import Tree
 from app_server.host.search.worker_import import WorkerImport
 from tests.support.harness import claim
@@ -50,10 +50,14 @@ def git_lists(root: Path) -> list[str]:
     )
 
 
+def files_of(tree: Tree) -> list[str]:
+    return sorted(prefix + name for prefix, names in tree.folders() for name in names)
+
+
 def listed(root: Path) -> list[str]:
     tree = Tree(root, PATTERNS)
     assert tree.refresh(Stop())
-    return sorted(tree.files())
+    return files_of(tree)
 
 
 @pytest.fixture
@@ -83,6 +87,10 @@ FILES = [
     "x[1].txt",
     "#hash",
     "!bang",
+    "Build/y",
+    "src/b~",
+    "src/a.py.log",
+    "two\nlines",
 ]
 
 PATTERN_LINES = [
@@ -120,6 +128,30 @@ PATTERN_LINES = [
     "trailing   ",
     "er/",
     "?.py",
+    "[Bb]uild",
+    "[Bb]uild/[xy]",
+    "*.[lo]og",
+    "*.[lo]",
+    "[a-d]*",
+    "[!a]*",
+    "dee[p]/",
+    "[]b]*",
+    "*~",
+    "*b~",
+    "a.*",
+    "*.py.log",
+    "*y.log",
+    "/*.log",
+    "/src/*.log",
+    "docs/**",
+    "/src/**",
+    "src/deep/er",
+    "/src/deep/*/",
+    "**/deep/er/",
+    "**",
+    "two?lines",
+    "*s",
+    "build//",
 ]
 
 
@@ -150,6 +182,40 @@ def test_what_git_ignores_is_not_listed(
     )
     write(tmp_path / "user", {".config/git/ignore": "\n".join(user)})
     assert listed(repository) == git_lists(repository)
+
+
+@claim("search-files:ignored")
+@pytest.mark.parametrize("pattern", ["/src/**", "src/**", "**/src/**", "src/*"])
+def test_what_is_in_an_ignored_place_may_be_taken_out_again(repository: Path, pattern: str) -> None:
+    write(repository, dict.fromkeys(["keep.log", "src/keep.log", "src/a.log"], ""))
+    write(repository, {".gitignore": f"{pattern}\n!keep.log\n"})
+    assert listed(repository) == [".gitignore", "keep.log", "src/keep.log"]
+    assert listed(repository) == git_lists(repository)
+
+
+def test_common_patterns_need_no_pathspec(repository: Path) -> None:
+    def refuse() -> Compile:
+        raise AssertionError("pathspec was asked")
+
+    lines = [
+        "# all",
+        "",
+        "bin/",
+        "*.py[co]",
+        "/dist",
+        "!a/dist",
+        "docs/_build/",
+        "[Oo]bj",
+        "*.log ",
+    ]
+    write(repository, {".gitignore": "\n".join(lines)})
+    kept = ["a.py", "a/dist", "docs/in/_build/x", "in/bin"]
+    write(repository, dict.fromkeys(kept, ""))
+    gone = ["a.pyc", "in/b.pyo", "bin/x", "dist", "in/obj/x", "docs/_build/x", "x.log", "x.y.log"]
+    write(repository, dict.fromkeys(gone, ""))
+    tree = Tree(repository, WorkerImport(refuse))
+    tree.refresh(Stop())
+    assert files_of(tree) == [".gitignore", *kept] == git_lists(repository)
 
 
 @claim("search-files:ignored")
@@ -300,7 +366,7 @@ def test_a_list_is_brought_up_to_date(
     tree.refresh(Stop())
     change(root)
     tree.refresh(Stop())
-    assert sorted(tree.files()) == expected
+    assert files_of(tree) == expected
 
 
 @claim("search-files:fresh")
@@ -315,7 +381,7 @@ def test_changed_patterns_count_at_once(tmp_path: Path) -> None:
     ):
         write(root, {".ignore": text})
         tree.refresh(Stop())
-        assert sorted(tree.files()) == [".ignore", *expected]
+        assert files_of(tree) == [".ignore", *expected]
 
 
 @claim("search-files:fresh")
@@ -324,10 +390,10 @@ def test_a_root_may_come_and_go(tmp_path: Path) -> None:
     assert not tree.refresh(Stop())
     write(tmp_path / "r", {"a": ""})
     assert tree.refresh(Stop())
-    assert list(tree.files()) == ["a"]
+    assert files_of(tree) == ["a"]
     (tmp_path / "r").rename(tmp_path / "s")
     assert tree.refresh(Stop())
-    assert list(tree.files()) == []
+    assert files_of(tree) == []
 
 
 class StopLate(Stop):
@@ -350,8 +416,8 @@ def test_a_list_that_was_not_finished_is_gone_on_with(tmp_path: Path) -> None:
     tree, stop = Tree(tmp_path / "r", PATTERNS), Stop()
     with pytest.raises(Stopped):
         tree.refresh(stop, stop.set)
-    assert list(tree.files()) == []
+    assert files_of(tree) == []
     with pytest.raises(Stopped):
         tree.refresh(StopLate())
     assert tree.refresh(Stop())
-    assert len(list(tree.files())) == 10
+    assert len(files_of(tree)) == 10

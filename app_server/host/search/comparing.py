@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from app_server.host.search.worker_import import WorkerImport
+
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
@@ -36,9 +38,18 @@ def with_rapidfuzz() -> Comparing:
     return Comparing(having, nearest)
 
 
+def until_made(comparing: WorkerImport[Comparing]) -> Comparing:
+    """Compare without rapidfuzz while it is not imported, and wait for it to choose the nearest."""
+
+    def nearest(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
+        return comparing.get().nearest(letters, texts, count)
+
+    return comparing.made or Comparing(_having, nearest)
+
+
 def _having(letters: str, texts: Sequence[str]) -> Iterable[int]:
-    in_order = re.compile(".*?".join(map(re.escape, letters)), re.DOTALL)
-    return [index for index, text in enumerate(texts) if in_order.search(text)]
+    in_order = re.compile("".join(f"[^{re.escape(it)}]*+{re.escape(it)}" for it in letters))
+    return [index for index, text in enumerate(texts) if in_order.match(text)]
 
 
 def _first(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:

@@ -1,12 +1,15 @@
 """The patterns of one ignore file, made fast for 100,000 names.
 
-pathspec says what a pattern means. Plain names and `*.ext`, which most patterns are, are found in
-tables; the others are first tried all at once.
+pathspec says what a pattern means. Most patterns need no more than a table: `name`, `*.ext`,
+`folder/name`; pathspec is imported where there are others. What these want of a name is one
+expression, so that one search tells whether a folder has any such name.
 Source: gitignore(5); docs/tools.md, "Host methods".
 """
 
+import itertools
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,13 +19,23 @@ MAX_BYTES = 1024 * 1024
 MAX_PATTERNS = 10_000
 """Of one ignore file; the last ones count."""
 
+MAX_SPELLINGS = 16
+"""Of one pattern with sets of letters, such as `[Bb]in`; what has more is not spelled out."""
+
 Compile: TypeAlias = Callable[[str], tuple[bool, str] | None]
 """From a line to whether it ignores, and the regular expression of paths; None for a comment."""
 
-_NAME = re.compile(
-    r"(?P<anchor>/?)(?P<base>\*\.(?P<ext>[\w-]+)|\.?[\w-][\w.-]*)(?P<slash>/?)\Z", re.ASCII
+_PLAIN = re.compile(
+    r"(?:\*\.(?P<ext>[\w-]+)|(?P<folder>/?(?:\.?[\w-][\w.-]*/)*)(?P<name>\.?[\w-][\w.-]*))"
+    r"(?P<slash>/?)\Z",
+    re.ASCII,
 )
-"""A pattern that is decided by the name alone, and by whether it is in the file's own folder."""
+"""A pattern that a table decides: an extension, a name, or a path."""
+
+_SET = re.compile(r"\[([\w.]+)\]", re.ASCII)
+_TAIL = re.compile(r"\*[\w$-]*\.(?P<tail>(?:[\w-]+\.)*(?P<ext>[\w-]+))\Z", re.ASCII)
+_WILD = re.compile(r"[*?\[\\]")
+_STARS = re.compile(r"\**\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +44,23 @@ class _Pattern:
     """The last one that fits decides."""
     ignores: bool
     folders_only: bool = False
-    here_only: bool = False
-    """It is about names in the file's own folder."""
+    path: str | None = None
+    """The only path that it is about; None for one about names in all folders."""
+    regex: re.Pattern[str] | None = None
+    """Decides alone about a path, behind which a folder has a slash."""
+
+    def fits(self, path: str, *, is_folder: bool) -> bool:
+        """Whether it is about a path, which has a name that it is about."""
+        if self.regex is None:
+            return (is_folder or not self.folders_only) and self.path in (None, path)
+        # `ps_d` is the slash behind a folder; `folder/**`, which has none, is not about the folder.
+        if "ps_d" not in self.regex.groupindex:
+            return self.regex.search(path) is not None
+        text = f"{path}/" if is_folder else path
+        # What pathspec makes also fits what is in such a folder.
+        return any(
+            found["ps_d"] is None or found.end() == len(text) for found in self.regex.finditer(text)
+        )
 
 
 @dataclass(slots=True)
@@ -41,70 +69,125 @@ class IgnoreFile:
 
     names: dict[str, list[_Pattern]] = field(default_factory=dict)
     extensions: dict[str, list[_Pattern]] = field(default_factory=dict)
-    others: list[tuple[re.Pattern[str], _Pattern]] = field(default_factory=list)
-    """From the last one to the first."""
+    """By what is behind the last dot of a name."""
+    tails: set[str] = field(default_factory=set)
+    """What is behind some dot of a name that `extensions` are about."""
+    others: list[_Pattern] = field(default_factory=list)
+    other_names: set[str] = field(default_factory=set)
+    """Expressions of the names that others are about; they may fit more."""
+    whole_folders: set[str] = field(default_factory=set)
+    """Folders, with a slash behind, below which others may be about any name; empty for all."""
     any_other: re.Pattern[str] | None = None
     """Fits whatever one of the others fits."""
 
     def decide(self, path: str, name: str, *, is_folder: bool) -> bool | None:
         """Say whether it ignores a path below its folder; None if it says nothing about it."""
         best: _Pattern | None = None
-        found = self.names.get(name)
+        for pattern in self._about(path, name, is_folder=is_folder):
+            is_last = best is None or pattern.place > best.place
+            if is_last and pattern.fits(path, is_folder=is_folder):
+                best = pattern
+        return None if best is None else best.ignores
+
+    def _about(self, path: str, name: str, *, is_folder: bool) -> Iterator[_Pattern]:
+        yield from self.names.get(name, ())
         if self.extensions:
             # `*.ext` fits `a.b.ext`, and `.ext` too.
             dot = name.rfind(".")
-            if dot >= 0 and (more := self.extensions.get(name[dot + 1 :])) is not None:
-                found = more if found is None else [*found, *more]
-        if found is not None:
-            is_deeper = len(path) > len(name)
-            for pattern in found:
-                if not (
-                    (pattern.folders_only and not is_folder) or (pattern.here_only and is_deeper)
-                ):
-                    best = pattern if best is None or pattern.place > best.place else best
-        if self.any_other is not None:
-            text = f"{path}/" if is_folder else path
-            if self.any_other.search(text):
-                for regex, pattern in self.others:
-                    if best is not None and pattern.place < best.place:
-                        break
-                    if _fits(regex, text):
-                        best = pattern
-                        break
-        return None if best is None else best.ignores
+            if dot >= 0:
+                yield from self.extensions.get(name[dot + 1 :], ())
+        if self.any_other is not None and self.any_other.search(f"{path}/" if is_folder else path):
+            yield from reversed(self.others)
 
 
-def _fits(regex: re.Pattern[str], text: str) -> bool:
-    """Whether an expression of pathspec is about a path itself, and not a folder that it is in."""
-    # `ps_d` is the slash behind a folder.
-    return any(
-        found.groupdict().get("ps_d") is None or found.end() == len(text)
-        for found in regex.finditer(text)
-    )
+def compile_ignore_file(text: str, compile_line: Callable[[], Compile]) -> IgnoreFile | None:
+    """Read the lines of an ignore file; None if there is no pattern in it.
 
-
-def compile_ignore_file(text: str, compile_line: Compile) -> IgnoreFile | None:
-    """Read the lines of an ignore file; None if there is no pattern in it."""
+    `compile_line` is called for lines of which tables do not tell all.
+    """
     compiled = IgnoreFile()
-    sources = []
     for place, line in enumerate(text.splitlines()[-MAX_PATTERNS:]):
         stripped = line.rstrip()
+        if not stripped or stripped.startswith("#"):
+            continue
         ignores = not stripped.startswith("!")
-        plain = _NAME.match(stripped.removeprefix("!"))
-        if plain is not None:
-            pattern = _Pattern(place, ignores, bool(plain["slash"]), bool(plain["anchor"]))
-            if plain["ext"] is not None:
-                compiled.extensions.setdefault(plain["ext"], []).append(pattern)
-            else:
-                compiled.names.setdefault(plain["base"], []).append(pattern)
-        elif (found := compile_line(line)) is not None:
-            ignores, source = found
-            compiled.others.insert(0, (re.compile(source), _Pattern(place, ignores)))
-            sources.append(re.sub(r"\?P<\w+>", "?:", source))
-    if sources:
-        compiled.any_other = re.compile("|".join(f"(?:{source})" for source in sources))
+        spellings = _spellings(stripped.removeprefix("!"))
+        plain = [found for found in map(_PLAIN.match, spellings) if found is not None]
+        if len(plain) == len(spellings):
+            for found in plain:
+                _add_plain(compiled, found, place, ignores=ignores)
+        elif (said := compile_line()(line)) is not None:
+            ignores, source = said
+            pattern = _Pattern(place, ignores, regex=re.compile(source))
+            for spelling in spellings:
+                _add_other(compiled, spelling, pattern)
+    sources = (other.regex.pattern for other in compiled.others if other.regex is not None)
+    unnamed = [re.sub(r"\?P<\w+>", "?:", source) for source in sources]
+    if unnamed:
+        compiled.any_other = re.compile("|".join(f"(?:{source})" for source in unnamed))
     is_empty = not (compiled.names or compiled.extensions or compiled.others)
     return None if is_empty else compiled
+
+
+def _spellings(pattern: str) -> Sequence[str]:
+    """Spell out sets of letters: `[Bb]in` is `Bin` and `bin`."""
+    sets = _SET.findall(pattern)
+    count = math.prod(map(len, sets))
+    if not sets or count > MAX_SPELLINGS or "\\" in pattern or pattern.count("[") > len(sets):
+        return [pattern]
+    parts = _SET.split(pattern)
+    # Every second part is the inside of a set.
+    return ["".join(spelled) for spelled in itertools.product(*_choices(parts))]
+
+
+def _choices(parts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for number, part in enumerate(parts):
+        yield part if number % 2 else [part]
+
+
+def _add_plain(compiled: IgnoreFile, found: re.Match[str], place: int, *, ignores: bool) -> None:
+    name, folder = found["name"], found["folder"]
+    path = f"{folder}{name}".removeprefix("/") if folder else None
+    pattern = _Pattern(place, ignores, bool(found["slash"]), path)
+    if name is not None:
+        compiled.names.setdefault(name, []).append(pattern)
+    else:
+        compiled.extensions.setdefault(found["ext"], []).append(pattern)
+        compiled.tails.add(found["ext"])
+
+
+def _add_other(compiled: IgnoreFile, spelling: str, pattern: _Pattern) -> None:
+    """Add it where names lead to it."""
+    folders, _, name = spelling.removesuffix("/").rpartition("/")
+    tail = _TAIL.match(name)
+    if name and not _WILD.search(name):
+        compiled.names.setdefault(name, []).append(pattern)
+    elif tail is not None:
+        compiled.extensions.setdefault(tail["ext"], []).append(pattern)
+        compiled.tails.add(tail["tail"])
+    else:
+        compiled.others.append(pattern)
+        if _STARS.match(name):
+            compiled.whole_folders.add(_fixed_folder(f"{folders}/"))
+        else:
+            compiled.other_names.add(_name_regex(name))
+
+
+def _fixed_folder(folders: str) -> str:
+    """Return the folder that all paths are below that a pattern with these folders is about."""
+    wild = _WILD.search(folders)
+    fixed = folders if wild is None else folders[: wild.start()]
+    return fixed[: fixed.rfind("/") + 1].removeprefix("/")
+
+
+def _name_regex(pattern: str) -> str:
+    """Return an expression that fits the names that a pattern fits, and maybe more.
+
+    From the first set or escaped letter on it fits anything.
+    """
+    simple = re.split(r"[\[\\]", pattern, maxsplit=1)
+    regex = re.escape(simple[0]).replace(r"\*", "[^\0]*").replace(r"\?", "[^\0]")
+    return regex if len(simple) == 1 else f"{regex}[^\0]*"
 
 
 def with_pathspec() -> Compile:
@@ -134,6 +217,10 @@ class Placed:
     above: str = ""
     """From its folder to the root, where it lies above the root."""
 
+    def below(self, path: str) -> str:
+        """Return the path below its folder of a path below the root."""
+        return self.above + path[self.cut :]
+
 
 IgnoreFiles: TypeAlias = tuple[Placed, ...]
 """The strongest first: the first that says something about a path decides."""
@@ -142,7 +229,7 @@ IgnoreFiles: TypeAlias = tuple[Placed, ...]
 def decide(files: IgnoreFiles, path: str, name: str, *, is_folder: bool) -> bool | None:
     """Ask ignore files about a path below the root; None if none says anything about it."""
     for placed in files:
-        said = placed.file.decide(placed.above + path[placed.cut :], name, is_folder=is_folder)
+        said = placed.file.decide(placed.below(path), name, is_folder=is_folder)
         if said is not None:
             return said
     return None

@@ -1,4 +1,4 @@
-"""A list of paths, made ready for matching: sorted, and in small letters without accents.
+"""A list of paths, made ready for matching: in small letters without accents.
 
 Source: docs/tools.md, "Host methods".
 """
@@ -6,6 +6,7 @@ Source: docs/tools.md, "Host methods".
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 
 def fold(text: str) -> str:
@@ -20,19 +21,26 @@ def _fold_one(letter: str) -> str:
     return unicodedata.normalize("NFD", letter)[0].lower()[0]
 
 
+Folder: TypeAlias = tuple[str, Sequence[str]]
+"""Its path below the root with a slash behind it, empty for the root; the names of its files."""
+
+
 class Listing:
     """Files and folders below one root. Never changes."""
 
-    def __init__(self, root: str, files: Iterable[str], folders: Iterable[str]) -> None:
-        """Take paths below `root`, in any order."""
+    def __init__(self, root: str, folders: Iterable[Folder]) -> None:
+        """Take the folders that are in `root`, and `root` itself, in any order."""
         self.root = root
-        self.files: Sequence[str] = sorted(files)
-        self.folders: Sequence[str] = sorted(folders)
+        self._folders = list(folders)
+        self.files: Sequence[str] = [
+            prefix + name for prefix, names in self._folders for name in names
+        ]
+        self.folders: Sequence[str] = [prefix[:-1] for prefix, _ in self._folders if prefix]
 
     @cached_property
     def names(self) -> Sequence[str]:
         """The folded names of the files, in the order of the files."""
-        return [path[path.rfind("/") + 1 :] for path in _fold_all(self.files)]
+        return _fold_all([name for _, names in self._folders for name in names])
 
     @cached_property
     def paths(self) -> Sequence[str]:

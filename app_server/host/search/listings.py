@@ -77,7 +77,7 @@ class RootListing:
             return self.listing
 
     def _read(self) -> Listing:
-        return Listing(self.root, self._tree.files(), self._tree.folders())
+        return Listing(self.root, self._tree.folders())
 
 
 class Listings:

@@ -110,7 +110,9 @@ class _Ranking:
         if len(first) >= MAX_MATCHES:
             # Nothing has a higher score than letters at the beginning of a name.
             first = heapq.nsmallest(
-                MAX_MATCHES, first, key=lambda place: (names[place] != letters, len(files[place]))
+                MAX_MATCHES,
+                first,
+                key=lambda place: (names[place] != letters, len(files[place]), files[place]),
             )
             return [self._at_beginning(letters, place) for place in first]
         fitting = self._having(letters, names, range(len(names)))
@@ -221,13 +223,13 @@ class _Ranking:
     ) -> Sequence[int]:
         if len(places) <= count:
             return places
-        found: list[tuple[float, int]] = []
+        found: list[tuple[float, str, int]] = []
         for step in range(0, len(places), STEP):
             self._stop.check()
             part = places[step : step + STEP]
             nearest = self._comparing.nearest(letters, [texts[place] for place in part], count)
-            found += [(-near, part[index]) for near, index in nearest]
-        return [place for _, place in heapq.nsmallest(count, found)]
+            found += [(-near, texts[part[index]], part[index]) for near, index in nearest]
+        return [place for _, _, place in heapq.nsmallest(count, found)]
 
 
 def _at_words(letters: str) -> re.Pattern[str]:

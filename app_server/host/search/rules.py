@@ -5,7 +5,8 @@ Source: gitignore(5); docs/tools.md, "Host methods".
 """
 
 import os
-from collections.abc import Collection, Iterator, Set
+import re
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import TypeAlias
 from app_server.host.search.git_excludes import exclude_files, read_text
 from app_server.host.search.ignore_file import (
     Compile,
-    IgnoreFile,
     IgnoreFiles,
     Placed,
     compile_ignore_file,
@@ -26,6 +26,7 @@ from app_server.runtime.repository import is_repository, repository_of
 GIT = ".git"
 GITIGNORE = ".gitignore"
 IGNORE = ".ignore"
+_OF_RULES = frozenset({GIT, GITIGNORE, IGNORE})
 
 Stamp: TypeAlias = tuple[int, int, int] | None
 """Time, size and inode; None for what is not there."""
@@ -39,31 +40,43 @@ class Rules:
     git: IgnoreFiles = ()
     in_repository: bool = False
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """Names that a pattern has."""
-        return frozenset(name for file in self._files() for name in file.names)
+    def may_ignore(self, prefix: str, names: Set[str], joined: str) -> bool:
+        """Whether one of these names in the folder of a prefix may be ignored; most are not.
 
-    @cached_property
-    def extensions(self) -> frozenset[str]:
-        """Extensions that a pattern has."""
-        return frozenset(name for file in self._files() for name in file.extensions)
-
-    @cached_property
-    def has_others(self) -> bool:
-        """Whether there are patterns that are about more than names and extensions."""
-        return any(file.others for file in self._files())
-
-    def may_ignore(self, names: Collection[str]) -> bool:
-        """Whether one of these names in a folder may be ignored; most are in no pattern."""
-        if self.has_others or not self.names.isdisjoint(names):
-            return True
-        return bool(self.extensions) and not self.extensions.isdisjoint(
-            [name[name.rfind(".") + 1 :] for name in names]
+        `joined` has the names with a NUL before, between and behind them.
+        """
+        return (
+            not self._names.isdisjoint(names)
+            or any(regex.search(joined) for regex in self._of_names)
+            or any(
+                placed.below(prefix).startswith(folder) for placed, folder in self._whole_folders
+            )
         )
 
-    def _files(self) -> Iterator[IgnoreFile]:
-        return (placed.file for placed in (*self.plain, *self.git))
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for placed in self._files() for name in placed.file.names)
+
+    @cached_property
+    def _of_names(self) -> Sequence[re.Pattern[str]]:
+        tails = {re.escape(tail) for placed in self._files() for tail in placed.file.tails}
+        others = {regex for placed in self._files() for regex in placed.file.other_names}
+        found = []
+        if tails:
+            found.append(re.compile(rf"\.(?:{'|'.join(sorted(tails))})\0"))
+        if others:
+            found.append(re.compile(rf"\0(?:{'|'.join(sorted(others))})\0"))
+        return found
+
+    @cached_property
+    def _whole_folders(self) -> Sequence[tuple[Placed, str]]:
+        return [
+            (placed, folder) for placed in self._files() for folder in placed.file.whole_folders
+        ]
+
+    def _files(self) -> Iterator[Placed]:
+        yield from self.plain
+        yield from self.git
 
     def ignore(self, path: str, name: str, *, is_folder: bool) -> bool:
         """Whether a path below the root of the search is ignored."""
@@ -115,6 +128,8 @@ class RuleReader:
 
         `outer` are those of the folder that it is in, `names` is what it has.
         """
+        if names.isdisjoint(_OF_RULES):
+            return outer, {}
         plain, git, in_repository = outer.plain, outer.git, outer.in_repository
         folder, stamps = self._root / prefix, dict[str, Stamp]()
         if GIT in names and prefix and is_repository(folder):
@@ -134,7 +149,7 @@ class RuleReader:
 
     def _with(self, files: IgnoreFiles, path: Path, cut: int, above: str = "") -> IgnoreFiles:
         text = read_text(path)
-        file = compile_ignore_file(text, self._compile.get()) if text else None
+        file = compile_ignore_file(text, self._compile.get) if text else None
         return files if file is None else (Placed(file, cut, above), *files)
 
 

@@ -3,6 +3,7 @@
 Source: docs/tools.md, "Host methods".
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -10,11 +11,15 @@ from typing import TypeAlias
 
 import anyio
 import anyio.abc
-import anyio.from_thread
 
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import FileWork, Stop, Stopped
-from app_server.host.search.comparing import WITHOUT_RAPIDFUZZ, Comparing, with_rapidfuzz
+from app_server.host.search.comparing import (
+    WITHOUT_RAPIDFUZZ,
+    Comparing,
+    until_made,
+    with_rapidfuzz,
+)
 from app_server.host.search.ignore_file import with_pathspec
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
@@ -52,6 +57,7 @@ class SearchSession:
         """Search `roots`; `run` does the work."""
         self._roots, self._comparing = roots, comparing
         self._on_matches, self._on_complete = on_matches, on_complete
+        self._loop = asyncio.get_running_loop()
         self._query = ""
         self._changed = anyio.Event()
         self._changed.set()
@@ -87,6 +93,8 @@ class SearchSession:
             logger.exception("a search failed")
         if query == self._query:
             self._on_complete()
+        if query:
+            self._comparing.begin()
 
     def _work(self, query: str, superseded: Stop, ended: Stop) -> None:
         stop = _Either(superseded, ended)
@@ -114,10 +122,10 @@ class SearchSession:
 
     def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:
         present = [listing for listing in listings if listing is not None]
-        return rank(query, present, self._comparing.get(), stop) if query else ()
+        return rank(query, present, until_made(self._comparing), stop) if query else ()
 
     def _notify(self, query: str, matches: Matches) -> None:
-        anyio.from_thread.run_sync(self._on_loop, query, matches)
+        self._loop.call_soon_threadsafe(self._on_loop, query, matches)
 
     def _on_loop(self, query: str, matches: Matches) -> None:
         if query == self._query and not self._scope.cancel_called:
@@ -144,6 +152,7 @@ class FileSearch:
         """`tasks` owns the sessions."""
         self._tasks = tasks
         self._work = FileWork()
+        # Its import takes more than it saves the first search; so that one begins it at its end.
         self._comparing = WorkerImport(with_rapidfuzz)
         self._listings = Listings(WorkerImport(with_pathspec))
         self._sessions: dict[Owner, dict[str, SearchSession]] = {}
@@ -164,18 +173,18 @@ class FileSearch:
                 earlier.set()
             self._singles[owner, token] = superseded
         try:
-            self._comparing.begin()
             found = self._listings.of(roots)
 
             def work(ended: Stop) -> Matches:
                 stop = _Either(superseded, ended)
                 fresh = [root.refresh(stop) for root in found]
-                return rank(query, fresh, self._comparing.get(), stop)
+                return rank(query, fresh, until_made(self._comparing), stop)
 
             return await self._work.run(work) if query else ()
         except Stopped:
             return ()
         finally:
+            self._comparing.begin()
             if token is not None and self._singles.get((owner, token)) is superseded:
                 del self._singles[owner, token]
 
@@ -193,7 +202,6 @@ class FileSearch:
             PathRefused: there are too many roots or sessions.
         """
         _check(roots)
-        self._comparing.begin()
         self.stop(owner, session_id)
         of_owner = self._sessions.setdefault(owner, {})
         if len(of_owner) >= MAX_SESSIONS:

@@ -7,13 +7,14 @@ Source: docs/tools.md, "Host methods".
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from app_server.host.files.work import Stop
 from app_server.host.search.ignore_file import Compile
+from app_server.host.search.listing import Folder
 from app_server.host.search.rules import GIT, RuleReader, Rules, Stamp, stamp_of
 from app_server.host.search.worker_import import WorkerImport
 
@@ -85,24 +86,12 @@ class Tree:
         changed, self._has_changed = self._has_changed, False
         return changed
 
-    def files(self) -> Iterator[str]:
-        """Give the paths of the files that were read, in no order."""
-        for folder in self._all():
-            prefix = folder.prefix
-            for name in folder.files:
-                yield prefix + name
-
-    def folders(self) -> Iterator[str]:
-        """Give the paths of the folders below the root that were read, in no order."""
-        for folder in self._all():
-            if folder.prefix:
-                yield folder.prefix[:-1]
-
-    def _all(self) -> Iterator[_Folder]:
+    def folders(self) -> Iterator[Folder]:
+        """Give the folders that were read, in no order."""
         waiting = [self._root] if self._root is not None else []
         while waiting:
             folder = waiting.pop()
-            yield folder
+            yield folder.prefix, folder.files
             waiting.extend(folder.folders.values())
 
     def _is_stale(self, folder: _Folder) -> bool:
@@ -114,17 +103,17 @@ class Tree:
     def _read(self, folder: _Folder) -> None:
         entries, now = self._scan(folder)
         names = {entry.name for entry in entries}
+        joined = "\0".join(["", *names, ""])
         rules, ignore_files = self._rules.inside(folder.outer, folder.prefix, names)
         # With other rules, all that is below is read anew.
         known = folder.folders if ignore_files == folder.ignore_files else {}
         before = len(folder.files) + len(folder.folders)
         del entries[max(MAX_ENTRIES - self._entries + before, 0) :]
-        if GIT in names or not "".join(names).isascii():
+        if GIT in names or not joined.isascii():
             entries = [entry for entry in entries if entry.name != GIT and _is_text(entry.name)]
-        if rules.may_ignore(names):
+        if rules.may_ignore(folder.prefix, names, joined):
             entries = [entry for entry in entries if not _is_ignored(entry, folder.prefix, rules)]
-        inner = [entry for entry in entries if _is_folder(entry)]
-        folder.files = [entry.name for entry in entries if _is_file(entry)]
+        inner, folder.files = _folders_and_files(entries)
         folder.folders = {
             entry.name: known.get(entry.name)
             or _Folder(f"{folder.prefix}{entry.name}/", rules, folder, folder.depth + 1)
@@ -161,17 +150,25 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def _is_file(entry: "os.DirEntry[str]") -> bool:
-    try:
-        return entry.is_file()
-    except OSError:
-        return False
+def _folders_and_files(
+    entries: Sequence["os.DirEntry[str]"],
+) -> tuple[list["os.DirEntry[str]"], list[str]]:
+    """Tell folders from the names of files; what is neither is left out."""
+    folders, files = [], []
+    for entry in entries:
+        try:
+            if entry.is_dir():
+                folders.append(entry)
+            elif entry.is_file():
+                files.append(entry.name)
+        except OSError:
+            # A link in a circle.
+            continue
+    return folders, files
 
 
 def _is_ignored(entry: "os.DirEntry[str]", prefix: str, rules: Rules) -> bool:
     name = entry.name
-    if not rules.may_ignore((name,)):
-        return False
     return rules.ignore(prefix + name, name, is_folder=_is_folder(entry))
 
 

@@ -3,10 +3,11 @@
 Source: docs/architecture.md, "What is loaded late".
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from app_server.runtime.loader import IMPORTER, load_from_worker
+from app_server.runtime.loader import IMPORTER, LoadFailed, load_from_worker
 
 T = TypeVar("T")
 
@@ -25,13 +26,10 @@ class WorkerImport(Generic[T]):
         return self._made[0] if self._made else None
 
     def begin(self) -> None:
-        """Have it made soon, without waiting; from any thread.
-
-        Raises:
-            LoadFailed: too much is being loaded.
-        """
+        """Have it made soon, without waiting; the next use tries again what fails."""
         if not self._made:
-            IMPORTER.request(self._once)
+            with contextlib.suppress(LoadFailed):
+                IMPORTER.request(self._once)
 
     def get(self) -> T:
         """Return it; waits in a worker thread until it is made.
