@@ -1,19 +1,10 @@
 """Where hooks are declared, and what is said of those that cannot run."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from app_server.hooks.definition import Hook
 from app_server.hooks.files import MAX_HOOKS, places_of, read_hooks
-
-
-def declared(**events: Any) -> str:
-    return json.dumps({"hooks": events})
-
-
-def group(command: str, **members: Any) -> dict[str, Any]:
-    return {**members, "hooks": [{"type": "command", "command": command}]}
+from tests.support.hook_files import declared, group
 
 
 def test_hooks_of_all_files_are_in_one_order(tmp_path: Path) -> None:

@@ -12,6 +12,21 @@ from app_server.patch.plan import Plan
 from app_server.patch.unified import blob_name
 from app_server.patch.write import write_plan
 from tests.support.harness import WAIT_S, calls, claim
+from tests.support.patch_items import (
+    ADD,
+    ADDED,
+    ADDED_DIFF,
+    EDIT,
+    END,
+    HELLO,
+    NOTHING,
+    ONE_TWO,
+    READ_ONLY,
+    SUCCESS,
+    sent,
+    update,
+    without_time,
+)
 from tests.support.patches import (
     INSIDE_ONLY,
     QUESTION,
@@ -23,43 +38,12 @@ from tests.support.patches import (
 )
 from tests.support.turns import start_turn
 
-ADD = patch_of("*** Add File: new.txt", "+one", "+two")
-EDIT = patch_of("*** Update File: a.txt", "@@", "-hello", "+goodbye")
-NOTHING = "0" * 40
-HELLO, ONE_TWO = blob_name(b"hello\n"), blob_name(b"one\ntwo\n")
-
-ADDED = [{"path": "WS/new.txt", "kind": {"type": "add"}, "diff": "one\ntwo\n"}]
-ADDED_DIFF = (
-    f"diff --git a/new.txt b/new.txt\nnew file mode 100644\nindex {NOTHING}..{ONE_TWO}\n"
-    "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n"
-)
-SUCCESS = "Exit code: 0\nWall time: 0 seconds\nOutput:\nSuccess. Updated the following files:\n"
-
-
-def update(diff: str, move_path: str | None = None, name: str = "a.txt") -> dict[str, Any]:
-    kind = {"type": "update", "move_path": move_path}
-    return {"path": f"WS/{name}", "kind": kind, "diff": diff}
-
-
-def told(changes: list[Any], status: str = "completed") -> list[tuple[str, Any]]:
-    return [("item/started", ("inProgress", changes)), ("item/completed", (status, changes))]
-
-
-END = ("turn/completed", "completed")
-
-
-def without_time(output: str) -> str:
-    lines = output.split("\n")
-    if len(lines) > 1 and lines[1].startswith("Wall time: "):
-        lines[1] = "Wall time: 0 seconds"
-    return "\n".join(lines)
-
 
 @claim("patch:add", "patch:turn-diff")
 async def test_a_file_is_added(tmp_path: Path) -> None:
     async with workspace(tmp_path) as work:
         assert await work.apply(ADD) == [
-            *told(ADDED),
+            *sent(ADDED),
             ("turn/diff/updated", ADDED_DIFF),
             END,
         ]
@@ -118,7 +102,7 @@ async def test_every_kind_of_change_is_shown(
 ) -> None:
     async with workspace(tmp_path) as work:
         shown = await work.apply(patch)
-        assert shown == [*told(changes), ("turn/diff/updated", diff), END]
+        assert shown == [*sent(changes), ("turn/diff/updated", diff), END]
         assert without_time(work.output()) == SUCCESS + done
 
 
@@ -199,7 +183,6 @@ async def test_a_patch_that_does_not_fit_is_no_item(tmp_path: Path, text: Any, o
         assert (work.folder / "a.txt").read_text() == "hello\n"
 
 
-READ_ONLY = {"type": "readOnly", "networkAccess": False}
 FULL = {"type": "dangerFullAccess"}
 
 
@@ -484,7 +467,7 @@ async def test_an_interrupt_waits_for_a_patch_that_is_being_written(
         await work.client.call("turn/interrupt", {"threadId": work.thread_id, "turnId": turn_id})
         go_on.set()
         assert await work.rest() == [
-            *told(ADDED),
+            *sent(ADDED),
             ("turn/diff/updated", ADDED_DIFF),
             ("turn/completed", "interrupted"),
         ]
@@ -527,7 +510,7 @@ async def test_a_patch_in_a_command_is_a_patch(
         await start_turn(work.client, work.thread_id, "go")
         changes = [{**ADDED[0], "path": f"WS/{name}"}]
         assert await work.rest() == [
-            *told(changes),
+            *sent(changes),
             ("turn/diff/updated", ADDED_DIFF.replace("new.txt", name)),
             END,
         ]

@@ -9,6 +9,18 @@ from app_server.host.exec import patch_lines, patches
 from tests.support.elsewhere import add, entry
 from tests.support.exec_conversations import listening
 from tests.support.harness import claim, says
+from tests.support.patch_items import (
+    ADD,
+    ADDED,
+    ADDED_DIFF,
+    EDIT,
+    END,
+    READ_ONLY,
+    SUCCESS,
+    sent,
+    update,
+    without_time,
+)
 from tests.support.patches import (
     QUESTION,
     answer_of,
@@ -19,18 +31,6 @@ from tests.support.patches import (
 )
 from tests.support.turn_commands import Desk, command
 from tests.support.turns import start_turn
-from tests.tools.test_apply_patch import (
-    ADD,
-    ADDED,
-    ADDED_DIFF,
-    EDIT,
-    END,
-    READ_ONLY,
-    SUCCESS,
-    told,
-    update,
-    without_time,
-)
 
 EDITED = [update("@@ -1 +1 @@\n-hello\n+goodbye\n")]
 
@@ -38,7 +38,11 @@ EDITED = [update("@@ -1 +1 @@\n-hello\n+goodbye\n")]
 @claim("environment:patches")
 async def test_a_patch_changes_files_there_and_is_shown_as_one_here(tmp_path: Path) -> None:
     async with workspace_there(tmp_path) as work:
-        assert await work.apply(ADD) == [*told(ADDED), ("turn/diff/updated", ADDED_DIFF), END]
+        assert await work.apply(ADD) == [
+            *sent(ADDED),
+            ("turn/diff/updated", ADDED_DIFF),
+            END,
+        ]
         assert without_time(work.output()) == f"{SUCCESS}A new.txt\n"
         assert (work.folder / "new.txt").read_text() == "one\ntwo\n"
         assert not [record for record in work.log() if record["type"] == "filesChanging"]
