@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.exec_server import ProcessNumber
+from protocol.exec_server import ExecGrant, ProcessNumber
 from protocol.model import WireModel
 from protocol.policy import SandboxPolicy
 
@@ -21,6 +21,7 @@ class FilePolicy(WireModel):
     roots: list[AbsolutePath]
     """Folders that the work belongs to."""
     sandbox_policy: SandboxPolicy
+    granted: ExecGrant = ExecGrant()
 
 
 class FileOpenParams(FilePolicy):

@@ -73,6 +73,14 @@ class CommandVariables(WireModel):
     given: dict[str, str] = Field(default={}, repr=False)
 
 
+class ExecGrant(WireModel):
+    """What a user granted beyond a sandbox policy; paths are absolute."""
+
+    read: list[str] = []
+    write: list[str] = []
+    network: bool = False
+
+
 class CommandStartParams(WireModel):
     """Run a line in a shell, within what confines it; its output is all stdout."""
 
@@ -90,6 +98,7 @@ class CommandStartParams(WireModel):
     variables: CommandVariables = CommandVariables()
     sandbox_policy: SandboxPolicy
     """Of the exec server's machine."""
+    granted: ExecGrant = ExecGrant()
 
 
 class ConnectionOpenParams(WireModel):

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from app_server.permissions.confinement import Confinement
 from app_server.permissions.confining import confinement_of
+from app_server.permissions.grants import Grant
 from app_server.permissions.network.settings import NetworkTable
 from app_server.permissions.places import Places
 from app_server.permissions.proxied import through_proxy
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.tools.turn import TurnContext
-from protocol.rollout import WorkingFolder
+from protocol.rollout import LOCAL, Settings, WorkingFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +27,10 @@ class Confinements:
 
     def here(self) -> Confinement:
         """Return what confines the turn on this machine now, links not followed."""
-        turn = self.turn
-        confinement = confinement_of(turn.settings, self.places)
-        if turn.settings.mode != "plan" and not turn.recorder.is_aside:
-            # What was granted to carry work out is not there to plan or to review it.
-            confinement = self.permissions.widened(confinement, turn.turn_id)
-        return through_proxy(confinement, self.proxy)
+        return self._of(self.turn.settings, self.granted(LOCAL))
 
     def elsewhere(self, folder: WorkingFolder) -> Confinement:
-        """Return what confines it on another machine, as far as that is known here.
-
-        Granted paths are of this machine, and count for nothing there.
-        """
+        """Return what confines it on another machine, as far as that is known here."""
         there = {
             "cwd": folder.cwd,
             "workspace_roots": folder.roots,
@@ -45,4 +38,15 @@ class Confinements:
             "environments": None,
         }
         settings = self.turn.settings.model_copy(update=there)
-        return through_proxy(confinement_of(settings, self.places), self.proxy)
+        return self._of(settings, self.granted(folder.environment_id))
+
+    def granted(self, environment_id: str) -> Grant:
+        """Return what the user granted in an environment beyond the sandbox."""
+        turn = self.turn
+        if turn.settings.mode == "plan" or turn.recorder.is_aside:
+            # What was granted to carry work out is not there to plan or to review it.
+            return Grant()
+        return self.permissions.granted(turn.turn_id, environment_id)
+
+    def _of(self, settings: Settings, grant: Grant) -> Confinement:
+        return through_proxy(grant.widened(confinement_of(settings, self.places)), self.proxy)

@@ -12,6 +12,7 @@ from app_server.host.exec.process import RemoteProcess
 from app_server.permissions.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
 from protocol.exec_files import FilePolicy
+from protocol.exec_server import ExecGrant
 from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, SandboxPolicy
 
 READ_S = 60.0
@@ -29,6 +30,14 @@ def policy_elsewhere(policy: SandboxPolicy, confinement: Confinement) -> Sandbox
         # The proxy is of this machine: on another one there is no network then.
         return policy.model_copy(update={"network_access": False})
     return policy
+
+
+def granted_elsewhere(environments: TurnEnvironments, found: FoundEnvironment) -> ExecGrant:
+    """Say what was granted on another machine beyond the policy."""
+    grant = environments.confinements.granted(found.id)
+    # Whoever has the proxy has a network: what it keeps away was kept away on purpose.
+    has_network = grant.network and environments.confinement(found).proxy is None
+    return ExecGrant(read=list(grant.read), write=list(grant.write), network=has_network)
 
 
 async def read_elsewhere(
@@ -69,7 +78,11 @@ def start_patch(
 def _file_policy(environments: TurnEnvironments, found: FoundEnvironment) -> FilePolicy:
     settings = environments.turn.settings
     policy = policy_elsewhere(settings.sandbox_policy, environments.confinement(found))
-    return FilePolicy(roots=found.folder.roots, sandbox_policy=policy)
+    return FilePolicy(
+        roots=found.folder.roots,
+        sandbox_policy=policy,
+        granted=granted_elsewhere(environments, found),
+    )
 
 
 def _machines(environments: TurnEnvironments) -> Environments:

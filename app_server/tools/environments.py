@@ -16,6 +16,10 @@ class NoEnvironment(Exception):
     """A tool cannot work in an environment; the text is for the model."""
 
 
+class EnvironmentNotKnown(NoEnvironment):
+    """It was not added, or not chosen for the thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class FoundEnvironment:
     """Where a tool works."""
@@ -72,7 +76,7 @@ class TurnEnvironments:
         if environment_id == LOCAL:
             return FoundEnvironment(WorkingFolder(LOCAL, settings.cwd, settings.roots))
         if machines is None or not machines.has(environment_id):
-            raise NoEnvironment(f"unknown environment `{environment_id}`")
+            raise EnvironmentNotKnown(f"unknown environment `{environment_id}`")
         try:
             shell, cwd = await machines.info(environment_id)
         except (OSError, UnknownEnvironment) as exc:
@@ -95,5 +99,5 @@ class TurnEnvironments:
             return ids[0]
         if named not in ids:
             known = ", ".join(f"`{one}`" for one in ids)
-            raise NoEnvironment(f"unknown environment `{named}`; this thread has: {known}")
+            raise EnvironmentNotKnown(f"unknown environment `{named}`; this thread has: {known}")
         return named

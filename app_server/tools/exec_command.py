@@ -28,7 +28,7 @@ from app_server.tools.commands.denials import looks_denied
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
-from app_server.tools.elsewhere import policy_elsewhere
+from app_server.tools.elsewhere import granted_elsewhere, policy_elsewhere
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
@@ -185,6 +185,7 @@ class ExecCommand:
                 tty=arguments.tty,
                 variables=self._terminals.variables(self._turn.thread_id, call_id),
                 sandbox_policy=self._turn.settings.sandbox_policy,
+                granted=granted_elsewhere(self._environments, found),
             )
         return _Planned(arguments=arguments, request=request, launch=launch)
 

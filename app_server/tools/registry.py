@@ -63,7 +63,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     """Make the table of one turn; `own` are tools about the thread itself."""
     environments = _environments(turn, thread)
     patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, environments)
-    permissions = RequestPermissions(turn, thread.approvals.permissions)
+    permissions = RequestPermissions(turn, thread.approvals.permissions, environments)
     offers = thread.plugin_offers
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals, patches, environments),

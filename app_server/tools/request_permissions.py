@@ -12,6 +12,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_core import to_json
 
+from app_server.tools.commands.arguments import environment_member
+from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
 from app_server.turns.approval.permissions import PermissionGate, PermissionRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
@@ -27,7 +29,6 @@ from protocol.policy import (
 )
 
 NAME = "request_permissions"
-LOCAL = "local"
 MAX_PATHS = 64
 """For reading and for writing each."""
 MAX_PATH_CHARS = 4_096
@@ -64,13 +65,16 @@ class _Request(ToolArguments):
 class RequestPermissions:
     """Asks for permissions, and tells the model what it was granted."""
 
-    def __init__(self, turn: TurnContext, gate: PermissionGate) -> None:
+    def __init__(
+        self, turn: TurnContext, gate: PermissionGate, environments: TurnEnvironments
+    ) -> None:
         self._turn = turn
         self._gate = gate
+        self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
-        return [_DECLARATION]
+        return [_declaration(self._environments.names)]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is the function."""
@@ -87,9 +91,13 @@ class RequestPermissions:
             BadCall: nothing is asked for, or of an environment that the turn does not have.
         """
         request = call.read(_Request)
-        if request.environment_id not in (None, LOCAL):
-            raise BadCall(f"unknown turn environment id `{request.environment_id}`")
-        cwd = self._turn.settings.cwd
+        try:
+            found = await self._environments.find(request.environment_id)
+        except EnvironmentNotKnown as exc:
+            raise BadCall(f"unknown turn environment id `{request.environment_id}`") from exc
+        except NoEnvironment as exc:
+            raise BadCall(str(exc)) from exc
+        cwd = found.folder.cwd
         profile = _profile(request.permissions, cwd)
         if profile.file_system is None and profile.network is None:
             raise BadCall(NOTHING)
@@ -97,7 +105,7 @@ class RequestPermissions:
             PermissionRequest(
                 turn_id=self._turn.turn_id,
                 item_id=call.call_id,
-                environment_id=LOCAL,
+                environment_id=found.id,
                 cwd=cwd,
                 reason=request.reason,
                 profile=profile,
@@ -145,22 +153,29 @@ def _paths(what: str) -> JsonObject:
     return {"type": "array", "description": description, "items": {"type": "string"}}
 
 
-_DECLARATION: JsonObject = {
-    "type": "function",
-    "name": NAME,
-    "description": (
-        "Ask the user for more than the sandbox allows, and wait for the answer. The result says "
-        "what was granted, which may be less or nothing. It holds for what is run later in this "
-        "turn, or with the scope `session` also in later turns."
-    ),
-    "strict": False,
-    "parameters": _object(
-        ["permissions"],
-        permissions=_object(
-            file_system=_object(read=_paths("read"), write=_paths("write")),
-            network=_object(enabled={"type": "boolean", "description": "True asks for it."}),
+_DESCRIPTION = (
+    "Ask the user for more than the sandbox allows, and wait for the answer. The result says "
+    "what was granted, which may be less or nothing. It holds for what is run later in this "
+    "turn, or with the scope `session` also in later turns."
+)
+
+_ONE: JsonObject = {"type": "string", "description": "Leave it out: there is one environment."}
+
+
+def _declaration(environments: Sequence[str]) -> JsonObject:
+    """Declare the function; `environments` are those to choose from, if there are any."""
+    return {
+        "type": "function",
+        "name": NAME,
+        "description": _DESCRIPTION,
+        "strict": False,
+        "parameters": _object(
+            ["permissions"],
+            permissions=_object(
+                file_system=_object(read=_paths("read"), write=_paths("write")),
+                network=_object(enabled={"type": "boolean", "description": "True asks for it."}),
+            ),
+            reason={"type": "string", "description": "Why, in a sentence for the user."},
+            environment_id=environment_member(environments) if environments else _ONE,
         ),
-        reason={"type": "string", "description": "Why, in a sentence for the user."},
-        environment_id={"type": "string", "description": "Leave it out: there is one environment."},
-    ),
-}
+    }

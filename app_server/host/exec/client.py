@@ -143,6 +143,7 @@ class ExecConnection:
             terminal=CommandTerminal() if order.tty else None,
             variables=order.variables,
             sandbox_policy=order.sandbox_policy,
+            granted=order.granted,
         )
         async with self._running(
             number, "command/start", params, DEFAULT_READ_LIMIT_BYTES

@@ -14,7 +14,7 @@ import anyio.abc
 from app_server.host.commands.command import InputClosed, OnOutput
 from app_server.host.exec.process import RemoteProcess
 from app_server.host.exec.protocol import CHUNK_BYTES
-from protocol.exec_server import CommandVariables
+from protocol.exec_server import CommandVariables, ExecGrant
 from protocol.policy import SandboxPolicy
 
 
@@ -27,6 +27,7 @@ class CommandOrder:
     shell: str | None = None
     login: bool = True
     cwd: str | None = None
+    granted: ExecGrant = field(default_factory=ExecGrant)
     roots: tuple[str, ...] | None = None
     """Folders that the work belongs to; None: `cwd` alone."""
     tty: bool = False

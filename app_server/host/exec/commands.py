@@ -17,9 +17,9 @@ from app_server.host.commands.command import InputClosed, RunningCommand, Stream
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
+from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.permissions.confining import confinement_for
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.places import Places
 from protocol.exec_server import CommandStartParams
@@ -126,7 +126,7 @@ async def run_command(
             cwd,
             None if (size := params.terminal) is None else TerminalSize(size.rows, size.cols),
         )
-        confinement = confinement_for(params.sandbox_policy, roots, places)
+        confinement = confinement_there(params.sandbox_policy, roots, params.granted, places)
         command = await machine.start(launch, confinement, child.take)
     except (SandboxUnavailable, UnknownShell) as exc:
         raise OSError(str(exc)) from exc

@@ -10,10 +10,10 @@ from typing import BinaryIO
 
 import anyio.to_thread
 
+from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.served import ServedChild, serving
 from app_server.permissions.confinement import Ruling
-from app_server.permissions.confining import confinement_for
 from app_server.permissions.places import Places
 from app_server.permissions.resolving import resolved
 from app_server.runtime.reaching import Allows, NotReached, open_file
@@ -49,6 +49,6 @@ def _open(params: FileOpenParams, places: Places) -> BinaryIO:
 
 
 def _allows(params: FileOpenParams, places: Places) -> Allows:
-    confinement = confinement_for(params.sandbox_policy, params.roots, places)
+    confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
     ruling = Ruling(resolved(confinement))
     return lambda real: ruling.access(real) != "none"

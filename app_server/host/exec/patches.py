@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
+from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.patch_lines import (
     MAX_PATCH_BYTES,
     MAX_PLAN_BYTES,
@@ -22,7 +23,6 @@ from app_server.patch.errors import EmptyPatch, NotApplicable, NotWritten, Patch
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confining import confinement_for
 from app_server.permissions.places import Places
 from app_server.permissions.resolving import resolved
 from protocol.exec_files import (
@@ -57,7 +57,7 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
 
 
 def _plan(text: str, params: PatchStartParams, places: Places) -> tuple[Plan | None, bytes]:
-    confinement = confinement_for(params.sandbox_policy, params.roots, places)
+    confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
     try:
         plan = plan_patch(parse_patch(text), params.cwd, resolved(confinement))
         line = plan_line(plan)

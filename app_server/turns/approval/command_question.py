@@ -13,6 +13,7 @@ from app_server.turns.review.evidence import (
     MAX_ARGUMENTS_BYTES,
     MAX_DESCRIPTION_BYTES,
     bounded,
+    machine_of,
 )
 from protocol.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
@@ -80,6 +81,7 @@ def command_question(
         },
         evidence={
             "kind": "command",
+            **machine_of(request.environment_id),
             "command": bounded(request.command, MAX_ARGUMENTS_BYTES),
             "cwd": request.cwd,
             "runs_in_sandbox": ask.sandboxed and request.confinement.is_confined,

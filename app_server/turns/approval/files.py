@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from app_server.permissions.decision import Ask, Decision, Refuse, Run, may_leave_sandbox
 from app_server.turns.approval.approvals import ApprovalCancelled, Denied
 from app_server.turns.approval.asking import Asker, OnDenied, Question
-from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded
+from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded, machine_of
 from protocol.approvals import (
     FileChangeRequestApprovalParams,
     FileChangeRequestApprovalResponse,
@@ -131,7 +131,7 @@ class FileGate:
             tool_input={"command": request.patch},
             evidence={
                 "kind": "file_change",
-                **_elsewhere(request.environment_id),
+                **machine_of(request.environment_id),
                 "cwd": request.cwd,
                 "files": bounded(list(request.paths), MAX_ARGUMENTS_BYTES),
                 "where_it_may_write": request.is_inside,
@@ -139,10 +139,6 @@ class FileGate:
                 "patch": bounded(request.patch, MAX_ARGUMENTS_BYTES),
             },
         )
-
-
-def _elsewhere(environment_id: str) -> dict[str, str]:
-    return {} if environment_id == LOCAL else {"environment": environment_id}
 
 
 def _check(answer: FileChangeRequestApprovalResponse) -> None:

@@ -5,10 +5,10 @@ Source: docs/tools.md, "Permissions".
 
 from dataclasses import dataclass, field
 
-from app_server.permissions.confinement import Confinement
 from app_server.permissions.grants import Grant, granted
 from app_server.turns.approval.approvals import Denied
 from app_server.turns.approval.asking import Asker, Question
+from app_server.turns.review.evidence import machine_of
 from protocol.approvals import (
     PermissionGrantScope,
     PermissionsRequestApprovalParams,
@@ -16,6 +16,7 @@ from protocol.approvals import (
 )
 from protocol.items import RequestPermissionsGuardianApprovalReviewAction
 from protocol.policy import GranularAskForApproval, RequestPermissionProfile
+from protocol.rollout import LOCAL
 
 METHOD = "item/permissions/requestApproval"
 
@@ -38,14 +39,17 @@ class PermissionGate:
     """The permissions of one thread beyond its sandbox."""
 
     asker: Asker
-    _of_session: Grant = field(default_factory=Grant, init=False)
-    _of_turn: Grant = field(default_factory=Grant, init=False)
+    _of_session: dict[str, Grant] = field(default_factory=dict, init=False)
+    """By environment, as are those of the turn."""
+    _of_turn: dict[str, Grant] = field(default_factory=dict, init=False)
     _turn_id: str = field(default="", init=False)
 
-    def widened(self, confinement: Confinement, turn_id: str) -> Confinement:
-        """Return what confines a turn, with what was granted."""
-        widened = self._of_session.widened(confinement)
-        return self._of_turn.widened(widened) if turn_id == self._turn_id else widened
+    def granted(self, turn_id: str, environment_id: str = LOCAL) -> Grant:
+        """Return what was granted in an environment: paths are of that machine."""
+        grant = self._of_session.get(environment_id, Grant())
+        if turn_id == self._turn_id:
+            grant = grant.joined(self._of_turn.get(environment_id, Grant()))
+        return grant
 
     async def ask(self, request: PermissionRequest) -> tuple[Grant, PermissionGrantScope]:
         """Ask the user or the reviewer, keep what is granted, and return it and its scope.
@@ -73,16 +77,15 @@ class PermissionGate:
                 scope = answer.scope
         except Denied:
             return Grant(), "turn"
-        self._keep(request.turn_id, given, scope)
+        self._keep(request, given, scope)
         return given, scope
 
-    def _keep(self, turn_id: str, given: Grant, scope: PermissionGrantScope) -> None:
-        if scope == "session":
-            self._of_session = self._of_session.joined(given)
-        elif turn_id == self._turn_id:
-            self._of_turn = self._of_turn.joined(given)
-        else:
-            self._turn_id, self._of_turn = turn_id, given
+    def _keep(self, request: PermissionRequest, given: Grant, scope: PermissionGrantScope) -> None:
+        if scope == "turn" and request.turn_id != self._turn_id:
+            self._turn_id, self._of_turn = request.turn_id, {}
+        grants = self._of_session if scope == "session" else self._of_turn
+        before = grants.get(request.environment_id, Grant())
+        grants[request.environment_id] = before.joined(given)
 
     def _may_ask(self) -> bool:
         policy = self.asker.thread.state.in_force.approval_policy
@@ -117,6 +120,7 @@ class PermissionGate:
             tool_input={"permissions": shown, "reason": request.reason},
             evidence={
                 "kind": "permissions",
+                **machine_of(request.environment_id),
                 "cwd": request.cwd,
                 "permissions": shown,
                 "justification_of_the_agent": request.reason,

@@ -12,6 +12,7 @@ from app_server.mcp.tools.table import Tool
 from app_server.turns.model.prompt.surroundings import kind_of
 from app_server.turns.model.response.reader import texts_of
 from protocol.model import Json, JsonObject
+from protocol.rollout import LOCAL
 
 APPROVAL_CONTEXT = "codex/approvalContext"
 
@@ -24,6 +25,11 @@ MAX_ARGUMENTS_BYTES = 64_000
 MAX_DESCRIPTION_BYTES = 4_000
 MAX_DETAIL_BYTES = 1_000
 MAX_EMAIL_BYTES = 320
+
+
+def machine_of(environment_id: str) -> JsonObject:
+    """Name the machine that something is planned on, unless it is this one."""
+    return {} if environment_id == LOCAL else {"environment": environment_id}
 
 
 def connected_account(tool: Tool) -> str | None:
