@@ -116,6 +116,37 @@ def test_a_write_that_the_disk_refuses_leaves_nothing_behind(
     assert replay(read_rollout(path)).name == "again"
 
 
+@claim("rollout:all-or-nothing")
+def test_what_could_not_be_cut_off_either_is_cut_off_before_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that becomes read-only in the middle of a write; then it is mounted again."""
+    path = tmp_path / "log"
+    writer = RolloutWriter(path, WriterLock(tmp_path / "lock"))
+    writer.append([created()], sync=True)
+    before = path.read_bytes()
+    real_write = os.write
+
+    def failing_disk(file: int, content: bytes) -> int:
+        if path.read_bytes() == before:
+            return real_write(file, content[:10])
+        raise OSError(errno.EROFS, "read-only")
+
+    def refuse(file: int, length: int) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(os, "write", failing_disk)
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    for _ in range(2):
+        with pytest.raises(OSError, match="read-only"):
+            writer.append([NameChanged(at_ms=1, name="n")], sync=True)
+    monkeypatch.undo()
+    writer.append([NameChanged(at_ms=2, name="again")], sync=True)
+    writer.close()
+    assert path.read_bytes().startswith(before + b'{"v":')
+    assert replay(read_rollout(path)).name == "again"
+
+
 def test_a_log_that_cannot_be_repaired_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,9 @@ class RolloutWriter:
         lines = list(map(render_record, records))
         content = b"".join(lines)
         with open_file(self.path, os.O_WRONLY | os.O_APPEND) as file:
+            # A disk that refuses a write may refuse to cut off what it has taken of it, too.
+            if os.fstat(file).st_size > self._length:
+                os.ftruncate(file, self._length)
             try:
                 written = 0
                 while written < len(content):
