@@ -62,7 +62,7 @@ async def proxy(policy: NetworkPolicy, bounds: ProxyBounds | None = None) -> Asy
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = ProxyServer(gate, bounds or ProxyBounds())
-    await server.open(listener)
+    server.open(listener)
     try:
         yield Proxy(port, gate, server.aclose)
     finally:

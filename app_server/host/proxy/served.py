@@ -4,12 +4,23 @@ Source: docs/tools.md, "Network through a proxy".
 """
 
 import asyncio
+import errno
+import logging
+import os
 import socket
+import struct
 
 import anyio
 
 from app_server.host.proxy.gate import Gate
 from app_server.host.proxy.server import ProxyServer
+from app_server.host.proxy.shortage import Shortage
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTOR = struct.Struct("i")
+RIGHTS_BYTES = socket.CMSG_LEN(DESCRIPTOR.size)
+"""One descriptor, as it comes beside a byte (SCM_RIGHTS, unix(7))."""
 
 
 class ServedProxy:
@@ -28,8 +39,27 @@ class ServedProxy:
         await self._server.aclose()
 
     async def _open(self) -> None:
-        await anyio.wait_readable(self._network)
-        _, received, _, _ = socket.recv_fds(self._network, 1, 1)
+        try:
+            listener = await self._listener()
+        except OSError:
+            logger.exception("the proxy of a command is not served")
+            return
         # Without one the sandbox was ended by what should have made it.
-        if received:
-            await self._server.open(socket.socket(fileno=received[0]))
+        if listener is not None:
+            self._server.open(listener)
+
+    async def _listener(self) -> socket.socket | None:
+        shortage = Shortage("the proxy of a command waits")
+        while True:
+            await anyio.wait_readable(self._network)
+            # A look at first: where no descriptor is left, what is taken is gone.
+            # (`socket.recv_fds` passes no flags on in Python 3.11.)
+            content, received, _, _ = self._network.recvmsg(
+                1, RIGHTS_BYTES, socket.MSG_PEEK | socket.MSG_CMSG_CLOEXEC
+            )
+            if received:
+                self._network.recv(1)
+                return socket.socket(fileno=DESCRIPTOR.unpack(received[0][2])[0])
+            if not content:
+                return None
+            await shortage.pause(os.strerror(errno.EMFILE))
