@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import ConfigSources, Configuration
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
 from app_server.config.home import default_home, resolve_home
 from app_server.config.values import Config, ConfigError, parse_override
 from app_server.extension.registry import ExtensionRegistry

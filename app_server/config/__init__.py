@@ -1,1 +1,1 @@
-"""config.toml and requirements.toml: values, files, edits, and the settings in force."""
+"""config.toml, profiles and requirements.toml: values, and the settings in force."""

@@ -217,6 +217,6 @@ class Configuration:
 
 def _unknown_keys() -> ModuleType:
     # Only who asks for it needs the lists of keys.
-    from app_server.config import unknown_keys
+    from app_server.config.key_check import unknown_keys
 
     return unknown_keys

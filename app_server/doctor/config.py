@@ -1,8 +1,8 @@
 """config.toml, a profile, requirements.toml: can they be used, and what in them does nothing."""
 
 from app_server.config.default_provider import default_provider_id
+from app_server.config.key_check.unknown_keys import keys_without_effect, unknown_in_file
 from app_server.config.requirements import read_requirements, requirements_of
-from app_server.config.unknown_keys import keys_without_effect, unknown_in_file
 from app_server.config.values import Config, ConfigError
 from app_server.doctor.machine import Machine
 from app_server.handlers.settings.check import check_settings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import anyio.abc
 
 from app_server.accounts.accounts import Accounts
+from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
-from app_server.config.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments

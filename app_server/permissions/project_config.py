@@ -124,7 +124,7 @@ def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> Projec
 
 def _unknown_keys() -> ModuleType:
     # Most threads have no settings of a project.
-    from app_server.config import unknown_keys
+    from app_server.config.key_check import unknown_keys
 
     return unknown_keys
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio.to_thread
 
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
 from app_server.config.values import Config, ConfigError
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Plugins, feature_is_on

@@ -12,8 +12,8 @@ from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.apps.lazy import LazyApps
 from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
+from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
-from app_server.config.file import ConfigFile
 from app_server.config.values import Config
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.services import Services

@@ -15,8 +15,7 @@ from tests.support.apps_peer import listed, serve_tools
 from tests.support.apps_service import open_apps, runs
 from tests.support.harness import WAIT_S, claim
 from tests.support.hosted import connector
-
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 
 @claim("apps:t-24")

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from app_server.cli import entry
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT}/app_server/"
 SHOWN_CHARS = 150
 """Of what a row says about a callback."""

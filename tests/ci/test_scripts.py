@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 # Makes a virtual environment whose pip finds nothing.
 PYTHON_WITHOUT_INDEX = """#!/bin/sh

@@ -48,7 +48,7 @@ import app_server.server.core
 print(json.dumps(sorted(sys.modules)))
 """
 
-MOST_TO_LISTEN = 310
+MOST_TO_LISTEN = 314
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
 ROOMS_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}
@@ -62,7 +62,7 @@ MOST_IN_ROOM = {
     "app_server.turns": 50,
     "app_server.permissions": 36,
     "app_server.host": 34,
-    "protocol": 32,
+    "protocol": 34,
     "app_server.mcp": 30,
     "app_server.rpc": 22,
     "app_server.sessions": 20,

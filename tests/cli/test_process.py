@@ -35,10 +35,10 @@ from tests.support.harness import (
     stdio_server,
     write_config,
 )
+from tests.support.paths import ROOT
 from tests.support.processes import EXECUTABLE, START_S, Running, run_cli, running
 
 pytestmark = pytest.mark.process
-ROOT = Path(__file__).parents[2]
 
 
 # The command line.

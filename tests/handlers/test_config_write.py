@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.config import file as config_file
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
+from app_server.config.editing import file as config_file
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
 from app_server.handlers.settings import write as config_write
 from app_server.handlers.settings.layers import MAX_ORIGINS, version_of
 from tests.support.harness import WireClient, WireError, claim, serve, stdio_server

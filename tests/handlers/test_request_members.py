@@ -26,9 +26,10 @@ from protocol.threads import (
 )
 from protocol.turns import TurnSettingsUpdateParams, TurnStartParams, TurnSteerParams
 from tests.support.harness import Gate, WireClient, calls, claim, says, serve
+from tests.support.paths import DOCS
 
 INPUT = [{"type": "text", "text": "go"}]
-WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
+WIRE = DOCS / "wire.md"
 
 WITHOUT_EFFECT: dict[type[WireModel], set[str]] = {
     ThreadStartParams: {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.config.toml_edit import NotEditable, remove, set_value
+from app_server.config.editing.toml_edit import NotEditable, remove, set_value
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
 from app_server.plugins.contributor import Plugins, Root

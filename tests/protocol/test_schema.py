@@ -31,11 +31,12 @@ from protocol.specs import MethodSpec, Takes, type_adapter
 from protocol.threads import ThreadStatus
 from protocol.unserved import UNSERVED
 from tests.support.harness import claim
+from tests.support.paths import RECORDINGS
 from tests.support.schema_check import SCHEMA, check_value, load_bundle
 from tests.support.wire_shapes import shape
 from tests.support.wire_values import Values
 
-REFERENCE = Path(__file__).parents[1] / "recordings" / "reference_wire.txt"
+REFERENCE = RECORDINGS / "reference_wire.txt"
 
 DELIBERATE = {
     "AppsConfig": "keeps the settings of single apps, which the reference has beside `_default`",

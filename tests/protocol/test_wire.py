@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,8 +35,7 @@ from protocol.rollout import HistoryAppended, parse_record, render_record
 from protocol.threads import ServerRequestResolvedNotification, ThreadUnsubscribeResponse
 from tests.support.harness import CLAIMS, claim
 from tests.support.json_values import json_values
-
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 
 @claim("framing:with-or-without-jsonrpc")

@@ -16,9 +16,9 @@ from app_server.runtime.service_manager import ServiceManager
 from app_server.server.running_servers import servers_of
 from app_server.server.settings import DRAIN_S
 from tests.support.harness import claim
+from tests.support.paths import ROOT
 from tests.support.processes import run_cli, running
 
-ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docs" / "deploy" / "app-server.service"
 CONTAINER = ROOT / "docs" / "deploy" / "Containerfile"
 

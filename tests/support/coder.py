@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.paths import ROOT
 from tests.support.receiver_processes import (
     EXECUTABLE,
     START_S,
@@ -14,7 +15,6 @@ from tests.support.receiver_processes import (
 )
 
 CODER = EXECUTABLE.with_name("coder")
-ROOT = Path(__file__).parents[2]
 
 
 def environment(tmp_path: Path, do: str = "exit 0", **more: str) -> dict[str, str]:

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-RECORDED = Path(__file__).parents[1] / "recordings" / "codex_home"
+from tests.support.paths import RECORDINGS
+
+RECORDED = RECORDINGS / "codex_home"
 TOOLS = "01a1fd6d-4967-7683-b25e-22ab45e1238a"
 ARCHIVED = "01a1fd6d-4bd4-72f0-9058-337768b0d499"
 OLD = "0199a213-81c0-7800-8aa1-bbab2a035a53"

@@ -25,7 +25,7 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 # Imported here so that no test waits for them, or has its event loop slowed by them.
-from app_server.config.file import ConfigFile
+from app_server.config.editing.file import ConfigFile
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.services import Services

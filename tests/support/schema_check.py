@@ -7,7 +7,6 @@ not, jsonschema says why.
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,11 +16,12 @@ from pydantic_core import from_json
 
 from protocol.export.json_schema import BUNDLE
 from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from tests.support.paths import ROOT
 
 RELAYED = ("mcpServer/tool/call", "mcpServer/resource/read")
 """Methods whose errors may be those of an MCP server, with whatever it put into `data`."""
 
-SCHEMA = Path(__file__).parents[2] / "schema"
+SCHEMA = ROOT / "schema"
 
 
 @cache

@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 
 from app_server.clients.coder.receiver_entry import TABLE, NotOurs, Wanted, changes_for
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
 from app_server.config.values import ConfigError, read_config
 from app_server.runtime.user_paths import expand_user
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ChangedMeanwhile
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ChangedMeanwhile
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
-from app_server.config.unknown_keys import (
+from app_server.config.key_check.unknown_keys import (
     ignored_text,
     keys_without_effect,
     unknown_in_file,

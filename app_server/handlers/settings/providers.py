@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app_server.config.default_provider import OFFLINE, OPENAI, default_provider_id
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ChangedMeanwhile
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ChangedMeanwhile
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services

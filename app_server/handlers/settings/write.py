@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ChangedMeanwhile, ConfigFile
-from app_server.config.keys import (
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ChangedMeanwhile, ConfigFile
+from app_server.config.editing.keys import (
     MAX_STEPS,
     BadEdit,
     split_key_path,
@@ -22,7 +22,7 @@ from app_server.config.keys import (
     take,
     value_at,
 )
-from app_server.config.unknown_keys import refuse_unknown_overrides
+from app_server.config.key_check.unknown_keys import refuse_unknown_overrides
 from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.config.errors import NotRecorded
+from app_server.config.editing.errors import NotRecorded
 from app_server.config.requirements import requirements_of
 from app_server.config.values import ConfigError
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport, parse_server

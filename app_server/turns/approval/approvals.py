@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from app_server.config.errors import NotRecorded
+from app_server.config.editing.errors import NotRecorded
 from app_server.mcp.tools.table import Tool
 from app_server.turns.approval.decisions import Action, Decisions
 from app_server.turns.approval.question import (

@@ -5,8 +5,8 @@ Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
 
 import logging
 
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
 from app_server.extension.metadata import ApprovalPersistence
 from app_server.extension.registry import ExtensionRegistry, UnknownTarget
 from app_server.mcp.tools.naming import RawName

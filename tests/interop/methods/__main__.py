@@ -15,14 +15,14 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from tests.interop.methods.cases import methods
 from tests.interop.methods.differences import reason_of
 from tests.interop.methods.play import Answer, answers
 from tests.interop.tools.__main__ import OURS
+from tests.support.paths import RECORDINGS
 
-RECORDED = Path(__file__).parents[2] / "recordings" / "methods.json"
+RECORDED = RECORDINGS / "methods.json"
 
 
 def is_same(theirs: Answer, ours: Answer) -> bool:

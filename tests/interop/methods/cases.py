@@ -4,14 +4,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from protocol.methods import METHODS
+from tests.support.paths import ROOT
 
-SCHEMA = (
-    Path(__file__).parents[3] / "schema" / "experimental" / "codex_app_server_protocol.schemas.json"
-)
+SCHEMA = ROOT / "schema" / "experimental" / "codex_app_server_protocol.schemas.json"
 
 NO_THREAD = "01900000-0000-7000-8000-000000000000"
 

@@ -1,7 +1,6 @@
 """What clients are shown of a command, compared with what Codex 0.169.0 showed of the same ones."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
 from tests.support.harness import claim
+from tests.support.paths import RECORDINGS
 
-RECORDED = Path(__file__).parents[2] / "recordings" / "command_actions.jsonl"
+RECORDED = RECORDINGS / "command_actions.jsonl"
 """A command and its actions a line, in the folder /home/me/work."""
 
 READER = ScriptReader(ShellGrammar())

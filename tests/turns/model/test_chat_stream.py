@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,9 @@ from app_server.turns.model.interface import (
 )
 from app_server.turns.model.response import bounds as response_bounds
 from protocol.turns import TokenUsageBreakdown
+from tests.support.paths import RECORDINGS
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "chat_completions"
+STREAMS = RECORDINGS / "chat_completions"
 
 NAMES = ToolNames(
     [
@@ -41,7 +41,7 @@ def read(events: list[SseEvent]) -> list[ModelEvent]:
 
 
 def recorded(name: str) -> list[SseEvent]:
-    return EventParser(1 << 20).feed((RECORDINGS / f"{name}.sse").read_bytes())
+    return EventParser(1 << 20).feed((STREAMS / f"{name}.sse").read_bytes())
 
 
 def chunk(*, usage: Any = None, reason: str | None = None, **delta: Any) -> SseEvent:
@@ -173,7 +173,7 @@ def test_a_recorded_stream_is_read_as_the_events_of_a_response(name: str) -> Non
 
 
 def test_every_recording_is_read() -> None:
-    assert {path.stem for path in RECORDINGS.iterdir()} == {*RECORDED, "vllm_error"}
+    assert {path.stem for path in STREAMS.iterdir()} == {*RECORDED, "vllm_error"}
 
 
 def test_an_error_in_a_recorded_stream_is_told_after_what_came_before_it() -> None:

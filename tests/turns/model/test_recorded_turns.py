@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_calls import steps_until_settled
+from tests.support.paths import RECORDINGS
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "chat_completions"
+STREAMS = RECORDINGS / "chat_completions"
 
 READ = {
     "name": "read",
@@ -114,7 +115,7 @@ async def test_a_recorded_turn_is_run(tmp_path: Path, server: str) -> None:
     answers.write_text(json.dumps(ANSWERS))
     config = stdio_server("files", "answers", str(answers))
     async with serve(tmp_path, config=config) as served, served.client() as client:
-        served.model.scripts = [[(RECORDINGS / f"{name}.sse").read_bytes()] for name in names]
+        served.model.scripts = [[(STREAMS / f"{name}.sse").read_bytes()] for name in names]
         overrides = {"model_providers.scripted.wire_api": "chat", "model_context_window": 100_000}
         thread_id = await client.start_thread(config=overrides)
         await steps_until_settled(client, "files")

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.config.errors import NotRecorded
+from app_server.config.editing.errors import NotRecorded
 from app_server.config.values import MAX_FILE_BYTES, Config, ConfigError, read_config
 from app_server.runtime.loader import LoadFailed, load_from_worker
 
@@ -83,8 +83,8 @@ class ConfigFile:
     async def change(self, changed: Callable[[Any, Config], str]) -> None:
         """Put the text in place that `changed` makes of what is in the file.
 
-        `changed` runs in a worker thread, with the module app_server/config/toml_edit.py and
-        the file as it is; nobody else writes meanwhile. What it raises passes, and nothing is
+        `changed` runs in a worker thread, with the module `toml_edit` beside this one and the file
+        as it is; nobody else writes meanwhile. What it raises passes, and nothing is
         written; nor is anything for a text that is the same. Cancelling waits for a write that has
         begun.
 
@@ -176,7 +176,7 @@ def _change(file: Path, changed: Callable[[Any, Config], str]) -> None:
 
 
 def _toml_edit() -> ModuleType:
-    from app_server.config import toml_edit
+    from app_server.config.editing import toml_edit
 
     return toml_edit
 

@@ -1,6 +1,6 @@
 """Changing one value in TOML text, with every comment and line around it left alone. No I/O.
 
-Importing this module imports tomlkit: app_server/config/file.py does it when something is
+Importing this module imports tomlkit: app_server/config/editing/file.py does it when something is
 written for the first time.
 """
 
@@ -12,7 +12,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from app_server.config.toml_comments import with_comments
+from app_server.config.editing.toml_comments import with_comments
 
 KeyPath = Sequence[str]
 

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
+from app_server.config.key_check.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
 from app_server.config.values import Config, ConfigError, Document, KeyPath
 
 MAX_NAMED = 20

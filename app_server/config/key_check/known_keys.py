@@ -8,7 +8,7 @@ config.toml (`codex-rs/core/config.schema.json` of openai/codex), compared with 
 
 from collections.abc import Sequence
 
-from app_server.config.codex_features import CODEX_FEATURES
+from app_server.config.key_check.codex_features import CODEX_FEATURES
 
 _NETWORK = (
     "allow_local_binding",

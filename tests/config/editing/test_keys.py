@@ -8,7 +8,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.config.keys import (
+from app_server.config.editing.keys import (
     MAX_DEPTH,
     BadEdit,
     Step,
@@ -16,7 +16,7 @@ from app_server.config.keys import (
     steps_of,
     take,
 )
-from app_server.config.toml_edit import remove, set_value
+from app_server.config.editing.toml_edit import remove, set_value
 from protocol.config import ConfigEdit
 
 

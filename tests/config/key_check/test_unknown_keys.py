@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app_server.config.codex_features import CODEX_FEATURES
-from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
-from app_server.config.unknown_keys import (
+from app_server.config.key_check.codex_features import CODEX_FEATURES
+from app_server.config.key_check.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
+from app_server.config.key_check.unknown_keys import (
     ignored_text,
     keys_without_effect,
     refuse_unknown_keys,
@@ -21,8 +21,7 @@ from app_server.config.unknown_keys import (
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.settings.check import check_settings
 from app_server.handlers.settings.features import FEATURES
-
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.support.paths import DOCS
 
 FILE = """\
 modell = "x"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.config.file import UNFINISHED, ConfigFile
-from app_server.config.toml_edit import remove, set_value
+from app_server.config.editing.file import UNFINISHED, ConfigFile
+from app_server.config.editing.toml_edit import remove, set_value
 from app_server.config.values import read_config
 from tests.support.harness import WAIT_S, claim, serve
 
@@ -103,9 +103,9 @@ async def test_clients_write_into_a_file_of_windows(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, encodings.idna, os, sys
 from pathlib import Path
-from app_server.config import toml_edit
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
+from app_server.config.editing import toml_edit
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
 
 home = Path(sys.argv[1])
 """

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app_server.config.errors import NotRecorded
-from app_server.config.file import ConfigFile
-from app_server.config.toml_edit import NotEditable, set_value
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
+from app_server.config.editing.toml_edit import NotEditable, set_value
 from tests.support.harness import Served, WireClient, calls, claim, serve, stdio_server
 from tests.support.mcp_calls import answer_question, raw_call, steps_until_settled, with_peer
 
