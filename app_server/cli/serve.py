@@ -39,7 +39,8 @@ GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
 """Those of app_server/cli/schema.py, which launchers put behind options."""
 MCP_SERVER = "mcp-server"
 DEMOS = ("apps", "signals", "tools")
-COMMANDS = ("app-server", "serve", MCP_SERVER, "demo")
+PROGRAM = "app-server"
+COMMANDS = (PROGRAM, "serve", MCP_SERVER, "demo")
 
 USAGE = """\
 app-server [options]
@@ -97,18 +98,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     for command, module in LAZY_COMMANDS.items():
         # Launchers put the name of the program in front.
-        if command in words[:2] and words[: words.index(command)] in ([], ["app-server"]):
+        if command in words[:2] and words[: words.index(command)] in ([], [PROGRAM]):
             quiet_libraries()
             status: int = importlib.import_module(module).main(words[words.index(command) + 1 :])
             return status
-    for command in GENERATE_COMMANDS:
-        if command in words:
-            words.remove(command)
-            generate = importlib.import_module("app_server.cli.schema").main
-            written: int = generate(command, [word for word in words if word != "app-server"])
-            return written
     parser = make_parser()
-    options = parser.parse_args(_without_program_words(words))
+    named = parser.places(words)
+    if named and words[named[0]] == PROGRAM and len(named) > 1:
+        # One of the two is enough.
+        words.pop(named[0])
+        named = parser.places(words)
+    if named and words[named[0]] in GENERATE_COMMANDS:
+        command = words.pop(named[0])
+        generate = importlib.import_module("app_server.cli.schema").main
+        written: int = generate(command, words)
+        return written
+    options = parser.parse_args(words)
     try:
         set_up_logs(read_log_settings(os.environ, options.log_level, options.log_format))
     except ValueError as exc:
@@ -158,8 +163,27 @@ class _Parser(argparse.ArgumentParser):
         self.epilog = EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS)
         return super().format_help()
 
+    def places(self, words: Sequence[str]) -> list[int]:
+        """Say where words stand that are neither options nor values of options."""
+        flags = [
+            flag for action in self._actions if action.nargs != 0 for flag in action.option_strings
+        ]
+        found: list[int] = []
+        is_value = False
+        for place, word in enumerate(words):
+            if is_value:
+                is_value = False
+            elif word.startswith("--"):
+                # The parser takes the beginning of a name for it.
+                is_value = any(flag.startswith(word) for flag in flags)
+            elif word.startswith("-"):
+                is_value = word in flags
+            else:
+                found.append(place)
+        return found
 
-def make_parser() -> argparse.ArgumentParser:
+
+def make_parser() -> _Parser:
     """Describe the command line."""
     parser = _Parser(
         prog="app-server",
@@ -234,14 +258,6 @@ def _command(word: str) -> str:
     if word in LAZY_COMMANDS:
         raise argparse.ArgumentTypeError(f"options stand behind it: app-server {word} --help")
     raise argparse.ArgumentTypeError(f"there is no command {word!r}; app-server --help lists them")
-
-
-def _without_program_words(words: list[str]) -> list[str]:
-    """Let options stand before and after the command, as launchers put them."""
-    commands = [word for word in words if word in COMMANDS]
-    if len(commands) > 1:
-        words.remove(commands[0])
-    return words
 
 
 def _seconds(text: str) -> float:

@@ -69,6 +69,32 @@ def test_a_server_may_have_the_name_of_a_command(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--home", "schema"],
+        ["app-server", "--home", "schema"],
+        ["app-server", "--home=schema", "serve"],
+        ["serve", "--home", "demo"],
+        ["--home", "serve", "serve"],
+        ["--hom", "generate-ts", "app-server", "serve"],
+        ["-c", "schema", "app-server"],
+    ],
+)
+def test_the_value_of_an_option_is_no_command(tmp_path: Path, words: list[str]) -> None:
+    wrong = ["--listen", "tcp://x"]
+    result = run_cli(*words, *wrong, cwd=tmp_path)
+    assert (result.returncode, "use ws://127.0.0.1:PORT" in result.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_types_are_written_where_launchers_put_options_before(tmp_path: Path) -> None:
+    words = ["-c", "schema=1", "app-server", "generate-ts", "--out", "app-server"]
+    result = run_cli(*words, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["app-server"]
+
+
 def test_the_version_is_that_of_the_package() -> None:
     assert run_cli("--version").stdout == f"app-server {VERSION}\n"
     assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()

@@ -88,10 +88,13 @@ async def running(
         await process.communicate()
 
 
-def run_cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *arguments: str, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the executable to its end."""
     return subprocess.run(
         [str(EXECUTABLE), *arguments],
+        cwd=cwd,
         env=environment_without("OPENAI_API_KEY") | environment,
         capture_output=True,
         text=True,
