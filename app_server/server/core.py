@@ -49,15 +49,15 @@ class Core:
         conversations: Conversations,
         work: anyio.abc.TaskGroup,
         drain_s: float,
-        announcement: AsyncExitStack,
+        opened: AsyncExitStack,
     ) -> None:
-        """Join what `open` has made; `work` is entered by `serve`."""
+        """Join what `open` has made; `work` is entered by `serve`, `opened` left by `aclose`."""
         self.services: Services = built.services
         self._built = built
         self._conversations = conversations
         self._work = work
         self._drain_s = drain_s
-        self._announcement = announcement
+        self._opened = opened
         self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
         self._requests = Dispatcher(
             {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()},
@@ -82,7 +82,9 @@ class Core:
         store = ThreadStore(settings.home)
         store.address = next((url for url in urls if url != "stdio://"), None)
         work = anyio.create_task_group()
+        opened = AsyncExitStack()
         try:
+            opened.push_async_callback(store.aclose)
             with home_errors(settings.home):
                 await store.open()
             built = await build_services(
@@ -94,21 +96,24 @@ class Core:
                 background=background,
                 work=work,
             )
-            await built.services.plugins.load()
+            services = built.services
+            opened.push_async_callback(services.signals.aclose)
+            opened.push_async_callback(built.lazy_model.aclose)
+            opened.push_async_callback(services.model_lists.aclose)
+            await services.plugins.load()
+            entry = ServerEntry(
+                pid=os.getpid(),
+                version=VERSION,
+                started_at=STARTED_AT,
+                addresses=urls,
+                token_file=str(token_file) if (token_file := settings.guards.token_file) else None,
+            )
+            await opened.enter_async_context(sending(services.configuration, VERSION))
+            await opened.enter_async_context(in_worker(announced(settings.home, entry)))
         except BaseException:
-            await store.aclose()
+            await _close(opened)
             raise
-        entry = ServerEntry(
-            pid=os.getpid(),
-            version=VERSION,
-            started_at=STARTED_AT,
-            addresses=urls,
-            token_file=str(token_file) if (token_file := settings.guards.token_file) else None,
-        )
-        announcement = AsyncExitStack()
-        await announcement.enter_async_context(sending(built.services.configuration, VERSION))
-        await announcement.enter_async_context(in_worker(announced(settings.home, entry)))
-        return cls(built, conversations, work, settings.drain_s, announcement)
+        return cls(built, conversations, work, settings.drain_s, opened)
 
     async def converse(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
@@ -147,12 +152,7 @@ class Core:
 
     async def aclose(self) -> None:
         """Close what is open, once nothing runs any more."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-            await self.services.model_lists.aclose()
-            await self._built.lazy_model.aclose()
-            await self.services.signals.aclose()
-            await self.services.store.aclose()
-            await self._announcement.aclose()
+        await _close(self._opened)
 
     async def _drain(self, sessions: Sessions, hurrying: anyio.Event) -> None:
         async with anyio.create_task_group() as tasks:
@@ -173,6 +173,12 @@ class Core:
             partial(load_sdk_if_used, services.accounts, services.configuration),
             services.commands.load_sandbox,
         ]
+
+
+async def _close(opened: AsyncExitStack) -> None:
+    """Close what was opened, the last first, also for who is cancelled; CLOSE_S in all."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+        await opened.aclose()
 
 
 async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from app_server.plugins.turn_hooks import PluginHooks
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
-from app_server.runtime.loader import load
+from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.server.offline_model import OfflineModel
 from app_server.server.settings import VERSION, Settings
 from app_server.server.start.first_settings import read_first_settings
@@ -56,6 +57,7 @@ from app_server.views.rules import rules_warning
 
 if TYPE_CHECKING:
     from app_server.analytics.counts import UseCounts
+    from protocol.skills import SkillsChangedNotification
 
 APPROVALS_OF_APPS = "apps"
 """Where registrations of apps say that their lasting approvals belong."""
@@ -102,7 +104,12 @@ async def build_services(
         settings.user_home,
         partial(_skills_of_plugins, plugins),
         background,
-        partial(_skills_changed, hub),
+        partial(
+            _skills_changed,
+            hub,
+            Lazy("the notification of skills", _load_skills_changed),
+            background,
+        ),
     )
     apps, extensions = substitutes.apps, substitutes.extensions
     lazy_apps: LazyApps | None = None
@@ -238,10 +245,27 @@ def _hook_environment() -> Mapping[str, str]:
     return command_environment(EnvironmentPolicy(), os.environ, (), {})
 
 
-def _skills_changed(hub: Hub) -> None:
+def _skills_changed_type() -> "type[SkillsChangedNotification]":
+    # Skills of many servers never change.
     from protocol.skills import SkillsChangedNotification
 
-    hub.broadcast(SkillsChangedNotification())
+    return SkillsChangedNotification
+
+
+async def _load_skills_changed() -> "type[SkillsChangedNotification]":
+    return await load(_skills_changed_type)
+
+
+def _skills_changed(
+    hub: Hub, event: "Lazy[type[SkillsChangedNotification]]", tasks: anyio.abc.TaskGroup
+) -> None:
+    tasks.start_soon(_tell_of_skills, hub, event)
+
+
+async def _tell_of_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
+    # What cannot be loaded was logged.
+    with suppress(LoadFailed):
+        hub.broadcast((await event.get())())
 
 
 def _is_available(environments: Environments, environment_id: str) -> bool:

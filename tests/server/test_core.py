@@ -1,0 +1,92 @@
+"""server: what a start has opened is closed if it fails after that."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from app_server.plugins.contributor import Plugins
+from app_server.server import core
+from app_server.threads.store import ThreadStore
+from tests.support.harness import serve
+
+
+class Broken(Exception):
+    """What fails."""
+
+
+def open_below(folder: Path) -> list[str]:
+    """Name the files below a folder that this process has open."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue
+        if path.startswith(f"{folder}/"):
+            found.append(path)
+    return found
+
+
+@pytest.fixture
+def telemetry(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Say what becomes of telemetry."""
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def sending(*_: object) -> AsyncIterator[None]:
+        told.append("begun")
+        yield
+        told.append("ended")
+
+    monkeypatch.setattr(core, "sending", sending)
+    return told
+
+
+@contextmanager
+def _broken(*_: object) -> Iterator[None]:
+    raise Broken
+    yield
+
+
+async def _fail(*_: object) -> None:
+    raise Broken
+
+
+async def failed_start(home: Path) -> None:
+    with pytest.raises(Broken):
+        async with serve(home):
+            pass
+
+
+async def test_nothing_stays_open_if_plugins_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telemetry: list[str]
+) -> None:
+    monkeypatch.setattr(Plugins, "load", _fail)
+    await failed_start(tmp_path)
+    assert (open_below(tmp_path), telemetry) == ([], [])
+
+
+async def test_nothing_stays_open_if_the_server_cannot_be_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telemetry: list[str]
+) -> None:
+    monkeypatch.setattr(core, "announced", _broken)
+    await failed_start(tmp_path)
+    assert (open_below(tmp_path), telemetry) == ([], ["begun", "ended"])
+
+
+async def test_one_part_that_cannot_be_closed_keeps_no_other_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telemetry: list[str]
+) -> None:
+    close = ThreadStore.aclose
+
+    async def close_and_fail(store: ThreadStore) -> None:
+        await close(store)
+        raise Broken
+
+    monkeypatch.setattr(ThreadStore, "aclose", close_and_fail)
+    await failed_start(tmp_path)
+    assert (open_below(tmp_path), telemetry) == ([], ["begun", "ended"])
+    assert list((tmp_path / "servers").iterdir()) == []
