@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from protocol.exec_server import ExecGrant, ProcessNumber
-from protocol.model import WireModel
+from protocol.model import JsonObject, WireModel
 from protocol.policy import SandboxPolicy
 
 AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
@@ -18,10 +18,18 @@ AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[
 class FilePolicy(WireModel):
     """Which files of the exec server's machine may be touched."""
 
-    roots: list[AbsolutePath]
-    """Folders that the work belongs to."""
+    roots: list[str]
+    """Folders that the work belongs to, as absolute paths."""
     sandbox_policy: SandboxPolicy
     granted: ExecGrant = ExecGrant()
+
+
+class FileProfile(WireModel):
+    """A permission profile in the form in which MCP servers are told of it."""
+
+    profile: JsonObject
+    cwd: AbsolutePath
+    """The folder of the project, and where relative patterns begin."""
 
 
 class FileOpenParams(FilePolicy):
@@ -29,6 +37,8 @@ class FileOpenParams(FilePolicy):
 
     process_id: ProcessNumber
     path: AbsolutePath
+    profile: FileProfile | None = None
+    """It has to let the file be read too."""
 
 
 class PatchStartParams(FilePolicy):

@@ -22,6 +22,7 @@ from app_server.extension.registration import ContributionContext, Registration
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
+    from app_server.apps.files.machines import Machines
     from app_server.apps.for_clients import ClientApps
     from app_server.apps.inventory.inventory import Connector
     from app_server.apps.service import AppsService
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from app_server.apps.upstream.outbound import Account
 
     Make: TypeAlias = Callable[
-        [Path, AuthPort, str | None, Callable[[str], str | None], PluginPort],
+        [Path, AuthPort, str | None, Machines, PluginPort],
         tuple[AppsService, AppsHooks, ClientApps],
     ]
     """Makes the service, with what turns and clients ask of it."""
@@ -50,13 +51,13 @@ class LazyApps(TurnHooks):
     def __init__(
         self,
         home: Path,
-        instance_of: Callable[[str], str | None],
+        machines: "Machines",
         plugins: PluginPort | None = None,
     ) -> None:
-        """`instance_of` says which instance an environment is now."""
+        """`machines` are where files of calls are read."""
         self._home = home
         self._plugins = plugins or NoPlugins()
-        self._instance_of = instance_of
+        self._machines = machines
         self._known = anyio.Event()
         self._wanted = anyio.Event()
         self._make = Lazy("the apps", _load)
@@ -92,7 +93,7 @@ class LazyApps(TurnHooks):
         while True:
             make = await self._make.get_at_last()
             try:
-                made = make(self._home, auth, base_url, self._instance_of, self._plugins)
+                made = make(self._home, auth, base_url, self._machines, self._plugins)
                 await self._serve(*made)
             except Exception as exc:
                 logger.exception("the apps cannot be served")
@@ -301,7 +302,7 @@ async def _load() -> "Make":
 
 
 def _import() -> "Make":
-    from app_server.apps.files.local import LocalFiles
+    from app_server.apps.files.environments import EnvironmentFiles
     from app_server.apps.for_clients import ClientApps
     from app_server.apps.service import AppsService
     from app_server.apps.turn_hooks import AppsHooks
@@ -315,10 +316,10 @@ def _import() -> "Make":
         home: Path,
         auth: AuthPort,
         base_url: str | None,
-        instance_of: Callable[[str], str | None],
+        machines: "Machines",
         plugins: PluginPort,
     ) -> tuple[AppsService, AppsHooks, ClientApps]:
-        files = LocalFiles(instance_of)
+        files = EnvironmentFiles(machines)
         service = AppsService(home, auth, files=files, base_url=base_url, plugins=plugins)
         return service, AppsHooks(service), ClientApps(service)
 

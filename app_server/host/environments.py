@@ -20,7 +20,7 @@ from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
-from protocol.exec_files import FilePolicy
+from protocol.exec_files import FilePolicy, FileProfile
 
 LOCAL = "local"
 
@@ -72,7 +72,7 @@ class RemotePlace(Protocol):
         """Connect to a server there, see Environments.open_connection; connects if need be."""
 
     def open_file(
-        self, path: str, policy: FilePolicy
+        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Read a file there, see Environments.open_file; connects if need be."""
 
@@ -132,6 +132,15 @@ class Environments:
     def instance_of(self, environment_id: str) -> str | None:
         """Return an id that is another one after `add`; None for an unknown environment."""
         return self._instances.get(environment_id)
+
+    def instance(self, environment_id: str, instance_id: str) -> RemotePlace | None:
+        """Return an environment that is not this machine; None if it is another instance now.
+
+        It stays the same one: when it is replaced, it is out of reach.
+        """
+        if self._instances.get(environment_id) != instance_id:
+            return None
+        return self._remote.get(environment_id)
 
     def status(self, environment_id: str) -> tuple[Status, str | None]:
         """Say how an environment is, and why it is no better; does not connect."""

@@ -114,7 +114,7 @@ async def build_services(
     apps, extensions = substitutes.apps, substitutes.extensions
     lazy_apps: LazyApps | None = None
     if extensions is None:
-        apps = lazy_apps = LazyApps(home, environments.instance_of, plugins)
+        apps = lazy_apps = LazyApps(home, environments, plugins)
         extensions = ExtensionRegistry(
             [plugins, lazy_apps],
             {APPROVALS_OF_APPS: partial(_approve, config_file)},

@@ -83,7 +83,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
             thread.servers,
             thread.approvals.tools,
             thread.hooks,
-            environments.confinements.here,
+            environments.confinements,
         ),
         ClientTools(turn, thread.of_clients),
         WebSearch(thread.settings.web_search, partial(_is_unconfined, turn)),

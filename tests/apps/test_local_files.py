@@ -12,7 +12,7 @@ import pytest
 from app_server.apps.files.confined import CONFINED
 from app_server.apps.files.files import FileMetadata, FileRefused
 from app_server.apps.files.local import CHUNK_BYTES
-from app_server.apps.files.readable import reads_everything
+from app_server.permissions.readable import reads_everything
 from protocol.model import Json
 from tests.support.harness import WAIT_S, claim
 from tests.support.local_files import FILES, entry, managed, state, whole
@@ -52,7 +52,7 @@ def test_a_profile_lets_everything_be_read_or_counts_as_a_prohibition(
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"environmentId": "cloud"}, "files of environment `cloud` cannot be read"),
+        ({"environmentId": "cloud"}, "environment `cloud` is not known"),
         (
             {"environmentInstanceId": "instance-1"},
             "the environment is not the one of this turn any more",

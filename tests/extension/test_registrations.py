@@ -23,6 +23,8 @@ from app_server.permissions.confinement import UNCONFINED
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import Settings
+from tests.support.elsewhere import add, entry
+from tests.support.exec_conversations import listening
 from tests.support.harness import WAIT_S, Gate, calls, claim, says
 from tests.support.registrations import (
     BEARER,
@@ -292,6 +294,36 @@ async def test_a_registration_says_which_environment_its_sandbox_state_is_of(
         else:
             assert named == {"environmentId": "local", "sandboxCwd": folder}
             assert isinstance(state["environmentInstanceId"], str)
+
+
+@claim("extensions:sandbox-state", "apps:b4")
+async def test_the_sandbox_state_of_a_thread_is_that_of_its_first_environment(
+    tmp_path: Path,
+) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    secret = {"path": {"type": "path", "path": str(far / ".git")}, "access": "read"}
+    async with (
+        listening() as url,
+        open_shop(tmp_path, experimental={"codex/sandbox-state-meta": {}}) as shop,
+    ):
+        shop.put(RuntimeMetadata(sandbox_state_source="primary"))
+        thread_id = await shop.thread()
+        await add(shop.client, url)
+        await run_calls(
+            shop,
+            thread_id,
+            call(),
+            environments=[entry(far)],
+            sandboxPolicy={"type": "workspaceWrite"},
+        )
+        state = shop.peer.called[0]["_meta"]["codex/sandbox-state-meta"]
+        named = {key: state.get(key) for key in ("environmentId", "sandboxCwd")}
+        assert named == {"environmentId": "there", "sandboxCwd": far.as_uri()}
+        entries = state["permissionProfile"]["file_system"]["entries"]
+        roots = {"type": "special", "value": {"kind": "project_roots", "subpath": None}}
+        assert {"path": roots, "access": "write"} in entries
+        assert secret in entries
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,9 @@ async def test_paths_must_be_absolute() -> None:
             answer = await client.call("file/open", processId=1, path=path, **params)
             assert answer["error"]["message"] == "bad parameters of file/open: path"
         answer = await client.call(
-            "patch/start", processId=1, cwd="/", roots=["x"], sandboxPolicy=FULL
+            "file/open", processId=1, path="/a", roots=["x"], sandboxPolicy=FULL
         )
-        assert answer["error"]["message"] == "bad parameters of patch/start: roots.0"
+        assert answer["error"]["message"] == "roots must be absolute paths"
 
 
 async def line_of(client: ExecClient) -> Any:

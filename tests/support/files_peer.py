@@ -3,7 +3,7 @@
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +62,7 @@ class FolderEnvironment:
             os.close(descriptor)
         return FileMetadata(stat.S_ISREG(found.st_mode), found.st_size)
 
-    async def read(self, path: str) -> AsyncIterator[bytes]:
+    async def read(self, path: str) -> AsyncGenerator[bytes, None]:
         if self.content_at_read is not None:
             Path(path).write_bytes(self.content_at_read)
         descriptor = await anyio.to_thread.run_sync(self._open, path)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from app_server.apps.files.environments import EnvironmentFiles
 from app_server.apps.files.files import PinnedFiles, SandboxState
-from app_server.apps.files.local import LocalFiles
 from protocol.model import Json
 
 NOW = "instance-2"
@@ -29,11 +29,20 @@ def state(**members: Any) -> SandboxState:
     )
 
 
-def instance_of(environment_id: str) -> str | None:
-    return {"local": NOW}.get(environment_id)
+class ThisMachine:
+    """Environments with this machine alone, or not even that."""
+
+    def __init__(self, instance: str | None = NOW) -> None:
+        self._instance = instance
+
+    def instance_of(self, environment_id: str) -> str | None:
+        return self._instance if environment_id == "local" else None
+
+    def instance(self, environment_id: str, instance_id: str) -> None:
+        return None
 
 
-FILES = LocalFiles(instance_of)
+FILES = EnvironmentFiles(ThisMachine())
 
 
 async def whole(files: PinnedFiles, path: str) -> list[bytes]:

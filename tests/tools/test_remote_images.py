@@ -57,6 +57,8 @@ async def test_the_model_names_the_environment_of_an_image(tmp_path: Path) -> No
         ("text.png", "it is not a PNG, JPEG, GIF or WebP image"),
         ("large.png", "it has more than 8388608 bytes"),
         (".", "it is not a file"),
+        ("a\0", "it is not an absolute path"),
+        ("a" * 5000, "it is not an absolute path"),
     ],
 )
 async def test_what_is_no_image_there_is_refused_as_here(

@@ -9,7 +9,10 @@ import pytest
 from tests.support.elsewhere import add, desk_there, entry, facts
 from tests.support.exec_conversations import listening
 from tests.support.harness import Gate, calls, claim, says, serve
+from tests.support.patches import patch_of
 from tests.support.turn_commands import Desk, Told, command, desk
+
+ADD = patch_of("*** Add File: a", "+x")
 
 SHELL = Path(os.environ.get("SHELL") or "/bin/sh").name
 
@@ -206,3 +209,17 @@ async def test_clients_hear_when_an_environment_of_a_thread_comes_and_goes(tmp_p
             await at.client.turn(thread_id, "hello")
         gone = await at.client.wait_for("thread/environment/disconnected")
         assert gone["params"] == {"threadId": thread_id, "environmentId": "there"}
+
+
+@claim("environment:threads")
+async def test_a_folder_that_no_machine_here_has_is_told(tmp_path: Path) -> None:
+    async with listening() as url, desk(tmp_path / "at", "workspace-write") as at:
+        await add(at.client, url)
+        chosen = [{"environmentId": "there", "cwd": "C:\\work"}]
+        await at.client.call(
+            "thread/settings/update", {"threadId": at.thread_id, "environments": chosen}
+        )
+        patch = {"name": "apply_patch", "arguments": {"input": ADD}}
+        command_told, patch_told = await at.turn(command("pwd"), patch)
+        assert command_told == "exec_command failed: roots must be absolute paths"
+        assert patch_told == "apply_patch failed: environment `there`: it is not an absolute path"

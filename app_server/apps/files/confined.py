@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from app_server.apps.files.files import FileRefused
-from app_server.apps.files.readable import Parts
+from app_server.permissions.readable import Parts, parts_of
 from app_server.runtime import reaching
 
 CONFINED = "the sandbox of this turn does not let this file be read"
@@ -25,7 +25,7 @@ def look_at(path: str, allows: Allows) -> os.stat_result:
         FileRefused: it may not be read, or is not there.
     """
     with _in_words():
-        return reaching.look_at(path, lambda real: allows(_parts(real)))
+        return reaching.look_at(path, lambda real: allows(parts_of(real)))
 
 
 def open_file(path: str, allows: Allows) -> BinaryIO:
@@ -35,7 +35,7 @@ def open_file(path: str, allows: Allows) -> BinaryIO:
         FileRefused: it may not be read, is not there, or is something else.
     """
     with _in_words():
-        return reaching.open_file(path, lambda real: allows(_parts(real)))
+        return reaching.open_file(path, lambda real: allows(parts_of(real)))
 
 
 @contextmanager
@@ -46,7 +46,3 @@ def _in_words() -> Iterator[None]:
         raise FileRefused(CONFINED) from None
     except reaching.NotReached as exc:
         raise FileRefused(str(exc)) from None
-
-
-def _parts(real: str) -> Parts:
-    return tuple(part for part in real.split("/") if part)

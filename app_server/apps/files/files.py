@@ -5,8 +5,8 @@ are not all uploaded is not made.
 Source: docs/apps.md, "Files".
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias
@@ -81,6 +81,9 @@ class SandboxState(BaseModel):
             raise MCPError(INVALID_PARAMS, text) from None
 
 
+REPLACED = "the environment is not the one of this turn any more"
+
+
 class FileRefused(Exception):
     """A file cannot be read; the text is the reason that the model is shown."""
 
@@ -109,7 +112,7 @@ class PinnedFiles(Protocol):
             FileRefused: it is not there, or the sandbox does not let it be seen.
         """
 
-    def read(self, path: str) -> AsyncIterator[bytes]:
+    def read(self, path: str) -> AsyncGenerator[bytes, None]:
         """Read a file from its beginning, in chunks of at most 1 MiB; bytes, not text.
 
         Raises:
@@ -253,11 +256,12 @@ async def _content(files: PinnedFiles, path: str) -> AsyncIterator[Content]:
         raise FileRefused(f"it is larger than {MAX_FILE_BYTES} bytes")
     async with anyio.SpooledTemporaryFile(max_size=MEMORY_BYTES) as kept:
         size = 0
-        async for chunk in files.read(path):
-            size += len(chunk)
-            if size > metadata.size:
-                raise FileRefused("it has more bytes than it had before")
-            await kept.write(chunk)
+        async with aclosing(files.read(path)) as chunks_read:
+            async for chunk in chunks_read:
+                size += len(chunk)
+                if size > metadata.size:
+                    raise FileRefused("it has more bytes than it had before")
+                await kept.write(chunk)
         if size < metadata.size:
             raise FileRefused("it has fewer bytes than it had before")
 

@@ -7,7 +7,7 @@ Source: docs/apps.md, "Files".
 
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import BinaryIO
@@ -16,15 +16,21 @@ import anyio
 import anyio.to_thread
 
 from app_server.apps.files.confined import CONFINED, look_at, open_file
-from app_server.apps.files.files import FileMetadata, FileRefused, PinnedFiles, SandboxState
-from app_server.apps.files.readable import readable, reads_everything
+from app_server.apps.files.files import (
+    REPLACED,
+    FileMetadata,
+    FileRefused,
+    PinnedFiles,
+    SandboxState,
+)
+from app_server.permissions.readable import readable, reads_everything
 
 LOCAL = "local"
 CHUNK_BYTES = 1024 * 1024
 
 
 class LocalFiles:
-    """The FilesPort of this machine alone."""
+    """The files of this machine."""
 
     def __init__(self, instance_of: Callable[[str], str | None]) -> None:
         """`instance_of` says which instance an environment is now."""
@@ -33,10 +39,8 @@ class LocalFiles:
     @asynccontextmanager
     async def pin(self, state: SandboxState) -> AsyncIterator[PinnedFiles]:
         """Hold on to this machine; see FilesPort."""
-        if state.environment_id != LOCAL:
-            raise FileRefused(f"files of environment `{state.environment_id}` cannot be read")
         if state.environment_instance_id != self._instance_of(LOCAL):
-            raise FileRefused("the environment is not the one of this turn any more")
+            raise FileRefused(REPLACED)
         if reads_everything(state.permission_profile):
             yield _Files(os.stat, _open)
             return
@@ -62,7 +66,7 @@ class _Files:
             raise FileRefused(_reason(exc)) from None
         return FileMetadata(stat.S_ISREG(found.st_mode), found.st_size)
 
-    async def read(self, path: str) -> AsyncIterator[bytes]:
+    async def read(self, path: str) -> AsyncGenerator[bytes, None]:
         try:
             async with anyio.wrap_file(await anyio.to_thread.run_sync(self._open, path)) as file:
                 while chunk := await file.read(CHUNK_BYTES):

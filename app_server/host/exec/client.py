@@ -8,7 +8,7 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 from pydantic import ValidationError
@@ -29,7 +29,7 @@ from app_server.host.exec.protocol import (
 )
 from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
 from protocol.errors import ErrorObject
-from protocol.exec_files import FileOpenParams, FilePolicy, PatchStartParams
+from protocol.exec_files import FileOpenParams, FilePolicy, FileProfile, PatchStartParams
 from protocol.exec_server import (
     CommandStartParams,
     CommandTerminal,
@@ -166,7 +166,9 @@ class ExecConnection:
             yield running
 
     @asynccontextmanager
-    async def open_file(self, path: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+    async def open_file(
+        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
+    ) -> AsyncIterator[RemoteProcess]:
         """Read a regular file for as long as the context lasts: its bytes are `stdout`.
 
         Raises:
@@ -174,7 +176,9 @@ class ExecConnection:
             OSError: it is not there, is something else, or may not be read.
         """
         number = next(self._process_ids)
-        params = FileOpenParams(process_id=number, path=path, **dict(policy))
+        params = _made(
+            FileOpenParams, process_id=number, path=path, profile=profile, **dict(policy)
+        )
         async with self._running(number, "file/open", params, DEFAULT_READ_LIMIT_BYTES) as opened:
             yield opened
 
@@ -187,7 +191,7 @@ class ExecConnection:
             OSError: there are too many processes.
         """
         number = next(self._process_ids)
-        params = PatchStartParams(process_id=number, cwd=cwd, **dict(policy))
+        params = _made(PatchStartParams, process_id=number, cwd=cwd, **dict(policy))
         async with self._running(number, "patch/start", params, MAX_PLAN_BYTES) as started:
             yield started
 
@@ -330,6 +334,13 @@ class _Pending:
     def take(self, message: ExecMessage) -> None:
         self.answered, self.result, self.error = True, message.result, message.error
         self.settled.set()
+
+
+def _made(kind: type[Result], **members: Any) -> Result:
+    try:
+        return kind(**members)
+    except ValidationError as exc:
+        raise OSError("it is not an absolute path") from exc
 
 
 def _failure(error: ErrorObject) -> OSError:

@@ -16,6 +16,12 @@ from protocol.policy import SandboxPolicy
 def confinement_there(
     policy: SandboxPolicy, roots: Sequence[str], granted: ExecGrant, places: Places
 ) -> Confinement:
-    """Confine to a policy of the client's, with what was granted; `places` are of this machine."""
+    """Confine to a policy of the client's, with what was granted; `places` are of this machine.
+
+    Raises:
+        OSError: a root is not absolute.
+    """
+    if not all(root.startswith("/") for root in roots):
+        raise OSError("roots must be absolute paths")
     grant = Grant(tuple(granted.read), tuple(granted.write), granted.network)
     return grant.widened(confinement_for(policy, roots, places))

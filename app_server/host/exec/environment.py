@@ -20,7 +20,7 @@ from app_server.host.exec.connect import open_exec_connection
 from app_server.host.exec.process import RemoteProcess
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
-from protocol.exec_files import FilePolicy
+from protocol.exec_files import FilePolicy, FileProfile
 
 logger = logging.getLogger(__name__)
 
@@ -93,10 +93,12 @@ class RemoteEnvironment:
             yield opened
 
     @asynccontextmanager
-    async def open_file(self, path: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+    async def open_file(
+        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
+    ) -> AsyncIterator[RemoteProcess]:
         """Read a file there; see RemotePlace."""
         connection = await self._connected()
-        async with connection.open_file(path, policy) as opened:
+        async with connection.open_file(path, policy, profile) as opened:
             yield opened
 
     @asynccontextmanager

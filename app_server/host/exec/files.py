@@ -15,6 +15,7 @@ from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.served import ServedChild, serving
 from app_server.permissions.confinement import Ruling
 from app_server.permissions.places import Places
+from app_server.permissions.readable import parts_of, readable, reads_everything
 from app_server.permissions.resolving import resolved
 from app_server.runtime.reaching import Allows, NotReached, open_file
 from protocol.exec_files import FileOpenParams
@@ -51,4 +52,8 @@ def _open(params: FileOpenParams, places: Places) -> BinaryIO:
 def _allows(params: FileOpenParams, places: Places) -> Allows:
     confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
     ruling = Ruling(resolved(confinement))
-    return lambda real: ruling.access(real) != "none"
+    given = params.profile
+    if given is None or reads_everything(given.profile):
+        return lambda real: ruling.access(real) != "none"
+    rules = readable(given.profile, given.cwd)
+    return lambda real: ruling.access(real) != "none" and rules.allows(parts_of(real))

@@ -23,6 +23,7 @@ from app_server.patch.errors import EmptyPatch, NotApplicable, NotWritten, Patch
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
+from app_server.permissions.confinement import Confinement
 from app_server.permissions.places import Places
 from app_server.permissions.resolving import resolved
 from protocol.exec_files import (
@@ -36,7 +37,12 @@ from protocol.exec_files import (
 
 @asynccontextmanager
 async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[ServedChild]:
-    """Serve one patch for as long as the context lasts; what is being written is written whole."""
+    """Serve one patch for as long as the context lasts; what is being written is written whole.
+
+    Raises:
+        OSError: a root is not absolute.
+    """
+    confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
 
     async def work(child: ServedChild) -> None:
         try:
@@ -44,7 +50,7 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
         except ValidationError:
             await child.print(line_of(PatchPlanned(failure="this is no patch")))
             return
-        plan, line = await anyio.to_thread.run_sync(_plan, text, params, places)
+        plan, line = await anyio.to_thread.run_sync(_plan, text, params.cwd, confinement)
         await child.print(line)
         if plan is None or not _is_allowed(await child.input.readline()):
             return
@@ -56,10 +62,9 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
         yield child
 
 
-def _plan(text: str, params: PatchStartParams, places: Places) -> tuple[Plan | None, bytes]:
-    confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
+def _plan(text: str, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
     try:
-        plan = plan_patch(parse_patch(text), params.cwd, resolved(confinement))
+        plan = plan_patch(parse_patch(text), cwd, resolved(confinement))
         line = plan_line(plan)
         if len(line) > MAX_PLAN_BYTES:
             raise NotApplicable(TOO_LARGE)

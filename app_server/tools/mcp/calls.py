@@ -4,12 +4,12 @@ Source: docs/mcp.md, "Calls".
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pydantic_core import to_json
 
 from app_server.extension.hooks import Hooks, ToolCall
-from app_server.mcp.catalog.config import LOCAL, ServerConfig
+from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.servers.calls import call_tool
 from app_server.mcp.servers.server_set import ServerSet
@@ -30,7 +30,7 @@ from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
-from app_server.permissions.confinement import Confinement
+from app_server.tools.confinements import Confinements
 from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.approval.question import ApprovalRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
@@ -44,6 +44,7 @@ from protocol.items import (
     McpToolCallThreadItem,
 )
 from protocol.model import Json, JsonObject
+from protocol.rollout import Settings
 
 
 class McpCalls:
@@ -55,13 +56,13 @@ class McpCalls:
         servers: ServerSet,
         approvals: ApprovalGate,
         hooks: Hooks,
-        confinement: Callable[[], Confinement],
+        confinements: Confinements,
     ) -> None:
         self._turn = turn
         self._servers = servers
         self._approvals = approvals
         self._hooks = hooks
-        self._confinement = confinement
+        self._confinements = confinements
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare all tools, unless they are so many that the model has to search them."""
@@ -193,19 +194,25 @@ class McpCalls:
         listing = self._servers.server(tool.raw.server).listing
         if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
             return None
-        settings = self._turn.settings
-        place = self._place(tool.config, settings.cwd)
-        return sandbox_state(settings, self._confinement(), place)
+        settings, config = self._turn.settings, tool.config
+        if config.metadata.sandbox_state_source == "primary":
+            return self._state_of_first(settings)
+        place = None
+        if config.environment_id != LOCAL:
+            instance_id = self._servers.instance_of(config.environment_id)
+            place = Place(config.environment_id, instance_id, config.folder)
+        return sandbox_state(settings, self._confinements.here(), place)
 
-    def _place(self, config: ServerConfig, cwd: str) -> Place | None:
-        """Name the environment that is described, unless it is the one that nobody chose."""
-        is_primary = config.metadata.sandbox_state_source == "primary"
-        if is_primary or config.environment_id != LOCAL:
-            environment_id = LOCAL if is_primary else config.environment_id
-            folder = cwd if is_primary else config.folder
-            instance_id = self._servers.instance_of(environment_id)
-            return Place(environment_id, instance_id, folder)
-        return None
+    def _state_of_first(self, settings: Settings) -> JsonObject:
+        """Describe the environment that tools work in when nothing names one."""
+        folder = next(iter(settings.working_folders), None)
+        if folder is None or folder.environment_id == LOCAL:
+            place = Place(LOCAL, self._servers.instance_of(LOCAL), settings.cwd)
+            return sandbox_state(settings, self._confinements.here(), place)
+        instance_id = self._servers.instance_of(folder.environment_id)
+        place = Place(folder.environment_id, instance_id, folder.cwd)
+        there = settings.model_copy(update={"cwd": folder.cwd})
+        return sandbox_state(there, self._confinements.elsewhere(folder), place)
 
     def _limit_bytes(self, tool: Tool) -> int:
         tokens = tool.config.tool_output_tokens.get(tool.raw.tool)

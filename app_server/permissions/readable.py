@@ -21,6 +21,12 @@ MAX_ENTRIES = 1024
 Parts: TypeAlias = tuple[str, ...]
 """A real path below `/`, without `.` and `..`."""
 
+
+def parts_of(real: str) -> Parts:
+    """Take a real path apart."""
+    return tuple(part for part in real.split("/") if part)
+
+
 _READS = ("read", "write")
 _FORBIDS = ("deny", "none")
 

@@ -1,0 +1,161 @@
+"""Files of other machines as the apps may read them."""
+
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app_server.apps.files.environments import EnvironmentFiles
+from app_server.apps.files.files import FileRefused
+from app_server.host.environments import Environments
+from app_server.host.exec.address import parse_exec_address
+from app_server.host.exec.environment import RemoteEnvironment
+from protocol.model import Json
+from tests.clients.test_demo_apps import DEMO, thread_with_apps
+from tests.support.elsewhere import add, entry
+from tests.support.exec_conversations import listening
+from tests.support.harness import calls, claim, says, serve
+from tests.support.local_files import entry as rule
+from tests.support.local_files import managed, state, whole
+
+THERE = "there"
+
+
+def put(environments: Environments, url: str) -> str:
+    """Add an environment; gives its instance."""
+    address = parse_exec_address(url, None, None, None)
+    environments.add(THERE, partial(RemoteEnvironment, address))
+    instance_id = environments.instance_of(THERE)
+    assert instance_id is not None
+    return instance_id
+
+
+@asynccontextmanager
+async def machines() -> AsyncIterator[Environments]:
+    async with anyio.create_task_group() as tasks:
+        environments = Environments(tasks)
+        yield environments
+        await environments.aclose()
+        tasks.cancel_scope.cancel()
+
+
+async def read(environments: Environments, instance_id: str, path: Path, **members: Any) -> bytes:
+    """Read a file there as a call does; it is as large as its metadata say."""
+    given = state(environmentId=THERE, environmentInstanceId=instance_id, **members)
+    async with EnvironmentFiles(environments).pin(given) as files:
+        metadata = await files.metadata(str(path))
+        content = b"".join(await whole(files, str(path)))
+    assert (metadata.is_file, metadata.size) == (True, len(content))
+    return content
+
+
+@claim("environment:app-files")
+async def test_a_file_of_another_machine_is_read(tmp_path: Path) -> None:
+    content = os.urandom(2_500_000)
+    (tmp_path / "a").write_bytes(content)
+    async with listening() as url, machines() as environments:
+        instance_id = put(environments, url)
+        assert await read(environments, instance_id, tmp_path / "a") == content
+
+
+@claim("environment:app-files")
+@pytest.mark.parametrize(
+    ("name", "profile", "reason"),
+    [
+        ("none", managed(rule()), "No such file or directory"),
+        (".", managed(rule()), "it is not a file"),
+        ("home/auth.json", managed(rule()), "not allowed by the sandbox"),
+        ("a", managed(rule("write", "project_roots")), None),
+        ("../b", managed(rule("write", "project_roots")), "not allowed by the sandbox"),
+        ("link", managed(rule("write", "project_roots")), "not allowed by the sandbox"),
+        ("a", {"type": "managed"}, "not allowed by the sandbox"),
+        ("a", {"type": "other"}, "not allowed by the sandbox"),
+        ("home/auth.json", {"type": "disabled"}, None),
+    ],
+)
+async def test_the_profile_and_the_machine_say_what_is_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    profile: Json,
+    reason: str | None,
+) -> None:
+    work = tmp_path / "work"
+    (work / "home").mkdir(parents=True)
+    monkeypatch.setenv("APP_SERVER_HOME", f"{work}/home")
+    for path in (work / "a", work / "home/auth.json", tmp_path / "b"):
+        path.write_text("text")
+    (work / "link").symlink_to("../b")
+    async with listening() as url, machines() as environments:
+        instance_id = put(environments, url)
+        members: dict[str, Any] = {"permissionProfile": profile, "sandboxCwd": work.as_uri()}
+        reading = partial(read, environments, instance_id, work / name, **members)
+        if reason is None:
+            assert await reading() == b"text"
+            return
+        with pytest.raises(FileRefused) as refused:
+            await reading()
+        assert str(refused.value) == reason
+
+
+@claim("environment:app-files")
+async def test_an_environment_that_was_replaced_or_is_away_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("text")
+    async with machines() as environments:
+        async with listening() as url:
+            first = put(environments, url)
+            second = put(environments, url)
+            with pytest.raises(FileRefused, match="not the one of this turn any more"):
+                await read(environments, first, tmp_path / "a")
+            assert await read(environments, second, tmp_path / "a") == b"text"
+            given = state(environmentId=THERE, environmentInstanceId=second)
+            async with EnvironmentFiles(environments).pin(given) as files:
+                put(environments, url)
+                with pytest.raises(FileRefused, match="the environment was replaced"):
+                    await files.metadata(str(tmp_path / "a"))
+            third = environments.instance_of(THERE)
+        assert third is not None
+        with pytest.raises(FileRefused):
+            await read(environments, third, tmp_path / "a")
+
+
+@claim("environment:app-files")
+async def test_a_file_of_the_first_environment_goes_into_an_app(tmp_path: Path) -> None:
+    far, content = tmp_path / "far", b"Dear diary"
+    far.mkdir()
+    (far / "notes.txt").write_bytes(content)
+    async with (
+        listening() as url,
+        serve(tmp_path / "home", config=DEMO, with_apps=True) as served,
+        served.client() as client,
+    ):
+        await add(client, url)
+        thread_id = await thread_with_apps(client)
+        save = {
+            "namespace": "mcp__codex_apps__drive",
+            "name": "_save_file",
+            "arguments": {"file": "notes.txt"},
+        }
+        served.model.scripts += [calls(save), says("done")]
+        await client.call(
+            "turn/start",
+            {
+                "threadId": thread_id,
+                "input": [{"type": "text", "text": "go"}],
+                "environments": [entry(far)],
+                "approvalPolicy": "never",
+                "sandboxPolicy": {"type": "dangerFullAccess"},
+            },
+        )
+        item = await client.wait_for("item/completed", lambda p: p["item"]["type"] == "mcpToolCall")
+        await client.until("turn/completed")
+        result = item["params"]["item"]["result"]
+        digest = hashlib.sha256(content).hexdigest()
+        file = {"name": "notes.txt", "bytes": len(content), "sha256": digest}
+        assert result["structuredContent"] == {"file": file}
