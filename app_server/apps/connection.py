@@ -87,6 +87,7 @@ class ConnectionPorts:
 class _Attempt:
     """One fetch, or one start from the cache, and those who wait for it."""
 
+    began_s: float
     live: bool = False
     """Whether what is kept on disk does not do."""
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -151,7 +152,7 @@ class Connection:
 
     def _begin(self, *, live: bool = False) -> _Attempt:
         if self._attempt is None:
-            attempt = self._attempt = _Attempt(live)
+            attempt = self._attempt = _Attempt(self._ports.timer.now_s(), live)
             self.phase = "working"
             if not self._pool_runs:
                 self._pool_runs = True
@@ -171,8 +172,17 @@ class Connection:
 
     async def looked(self) -> None:
         """Wait for the first attempt, however it ends; it begins now unless it has."""
-        if self.published is None and not self._cooldowns:
+        if self._is_unlooked:
             await self._begin().ended.wait()
+
+    @property
+    def looking_since_s(self) -> float | None:
+        """When the first attempt began, in the time of the timer; None once it has ended."""
+        return self._attempt.began_s if self._is_unlooked and self._attempt is not None else None
+
+    @property
+    def _is_unlooked(self) -> bool:
+        return self.published is None and not self._cooldowns
 
     async def first(self) -> Published:
         """Return what is published, waiting for the first attempt if there is nothing yet.

@@ -253,6 +253,14 @@ class LazyApps(TurnHooks):
         if serves and await self._for_clients() is not None and self._service is not None:
             await self._service.discovered(context)
 
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return the service's; see Contributor."""
+        try:
+            return None if self._service is None else self._service.looking_since(context)
+        except ConfigError:
+            # `contribute` says so.
+            return None
+
     async def refresh(self, context: ContributionContext) -> None:
         """Look anew; see Contributor."""
         if self._service is not None:

@@ -277,6 +277,12 @@ class AppsService:
         if connection is not None:
             await connection.looked()
 
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return when the first look at the apps began, while it lasts; see Contributor."""
+        settings = AppsSettings.read(context.config)
+        connection = self._connection(settings, make=False) if settings.serves_mcp else None
+        return None if connection is None else connection.looking_since_s
+
     async def refresh(self, context: ContributionContext) -> None:
         """Fetch anew, if threads are given servers; see Contributor. A failure leaves what is."""
         try:

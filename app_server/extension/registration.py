@@ -128,5 +128,12 @@ class Contributor(Protocol):
         However it ends, nobody waits for it again; the caller bounds the wait.
         """
 
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return when the look began that `discovered` would wait for now; None: there is none.
+
+        It is in seconds on the clock of the event loop. Threads wait for a look together: one that
+        comes later waits for what is left of the time.
+        """
+
     async def refresh(self, context: ContributionContext) -> None:
         """Look anew at where the servers come from; at most `REFRESH_S` are waited for it."""

@@ -93,6 +93,11 @@ class ExtensionRegistry:
             for contributor in self._contributors:
                 tasks.start_soon(_discovered, contributor, context)
 
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return when the last look began of those that contributors make now; None: of nobody."""
+        began = (_looking_since(contributor, context) for contributor in self._contributors)
+        return max((since for since in began if since is not None), default=None)
+
     async def refresh(self, context: ContributionContext) -> None:
         """Let every contributor look anew, side by side, for at most `REFRESH_S`."""
         with anyio.move_on_after(REFRESH_S) as limit:
@@ -142,6 +147,14 @@ async def _discovered(contributor: Contributor, context: ContributionContext) ->
         await contributor.discovered(context)
     except Exception:
         logger.exception("contributor %s failed", contributor.id)
+
+
+def _looking_since(contributor: Contributor, context: ContributionContext) -> float | None:
+    try:
+        return contributor.looking_since(context)
+    except Exception:
+        logger.exception("contributor %s does not know since when it looks", contributor.id)
+        return None
 
 
 async def _refresh(contributor: Contributor, context: ContributionContext) -> None:

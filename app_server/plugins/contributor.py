@@ -161,6 +161,10 @@ class Plugins:
     async def discovered(self, context: ContributionContext) -> None:
         """Return at once: what is installed was read before there were threads."""
 
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return None: no look takes time."""
+        return None
+
     async def refresh(self, context: ContributionContext) -> None:
         """Read anew what is installed."""
         await self.load()

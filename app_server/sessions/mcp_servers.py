@@ -115,6 +115,17 @@ class ThreadServers:
         with anyio.move_on_after(DISCOVERY_S):
             await self._catalog.discovered(self.config)
 
+    def _look_ends_at(self) -> float:
+        """Return until when the look of extensions is waited for, on the clock of anyio.
+
+        The time counts from the look's beginning, which may be that of another thread: while
+        somebody else's server hangs, threads do not wait one after the other.
+        """
+        if self._mcp.first_look_s is None:
+            return math.inf
+        began = self._catalog.looking_since(self.config)
+        return (anyio.current_time() if began is None else began) + self._mcp.first_look_s
+
     async def _declare(self) -> None:
         before = self.set.table
         table = await self.set.prepare_tools()
@@ -159,12 +170,12 @@ class ThreadServers:
         """Bring the servers up to date before a model request.
 
         What extensions register now is taken over, and what has died is started again. The first
-        request, and no later one, waits at most `first_look_s` for extensions to look for their
-        servers. Every request waits at most the grace for servers that start, and for those that
-        are wanted until they have started or failed.
+        request, and no later one, waits for extensions to look for their servers, until the look
+        has taken `first_look_s`. Every request waits at most the grace for servers that start, and
+        for those that are wanted until they have started or failed.
         """
         if not self._has_asked:
-            with anyio.CancelScope(deadline=_in(self._mcp.first_look_s)):
+            with anyio.CancelScope(deadline=self._look_ends_at()):
                 await self._discovered.wait()
         ends_at = grace_ends_at(self.set)
         with anyio.CancelScope(deadline=ends_at):
@@ -216,7 +227,3 @@ class ThreadServers:
         server = self._set.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self._publisher.server_step(name, step, error, sign_in_again=again)
-
-
-def _in(seconds: float | None) -> float:
-    return math.inf if seconds is None else anyio.current_time() + seconds

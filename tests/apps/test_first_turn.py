@@ -1,12 +1,16 @@
 """Apps in the first turn of a thread that was started right after the server."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from app_server.apps import service
+from app_server.apps.connection import Timer
 from app_server.mcp.catalog import config
+from app_server.sessions import mcp_servers
 from tests.support.apps_service import LIST, runs
 from tests.support.harness import WAIT_S, Served, claim, serve
 from tests.support.hosted import connector, serve_hosted, sign_in
@@ -135,3 +139,38 @@ async def test_turns_wait_for_the_first_look_once(
                 await client.turn(thread_id, "hi")
             held.set()
         assert namespaces(served) == [[], []]
+
+
+@claim("apps:first-turn")
+async def test_threads_wait_for_one_look_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s: list[float] = []
+
+    def an_hour_ago() -> float:
+        began_s.append(anyio.current_time() - 3600.0)
+        return began_s[-1]
+
+    monkeypatch.setattr(service, "Timer", partial(Timer, now_s=an_hour_ago))
+    monkeypatch.setattr(config, "FIRST_LOOK_S", 1800.0)
+    monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
+    async with apps() as hosted:
+        held = hosted.script.holds[LIST] = anyio.Event()
+        async with (
+            serve(tmp_path, config=sign_in(tmp_path, hosted), with_apps=True) as served,
+            served.client() as client,
+        ):
+            first = await client.start_thread()
+            with anyio.fail_after(WAIT_S):
+                await hosted.script.when(LIST).wait()
+            for thread_id in (first, await client.start_thread()):
+                # With a time of its own it would wait until the look has failed, after a minute.
+                with anyio.fail_after(WAIT_S / 2):
+                    await client.turn(thread_id, "hi")
+            assert began_s
+            assert namespaces(served) == [[], []]
+            held.set()
+            await client.call("app/list", {})
+            for thread_id in (first, await client.start_thread()):
+                await client.turn(thread_id, "hi")
+            assert namespaces(served)[2:] == [[NAMESPACE], [NAMESPACE]]

@@ -32,6 +32,10 @@ class Shelf:
     async def discovered(self, context: ContributionContext) -> None:
         """Return at once."""
 
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return None: no look takes time."""
+        return None
+
     async def refresh(self, context: ContributionContext) -> None:
         """Note the question."""
         self.refreshed.append(context)

@@ -163,6 +163,10 @@ class ServerCatalog:
         """Wait until extensions know what they register; the caller bounds it."""
         await self._registry.discovered(self._context(config, "discover"))
 
+    def looking_since(self, config: Config) -> float | None:
+        """Return when the look began that extensions make now; None: they make none."""
+        return self._registry.looking_since(self._context(config, "discover"))
+
     async def prepare(self, config: Config) -> None:
         """Read what extensions register now in a worker thread, if it is much and new."""
         contributions = self._registry.contributions(self._context(config, "discover"))
