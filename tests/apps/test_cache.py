@@ -145,7 +145,6 @@ async def test_what_shows_the_account_is_not_read_either(tmp_path: Path) -> None
         (b'{"schema_version":1}', "no list of tools"),
         (b'{"schema_version":1,"tools":{}}', "no list of tools"),
         (b'{"schema_version":1,"tools":["a"]}', "no list of tools"),
-        (b'{"schema_version":1,"tools":[]}' + b" " * MAX_FILE_BYTES, "more than 8388608 bytes"),
         (
             b'{"schema_version":1,"tools":[' + b",".join([b"{}"] * (MAX_TOOLS + 1)) + b"]}",
             "more than 4096 tools",
@@ -153,6 +152,20 @@ async def test_what_shows_the_account_is_not_read_either(tmp_path: Path) -> None
     ],
 )
 async def test_a_file_that_cannot_be_used_counts_as_none_until_it_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, reason: str
+) -> None:
+    await replace_unusable(tmp_path, caplog, content, reason)
+
+
+@claim("apps:t-13")
+async def test_a_file_above_its_bound_counts_as_none_until_it_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = b'{"schema_version":1,"tools":[]}' + b" " * MAX_FILE_BYTES
+    await replace_unusable(tmp_path, caplog, content, "more than 8388608 bytes")
+
+
+async def replace_unusable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, reason: str
 ) -> None:
     put(tmp_path, content)

@@ -1,25 +1,22 @@
 """What tests share: a server in this process, a client with a transcript, a scripted model.
 
-Loaded as a pytest plug-in (`-p tests.support.harness`). Every wait has a deadline; a failing test
-prints what was said on every connection. A message of the server's that does not fit its wire type
+Every wait has a deadline; a failing test prints what was said on every connection
+(`tests/support/transcripts.py`). A message of the server's that does not fit its wire type
 fails the test.
 """
 
 import asyncio
-import gc
-import itertools
 import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import anyio
-import hypothesis
 import pytest
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed
@@ -35,10 +32,7 @@ from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.prompt.surroundings import kind_of
 from tests.support.schema_check import MessageCheck
-
-# How long an example takes depends on what else the machine does.
-hypothesis.settings.register_profile("tests", deadline=None)
-hypothesis.settings.load_profile("tests")
+from tests.support.transcripts import TRANSCRIPTS
 
 WAIT_S = 60.0
 """The longest that a test waits for what must happen: a busy machine is no failure."""
@@ -52,12 +46,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CLAIMS: dict[str, list[str]] = {}
 """Claim id to the tests that prove it; filled by `claim` at import."""
 
-_transcripts: list[list[str]] = []
-
-TESTS_PER_COLLECTION = 20
-TESTS_PER_WHOLE_COLLECTION = 400
-_teardowns = itertools.count(1)
-
 
 def claim(*ids: str) -> Callable[[Function], Function]:
     """Mark a test as proof of claims in docs/wire.md."""
@@ -68,35 +56,6 @@ def claim(*ids: str) -> Callable[[Function], Function]:
         return function
 
     return mark
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
-    """Add the transcripts to the report of a failing test."""
-    report: Any = yield
-    if report.when == "call" and report.failed:
-        for number, lines in enumerate(_transcripts, start=1):
-            report.sections.append((f"connection {number}", "\n".join(lines)))
-    if report.when == "teardown":
-        _transcripts.clear()
-    return report
-
-
-def pytest_collection_finish() -> None:
-    """Take what was imported out of collections of garbage, which take long with it."""
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """Free what earlier tests left, and now and then what a server has frozen with its modules."""
-    number = next(_teardowns)
-    if number % TESTS_PER_COLLECTION == 0:
-        if number % TESTS_PER_WHOLE_COLLECTION == 0:
-            gc.unfreeze()
-        gc.collect()
-        gc.freeze()
 
 
 # The client.
@@ -174,7 +133,7 @@ class WireClient:
         self._next_id = 0
         self._kept: list[dict[str, Any]] = []
         self.transcript: list[str] = []
-        _transcripts.append(self.transcript)
+        TRANSCRIPTS.append(self.transcript)
 
     async def initialize(
         self, name: str = "test", *, experimental: bool = True, **capabilities: Any

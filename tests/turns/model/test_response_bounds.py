@@ -124,33 +124,33 @@ def message_item(item_id: str | None, *texts: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        ([TextDelta("a", "x" * 899_999)], "an item has more than 900000 bytes of text"),
-        ([TextDelta("a", "\x01" * 150_000)], "an item has more than 900000 bytes of text"),
+        (lambda: [TextDelta("a", "x" * 899_999)], "an item has more than 900000 bytes of text"),
+        (lambda: [TextDelta("a", "\x01" * 150_000)], "an item has more than 900000 bytes of text"),
         (
-            [SummaryDelta("a", 0, "x" * 450_000), ReasoningDelta("a", 0, "x" * 450_000)],
+            lambda: [SummaryDelta("a", 0, "x" * 450_000), ReasoningDelta("a", 0, "x" * 450_000)],
             "an item has more than 900000 bytes of text",
         ),
         (
-            [ItemAdded(message_item(None)), TextDelta(None, "x" * 899_999)],
+            lambda: [ItemAdded(message_item(None)), TextDelta(None, "x" * 899_999)],
             "an item has more than 900000 bytes of text",
         ),
         (
-            [ItemDone(message_item("a", "x" * 450_000, "x" * 450_000))],
+            lambda: [ItemDone(message_item("a", "x" * 450_000, "x" * 450_000))],
             "an item has more than 900000 bytes of text",
         ),
         (
-            [ItemDone({"type": "function_call", "arguments": "x" * 900_000})],
+            lambda: [ItemDone({"type": "function_call", "arguments": "x" * 900_000})],
             "an item has more than 900000 bytes of text",
         ),
-        ([SummaryPartAdded("a", 1024)], "an item has a part 1024 of at most 1024"),
-        ([SummaryDelta("a", 10**18, "")], f"an item has a part {10**18} of at most 1024"),
-        ([ReasoningDelta("a", -1, "")], "an item has a part -1 of at most 1024"),
+        (lambda: [SummaryPartAdded("a", 1024)], "an item has a part 1024 of at most 1024"),
+        (lambda: [SummaryDelta("a", 10**18, "")], f"an item has a part {10**18} of at most 1024"),
+        (lambda: [ReasoningDelta("a", -1, "")], "an item has a part -1 of at most 1024"),
     ],
 )
 def test_every_way_to_be_too_long_is_refused_and_one_less_is_not(
-    events: list[ModelEvent], reason: str
+    events: Callable[[], list[ModelEvent]], reason: str
 ) -> None:
-    refuse_the_last(events, reason)
+    refuse_the_last(events(), reason)
 
 
 @pytest.mark.parametrize(

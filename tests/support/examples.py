@@ -1,0 +1,6 @@
+"""Examples of hypothesis have no deadline: the machine may be busy. A pytest plug-in."""
+
+import hypothesis
+
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
