@@ -16,7 +16,7 @@ from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
 from app_server.memory.budget import MemoryBudget
-from app_server.permissions.places import Places
+from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules.book import RuleBook
 from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad

@@ -56,7 +56,7 @@ TABLE: Sequence[Row] = (
     _row("server.lifecycle:LifecycleHandlers", "initialize", at_start=True),
     _row("threads.threads:ThreadHandlers", "thread/resume", "thread/start", at_start=True),
     _row(
-        "threads.lists:ThreadListHandlers",
+        "threads.reading.lists:ThreadListHandlers",
         "thread/list",
         "thread/loaded/list",
         "thread/read",
@@ -90,13 +90,13 @@ TABLE: Sequence[Row] = (
     ),
     _row("threads.branches:BranchHandlers", "thread/delete", "thread/fork", "thread/revert"),
     _row(
-        "threads.history:HistoryHandlers",
+        "threads.reading.history:HistoryHandlers",
         "thread/items/list",
         "thread/items/read",
         "thread/timeline/list",
         "thread/turns/list",
     ),
-    _row("threads.search:SearchHandlers", "thread/search", "thread/searchOccurrences"),
+    _row("threads.reading.search:SearchHandlers", "thread/search", "thread/searchOccurrences"),
     _row(
         "threads.metadata:ThreadMetadataHandlers",
         "thread/memory/read",
@@ -248,7 +248,7 @@ TABLE: Sequence[Row] = (
     _row("host.git_diff:GitDiffHandlers", "gitDiffToRemote"),
     _row("account.reading:AccountReadHandlers", "account/read", "getAuthStatus"),
     _row("account.usage:AccountUsageHandlers", "account/rateLimits/read", "account/usage/read"),
-    _row("threads.summary:SummaryHandlers", "getConversationSummary"),
+    _row("threads.reading.summary:SummaryHandlers", "getConversationSummary"),
 )
 
 NOT_BUILT: frozenset[str] = frozenset()

@@ -16,7 +16,7 @@ from app_server.hooks.outcome import Outcome, failed, read_outcome
 from app_server.host.commands.command import InputClosed, RunningCommand, Stream
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
-from app_server.permissions.confinement import UNCONFINED
+from app_server.permissions.confinement.confinement import UNCONFINED
 
 MAX_OUTPUT_BYTES = 256 * 1024
 """Of stdout, and of stderr; a hook that prints more fails."""

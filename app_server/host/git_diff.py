@@ -15,9 +15,9 @@ from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.commands.output import KeptOutput
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.resolving import git_folders
 from app_server.permissions.environment import CREDENTIALS
-from app_server.permissions.resolving import git_folders
 from app_server.runtime.repository import repository_of
 
 TIMEOUT_S = 30.0

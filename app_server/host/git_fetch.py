@@ -16,7 +16,7 @@ from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.commands.output import KeptOutput
-from app_server.permissions.confinement import UNCONFINED
+from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.environment import CREDENTIALS
 
 FETCH_S = 120.0

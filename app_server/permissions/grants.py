@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from app_server.permissions.confined import PROTECTED_NAMES
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.paths import is_in
+from app_server.permissions.confinement.confined import PROTECTED_NAMES
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.paths import is_in
 from protocol.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,

@@ -5,10 +5,10 @@ Source: docs/config.md, "Permission profiles".
 
 from collections.abc import Sequence
 
-from app_server.permissions.confined import FileAccess, confined_to
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confined import FileAccess, confined_to
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.places import SLASH_TMP, Places
 from app_server.permissions.network.stored import policy_of
-from app_server.permissions.places import SLASH_TMP, Places
 from protocol.policy import (
     FileSystemAccessMode,
     FileSystemPath,

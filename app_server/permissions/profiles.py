@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from app_server.config.values import Config, ConfigError, ConfigView
-from app_server.permissions.globs import is_pattern
+from app_server.permissions.confinement.globs import is_pattern
 from app_server.permissions.network.settings import NetworkTable, read_network_table
 from app_server.permissions.network.stored import stored
 from protocol.policy import (

@@ -24,8 +24,8 @@ from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
 from app_server.memory.budget import MemoryBudget
+from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
-from app_server.permissions.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins

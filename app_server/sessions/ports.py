@@ -15,7 +15,7 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
-from app_server.permissions.places import Places, places_of_machine
+from app_server.permissions.confinement.places import Places, places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock

@@ -14,10 +14,10 @@ import anyio.lowlevel
 from app_server.config.values import Config
 from app_server.extension.registration import ContributionContext
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.loaded import LoadedThreads
-from app_server.sessions.loading import ThreadLoading
+from app_server.sessions.loaded.loading import ThreadLoading
+from app_server.sessions.loaded.threads import LoadedThreads
+from app_server.sessions.loaded.unloading import QuietUnloading
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.unloading import QuietUnloading
 from app_server.threads.log.live import LogClosed
 from app_server.threads.log.state.queue import Plan, Result
 from app_server.threads.log.state.thread import ThreadState

@@ -5,12 +5,12 @@ Source: docs/tools.md, "Sandbox"; docs/environments.md, "Threads in an environme
 
 from dataclasses import dataclass
 
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.confining import confinement_of
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.grants import Grant
 from app_server.permissions.network.settings import NetworkTable
-from app_server.permissions.places import Places
-from app_server.permissions.proxied import through_proxy
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.tools.turn import TurnContext
 from protocol.rollout import LOCAL, Settings, WorkingFolder

@@ -9,7 +9,7 @@ import anyio
 
 from app_server.host.environments import Environments
 from app_server.host.exec.process import RemoteProcess
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
 from protocol.exec_files import FilePolicy
 from protocol.exec_server import ExecGrant

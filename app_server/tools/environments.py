@@ -6,7 +6,7 @@ Source: docs/environments.md, "Threads in an environment".
 from dataclasses import dataclass
 
 from app_server.host.environments import Environments, UnknownEnvironment
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.confinements import Confinements
 from app_server.turns.tools.turn import TurnContext
 from protocol.rollout import LOCAL, WorkingFolder

@@ -19,7 +19,7 @@ from app_server.host.exec.command import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch
-from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import Ask, CommandFacts, Decision, Refuse, Run
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch

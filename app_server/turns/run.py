@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import CommandSettings
 from app_server.permissions.network.settings import NetworkTable
-from app_server.permissions.places import Places
 from app_server.skills.dependencies import NeededServer
 from app_server.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
-from app_server.permissions.confinement import UNCONFINED, Confinement
-from app_server.permissions.confining import confinement_for
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.places import places_of_machine
 from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 

@@ -13,7 +13,7 @@ from app_server.host.sandbox import proof
 from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.sandboxes import working_launcher
 

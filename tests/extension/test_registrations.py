@@ -19,7 +19,7 @@ from app_server.extension.metadata import (
     Telemetry,
     ToolMetadata,
 )
-from app_server.permissions.confinement import UNCONFINED
+from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import app_server.handlers
-from app_server.handlers.threads.chosen_settings import NOT_BUILT
+from app_server.handlers.threads.chosen.settings import NOT_BUILT
 from app_server.turns.model.prompt.surroundings import (
     DEFAULT_MODE,
     FACTS,

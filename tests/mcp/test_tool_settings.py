@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app_server.config.values import ConfigError
-from app_server.permissions.confining import confinement_of
-from app_server.permissions.places import Places
+from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.places import Places
 from app_server.turns.tools.sandbox_state import sandbox_state
 from protocol import rollout
 from protocol.policy import (

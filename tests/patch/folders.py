@@ -5,7 +5,7 @@ from pathlib import Path
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 
 
 def patch_of(*lines: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from app_server.patch.errors import BadPatch, NotApplicable, NotWritten
 from app_server.patch.plan import MAX_FILE_BYTES
 from app_server.patch.write import TEMPORARY_SUFFIX, new_token, write_plan
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from tests.patch.folders import apply, content, patch_of, plan
 
 

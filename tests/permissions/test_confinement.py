@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confined import FileAccess, confined_to
-from app_server.permissions.confinement import UNCONFINED, Access, Confinement, Ruling
-from app_server.permissions.confining import confinement_for, confinement_of
-from app_server.permissions.places import (
+from app_server.permissions.confinement.confined import FileAccess, confined_to
+from app_server.permissions.confinement.confinement import UNCONFINED, Access, Confinement, Ruling
+from app_server.permissions.confinement.confining import confinement_for, confinement_of
+from app_server.permissions.confinement.places import (
     SECRETS_OF_USERS,
     Places,
     configured_places,
     places_of_machine,
 )
-from app_server.permissions.resolving import resolved
+from app_server.permissions.confinement.resolving import resolved
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,

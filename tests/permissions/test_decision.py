@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.permissions.commands.nested import read_command, run_by
-from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import (
     CANNOT_ASK,
     CANNOT_ESCALATE,

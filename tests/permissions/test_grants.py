@@ -2,7 +2,7 @@
 
 import pytest
 
-from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.grants import MAX_GRANTED_PATHS, Grant, granted
 from app_server.permissions.network.policy import NetworkPolicy
 from protocol.policy import (

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions import globs
-from app_server.permissions.confinement import Confinement, Ruling
-from app_server.permissions.confining import confinement_of
-from app_server.permissions.globs import TooMuchToMatch, matches, real_pattern
+from app_server.permissions.confinement import globs
+from app_server.permissions.confinement.confinement import Confinement, Ruling
+from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.globs import TooMuchToMatch, matches, real_pattern
+from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.stored import policy_of, stored
-from app_server.permissions.places import Places
 from app_server.permissions.profile_places import MINIMAL, confinement_of_profile, read_only
 from app_server.permissions.profiles import profile_names, read_profile
-from app_server.permissions.resolving import resolved
 from protocol.policy import (
     ReadOnlySandboxPolicy,
     SandboxPolicy,

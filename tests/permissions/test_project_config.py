@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app_server.config.values import Config
-from app_server.permissions.places import HIDDEN_KEY, Places, configured_places
+from app_server.permissions.confinement.places import HIDDEN_KEY, Places, configured_places
 from app_server.permissions.project_config import read_project_layers, with_projects
 from tests.support.harness import claim
 

@@ -1,9 +1,9 @@
 """What the feature makes of a confinement."""
 
-from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.settings import NetworkTable
-from app_server.permissions.proxied import through_proxy
 from tests.support.harness import claim
 
 FEATURE = NetworkTable(domains={"a.org": "allow", "b.org": "deny"}, mode="limited")

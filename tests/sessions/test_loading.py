@@ -18,7 +18,7 @@ async def test_a_thread_is_left_alone_while_what_runs_threads_cannot_be_loaded(
         thread_id = await client.start_thread(ephemeral=False)
         await client.turn(thread_id, "one")
     with monkeypatch.context() as broken:
-        broken.setattr("app_server.sessions.loading.load", fail)
+        broken.setattr("app_server.sessions.loaded.loading.load", fail)
         async with serve(tmp_path) as served, served.client() as client:
             for method, params in (
                 ("thread/resume", {"threadId": thread_id}),

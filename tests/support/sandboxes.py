@@ -12,10 +12,10 @@ import anyio.to_thread
 import pytest
 
 from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.confining import confinement_for
-from app_server.permissions.places import Places
-from app_server.permissions.resolving import resolved
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.resolving import resolved
 from protocol.policy import SandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S
 

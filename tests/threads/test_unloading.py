@@ -135,7 +135,7 @@ async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path
 async def test_a_thread_that_nobody_listens_to_is_unloaded_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.unloading.SWEEP_S", 0.001)
+    monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
     config = "thread_unload_delay_secs = 0"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         quiet, heard = await client.start_thread(), await client.start_thread()

@@ -11,8 +11,8 @@ from tests.support.elsewhere import add, entry
 from tests.support.exec_conversations import listening
 from tests.support.harness import calls, claim, says
 from tests.support.patches import Workspace, patch_of, workspace, workspace_there
+from tests.support.permission_requests import METHOD, ON, READ_ONLY, granting, writing
 from tests.support.turn_commands import Desk, command
-from tests.tools.test_request_permissions import METHOD, ON, READ_ONLY, granting, writing
 
 NO_TMP = {
     "type": "workspaceWrite",

@@ -8,27 +8,15 @@ import pytest
 
 from tests.support.harness import calls, claim
 from tests.support.patches import Workspace, answer_of, custom_call, patch_of, workspace
+from tests.support.permission_requests import METHOD, ON, READ_ONLY, granting, writing
 from tests.support.turns import start_turn
 
-ON = "[features]\nrequest_permissions_tool = true\n"
-READ_ONLY = {"type": "readOnly"}
-METHOD = "item/permissions/requestApproval"
 NONE = {"permissions": {"network": None, "file_system": None}, "scope": "turn"}
 
 
 def asking(**arguments: Any) -> Any:
     """Script a call."""
     return calls({"name": "request_permissions", "arguments": arguments})
-
-
-def writing(*paths: str) -> dict[str, Any]:
-    """Return what a model asks for, and a user grants, to write paths."""
-    return {"file_system": {"write": list(paths)}}
-
-
-def granting(*paths: str, scope: str = "turn") -> dict[str, Any]:
-    """Return the answer that grants to write paths."""
-    return {"permissions": {"fileSystem": {"write": list(paths)}}, "scope": scope}
 
 
 async def ask(work: Workspace, answer: dict[str, Any], *then: Any, **arguments: Any) -> Any:

@@ -14,14 +14,14 @@ from app_server.handlers.errors import config_failures, setting_failures
 from app_server.handlers.host import program_params as given
 from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
-from app_server.handlers.threads.configured import config_for
+from app_server.handlers.threads.chosen.configured import config_for
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.program import Program, ProgramOrder
-from app_server.permissions.confinement import UNCONFINED, Confinement
-from app_server.permissions.confining import confinement_of
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.places import configured_places
+from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.network.settings import read_network_feature
-from app_server.permissions.places import configured_places
-from app_server.permissions.proxied import through_proxy
 from app_server.permissions.trust import project_trust, says_something
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required

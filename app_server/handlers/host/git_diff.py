@@ -12,8 +12,8 @@ from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.host.git_diff import NoDifference, diff_to_remote, shown_folders
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.permissions.confining import confinement_for
-from app_server.permissions.places import configured_places
+from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.places import configured_places
 from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import internal_error, invalid_request
 from protocol.legacy import GitDiffToRemoteParams, GitDiffToRemoteResponse

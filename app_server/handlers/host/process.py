@@ -16,7 +16,7 @@ from app_server.handlers.services import Services
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Ended, Program, ProgramOrder
-from app_server.permissions.confinement import UNCONFINED
+from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from protocol.errors import invalid_request
 from protocol.host import (

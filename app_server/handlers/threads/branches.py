@@ -10,9 +10,9 @@ from typing import Any, cast
 from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import profile_config, thread_overrides
-from app_server.handlers.threads.configured import config_for, with_profile
-from app_server.handlers.threads.history import refuse_ephemeral
+from app_server.handlers.threads.chosen.configured import config_for, with_profile
+from app_server.handlers.threads.chosen.settings import profile_config, thread_overrides
+from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import shown_turns
 from app_server.plugins.contributor import roots_of
 from app_server.rpc.context import Handler, RequestContext

@@ -11,8 +11,8 @@ from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, setting_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_environments import chosen_environments
-from app_server.handlers.threads.chosen_settings import (
+from app_server.handlers.threads.chosen.environments import chosen_environments
+from app_server.handlers.threads.chosen.settings import (
     model_name,
     profile_config,
     turn_overrides,

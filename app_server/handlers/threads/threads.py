@@ -15,19 +15,19 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.idempotency import chosen_id, digest_of
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import (
+from app_server.handlers.threads.chosen.configured import config_for, with_profile
+from app_server.handlers.threads.chosen.settings import (
     members_without_effect,
     profile_config,
     thread_overrides,
 )
-from app_server.handlers.threads.configured import config_for, with_profile
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.shown import logged_turns, path_of
 from app_server.handlers.threads.subscribing import Joining, join, known_position
 from app_server.permissions.trust import project_trust, says_something
 from app_server.plugins.contributor import roots_of
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.loading import Start
+from app_server.sessions.loaded.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides

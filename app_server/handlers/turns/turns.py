@@ -15,7 +15,7 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.idempotency import digest_of
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen_settings import profile_config, turn_overrides
+from app_server.handlers.threads.chosen.settings import profile_config, turn_overrides
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.managed_policy import refuse_overrides, with_required

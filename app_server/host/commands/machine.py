@@ -20,8 +20,8 @@ from app_server.host.commands.launch import CommandLaunch
 from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.wrapped import Wrapped
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.resolving import resolved
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.rules.book import RuleBook
 from app_server.runtime.loader import Lazy, LoadFailed, load
 

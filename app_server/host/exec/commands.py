@@ -20,8 +20,8 @@ from app_server.host.commands.shell import UnknownShell, find_shell, shell_comma
 from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
-from app_server.permissions.places import Places
 from protocol.exec_server import CommandStartParams
 
 

@@ -5,10 +5,10 @@ Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Sandbox".
 
 from collections.abc import Sequence
 
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.confining import confinement_for
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.places import Places
 from app_server.permissions.grants import Grant
-from app_server.permissions.places import Places
 from protocol.exec_server import ExecGrant
 from protocol.policy import SandboxPolicy
 

@@ -13,10 +13,10 @@ import anyio.to_thread
 from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.served import ServedChild, serving
-from app_server.permissions.confinement import Ruling
-from app_server.permissions.places import Places
+from app_server.permissions.confinement.confinement import Ruling
+from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.readable import parts_of, readable, reads_everything
-from app_server.permissions.resolving import resolved
 from app_server.runtime.reaching import Allows, NotReached, open_file
 from protocol.exec_files import FileOpenParams
 

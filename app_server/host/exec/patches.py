@@ -23,9 +23,9 @@ from app_server.patch.errors import EmptyPatch, NotApplicable, NotWritten, Patch
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.places import Places
-from app_server.permissions.resolving import resolved
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.resolving import resolved
 from protocol.exec_files import (
     PatchAllowed,
     PatchPlanned,

@@ -42,7 +42,7 @@ from app_server.host.exec.served import ServedChild
 from app_server.host.exec.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.host.shell import default_shell
-from app_server.permissions.places import places_of_machine
+from app_server.permissions.confinement.places import places_of_machine
 from protocol.errors import ErrorObject
 from protocol.exec_server import (
     ExecEnvironmentInfoResponse,

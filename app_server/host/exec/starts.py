@@ -15,7 +15,7 @@ from app_server.host.exec.patches import run_patch
 from app_server.host.exec.relay import Child
 from app_server.host.exec.tunnel import open_tunnel
 from app_server.host.processes import LocalProcess, LocalProcesses
-from app_server.permissions.places import Places
+from app_server.permissions.confinement.places import Places
 from app_server.runtime.launch import Launch
 from protocol.exec_files import FileOpenParams, PatchStartParams
 from protocol.exec_server import CommandStartParams, ConnectionOpenParams, ProcessStartParams

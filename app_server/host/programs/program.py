@@ -13,7 +13,7 @@ from app_server.host.commands.command import InputClosed, RunningCommand
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.programs.outlet import Outlet
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 
 MAX_INPUT_BYTES = 16 * 1024 * 1024
 """That wait for a program to read them."""

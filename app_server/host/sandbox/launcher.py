@@ -13,7 +13,7 @@ from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.wrapped import Wrapped
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 
 __all__ = ["Sandbox", "SandboxLauncher", "SandboxUnavailable", "Wrapped"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.wrapped import NO_NETWORK, Wrapped
-from app_server.permissions.confinement import Access, Confinement
-from app_server.permissions.globs import expression_text
-from app_server.permissions.paths import depth_of, ways_to
+from app_server.permissions.confinement.confinement import Access, Confinement
+from app_server.permissions.confinement.globs import expression_text
+from app_server.permissions.confinement.paths import depth_of, ways_to
 
 PROGRAM = "/usr/bin/sandbox-exec"
 

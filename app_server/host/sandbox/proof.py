@@ -18,9 +18,9 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.proxied import PORT
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.resolving import resolved
 
 ATTEMPTS_S = 30.0
 """For all attempts of one command; they take a fraction of a second."""

@@ -16,9 +16,9 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.exec.command import CommandOrder
 from app_server.host.proxy.gate import Gate
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
-from app_server.permissions.places import Places
 from app_server.tools.commands.run import CommandRun
 from app_server.turns.recorder import TurnRecorder
 from protocol.exec_server import CommandVariables

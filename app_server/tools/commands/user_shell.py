@@ -12,7 +12,7 @@ import anyio.to_thread
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.shell import find_shell, shell_command, shown_line
 from app_server.permissions.commands.nested import read_command
-from app_server.permissions.confinement import UNCONFINED
+from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.tools.commands.run import NOT_STARTED, CommandRun

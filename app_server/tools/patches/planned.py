@@ -15,8 +15,8 @@ from app_server.patch.half_written import changing_files
 from app_server.patch.parse import Patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.resolving import resolved
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.resolving import resolved
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
 from protocol.rollout import FilesChanging

@@ -6,7 +6,7 @@ Source: docs/tools.md, "Approvals and rules".
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.decision import Ask, CommandFacts
 from app_server.turns.approval.asking import Asker, Question
 from app_server.turns.review.evidence import (

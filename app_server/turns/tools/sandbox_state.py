@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.places import SLASH_TMP
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.places import SLASH_TMP
 from protocol.model import JsonObject
 from protocol.policy import (
     ExternalSandboxPolicy,

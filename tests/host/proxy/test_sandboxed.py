@@ -17,7 +17,7 @@ from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import SandboxExec
 from app_server.host.sandbox.proxied import PORT, proxy_variables
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.runtime.loader import Lazy
 from tests.support.harness import WAIT_S, claim

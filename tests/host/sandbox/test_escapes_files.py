@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement import UNCONFINED
-from app_server.permissions.confining import confinement_for
-from app_server.permissions.resolving import resolved
+from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.resolving import resolved
 from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
 from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined

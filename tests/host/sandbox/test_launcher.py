@@ -24,7 +24,7 @@ from app_server.host.sandbox.linux import sandbox as linux
 from app_server.host.sandbox.linux.mounts import MAX_PLACES
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.permissions.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
 from tests.support.host_commands import Printed, sh

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app_server.host.sandbox.macos import BASE, DEVICES, NETWORK, SandboxExec, profile
-from app_server.permissions.confinement import UNCONFINED, Access, Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Access, Confinement
 from tests.support.harness import claim
 
 NESTED = Confinement(

@@ -4,7 +4,7 @@ import pytest
 
 from app_server.host.sandbox.linux.bubblewrap import arguments
 from app_server.host.sandbox.linux.mounts import Kind, Mount, Show, mounts, shown_everywhere
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 
 FOLDERS = {"/work", "/work/.git", "/home/u/.ssh", "/home/u", "/tmp", "/usr", "/tmp/project", "/sys"}
 FILES = {"/home/u/.netrc", "/work/key"}

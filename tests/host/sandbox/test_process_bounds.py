@@ -13,7 +13,7 @@ from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux import preparing, process_limits
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.sandboxes import PYTHON, run_confined, working_launcher
 

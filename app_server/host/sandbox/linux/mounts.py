@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.paths import depth_of, ways_to
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.paths import depth_of, ways_to
 
 Kind: TypeAlias = Literal["folder", "other", "missing"]
 """What a path leads to."""

@@ -29,8 +29,8 @@ from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting
 from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.globs import TooMuchToMatch, matches
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.globs import TooMuchToMatch, matches
 from app_server.permissions.placeholder import is_placeholder
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from app_server.permissions.confining import has_network
+from app_server.permissions.confinement.confining import has_network
 from app_server.turns.model.prompt.request import message
 from app_server.turns.model.response.proposed_plan import PLAN_CLOSING, PLAN_OPENING
 from protocol.model import JsonObject

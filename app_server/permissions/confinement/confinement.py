@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.permissions.globs import expression
+from app_server.permissions.confinement.globs import expression
+from app_server.permissions.confinement.paths import depth_of, folded, is_in
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.paths import depth_of, folded, is_in
 
 Access: TypeAlias = Literal["write", "read", "none"]
 """What may be done with a place: `write` includes reading, `none` not even that."""

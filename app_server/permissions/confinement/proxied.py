@@ -5,7 +5,7 @@ Source: docs/config.md, "Network of commands".
 
 from dataclasses import replace
 
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.settings import NetworkTable
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from app_server.permissions.paths import depth_of, folded
+from app_server.permissions.confinement.paths import depth_of, folded
 
 DEFAULT_DEPTH = 16
 """Folders below the last one without a wildcard that are looked into for matches."""

@@ -7,7 +7,7 @@ from app_server.handlers.errors import (
     thread_failures,
 )
 from app_server.handlers.services import Services
-from app_server.handlers.threads.list_query import list_query
+from app_server.handlers.threads.reading.list_query import list_query
 from app_server.handlers.threads.shown import path_of, shown_turns
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.index.rows import ThreadRow

@@ -10,7 +10,7 @@ from typing import Any
 
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
-from app_server.handlers.threads.chosen_environments import (
+from app_server.handlers.threads.chosen.environments import (
     IsKnown,
     Resolve,
     chosen_environments,

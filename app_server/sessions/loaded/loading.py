@@ -17,13 +17,13 @@ from app_server.config.values import Config, ConfigView
 from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.patch.half_written import settle_all
+from app_server.permissions.confinement.places import configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
-from app_server.permissions.places import configured_places
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
-from app_server.sessions.loaded import LoadedThreads
+from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.threads.log.forking import ForkPoint

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from app_server.permissions.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.paths import is_in
+from app_server.permissions.confinement.places import SERVER_FOLDERS, SLASH_TMP, Places
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.paths import is_in
-from app_server.permissions.places import SERVER_FOLDERS, SLASH_TMP, Places
 
 PROTECTED_NAMES = (".git", ".codex", ".agents")
 """In each writable root: what other programs run, or a later session reads as its settings."""

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from app_server.permissions.confinement import Confinement
-from app_server.permissions.globs import real_pattern
-from app_server.permissions.paths import is_in
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.globs import real_pattern
+from app_server.permissions.confinement.paths import is_in
 
 GIT = ".git"
 

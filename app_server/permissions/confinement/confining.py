@@ -1,14 +1,14 @@
 """From the settings of a thread to what confines it: pure, links and all else of disks apart.
 
-`resolved` (app_server/permissions/resolving.py) makes of it what can be enforced.
+`resolved` (app_server/permissions/confinement/resolving.py) makes of it what can be enforced.
 Source: docs/tools.md, "Sandbox".
 """
 
 from collections.abc import Iterator, Sequence
 
-from app_server.permissions.confined import FileAccess, confined_to
-from app_server.permissions.confinement import UNCONFINED, Confinement
-from app_server.permissions.places import SLASH_TMP, Places
+from app_server.permissions.confinement.confined import FileAccess, confined_to
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.places import SLASH_TMP, Places
 from app_server.permissions.profile_places import confinement_of_profile
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,

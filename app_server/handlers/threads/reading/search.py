@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.handlers.threads.history import refuse_ephemeral
+from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from app_server.sessions.loaded import LoadedThreads
+from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.turns.ports import ClientPort
 from protocol.threads import (
     NotLoadedThreadStatus,

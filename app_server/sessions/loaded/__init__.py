@@ -1,0 +1,1 @@
+"""The loaded threads: which they are, loading them, and unloading those that are quiet."""
