@@ -7,7 +7,7 @@ Source: docs/plugins.md, "Repositories".
 import shutil
 from pathlib import Path
 
-from app_server.plugins.staging import make_staging
+from app_server.plugins.staging import make_staging, put_in_place
 
 
 class ClonedMarketplaces:
@@ -31,20 +31,12 @@ class ClonedMarketplaces:
         return staging
 
     def put(self, staging: Path, name: str) -> None:
-        """Put `new` in the place of a marketplace, whole; what was there goes to `old`.
+        """Put `new` in the place of a marketplace, whole; what was there is at `new` then.
 
         Raises:
             OSError: nothing has changed.
         """
-        folder = self.folder(name)
-        if folder.exists():
-            folder.rename(staging / "old")
-        try:
-            (staging / "new").rename(folder)
-        except OSError:
-            if (staging / "old").exists():
-                (staging / "old").rename(folder)
-            raise
+        put_in_place(staging / "new", self.folder(name))
 
     def put_back(self, staging: Path, name: str) -> None:
         """Undo `put`.
@@ -52,10 +44,11 @@ class ClonedMarketplaces:
         Raises:
             OSError
         """
-        folder = self.folder(name)
-        folder.rename(staging / "new")
-        if (staging / "old").exists():
-            (staging / "old").rename(folder)
+        folder, old = self.folder(name), staging / "new"
+        if old.exists():
+            put_in_place(old, folder)
+        else:
+            folder.rename(old)
 
     def remove(self, name: str) -> Path | None:
         """Delete a marketplace; returns where it was, None if it was not there.

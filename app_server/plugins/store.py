@@ -15,7 +15,7 @@ from pathlib import Path
 
 from app_server.plugins.clones import ClonedMarketplaces
 from app_server.plugins.files import NAME
-from app_server.plugins.staging import make_staging
+from app_server.plugins.staging import make_staging, put_in_place
 from app_server.runtime.contained_files import BrokenFiles
 
 MAX_INSTALLED = 256
@@ -92,9 +92,7 @@ class PluginStore:
             _copy(source, staging / "new")
             target.parent.mkdir(parents=True, exist_ok=True)
             old = _folders(target.parent)
-            if target.exists():
-                target.rename(staging / "old")
-            (staging / "new").rename(target)
+            put_in_place(staging / "new", target)
             for folder in old:
                 if folder != target:
                     shutil.rmtree(folder, ignore_errors=True)

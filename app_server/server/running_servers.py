@@ -6,10 +6,12 @@ Source: docs/operations.md, "Which servers run".
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,13 @@ MAX_FILE_BYTES = 64 * 1024
 
 MAX_FILES = 1024
 """Of servers that run or were killed; what is beyond is not looked at."""
+
+MAX_TRIES = 10
+"""Of writing the file of a server, where others that start take its draft for one of the dead."""
+
+ENTRIES = re.compile(r".+\.json")
+DRAFTS = re.compile(r"[0-9a-f]{16}\.draft")
+"""Names of files; a draft becomes an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +85,8 @@ class _Announcement:
         self._path = folder / f"{name}.json"
         # Whoever looks sees a whole file that is locked, or none.
         draft = folder / f"{name}.draft"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = os.open(draft, flags, 0o600)
+        self._file = _make_locked(draft)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
             os.write(self._file, json.dumps(asdict(entry)).encode())
             draft.rename(self._path)
         except BaseException:
@@ -97,19 +104,37 @@ class _Announcement:
             os.close(self._file)
 
 
+def _make_locked(draft: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    for _ in range(MAX_TRIES):
+        file = os.open(draft, flags, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink > 0:
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        # Between the two calls it looked like one that a dead server left, and was removed.
+        os.close(file)
+    raise OSError(errno.EBUSY, "other servers remove this file all the time", str(draft))
+
+
 def servers_of(home: Path) -> list[FoundServer]:
     """Return the servers of a home, those that run first, then by their start.
 
     Raises:
         OSError: the folder is there and cannot be read.
     """
-    found = [server for path in _files(home / FOLDER) if (server := _read(path)) is not None]
+    found = [
+        server for path in _files(home / FOLDER, ENTRIES) if (server := _read(path)) is not None
+    ]
     return sorted(found, key=lambda one: (not one.is_running, one.entry.started_at, one.entry.pid))
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path, names_of: re.Pattern[str]) -> list[Path]:
     try:
-        names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".json")]
+        names = [entry.name for entry in os.scandir(folder) if names_of.fullmatch(entry.name)]
     except FileNotFoundError:
         return []
     return [folder / name for name in sorted(names)[:MAX_FILES]]
@@ -117,7 +142,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> FoundServer | None:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         # It ended meanwhile, or another user's server wrote it.
         return None
@@ -151,9 +176,9 @@ def _parse(content: bytes) -> ServerEntry | None:
 
 
 def _remove_stale(folder: Path) -> None:
-    for path in _files(folder):
+    for path in (*_files(folder, ENTRIES), *_files(folder, DRAFTS)):
         with contextlib.suppress(OSError):
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if _try_lock(file, fcntl.LOCK_EX):
                     path.unlink()

@@ -1,5 +1,6 @@
 """app-server status: which servers run with a home, and which were killed."""
 
+import fcntl
 import json
 import os
 import re
@@ -99,6 +100,42 @@ def test_a_server_that_was_killed_is_stale_until_the_next_one_starts(tmp_path: P
     with announced(tmp_path, entry()):
         assert servers_of(tmp_path) == [FoundServer(entry(), is_running=True)]
     assert not stale.exists()
+
+
+def test_a_draft_that_a_killed_server_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    dead, others, alive = (
+        folder / name for name in (f"{'a' * 16}.draft", "b.draft", f"{'c' * 16}.draft")
+    )
+    for path in (dead, others, alive):
+        path.write_text("{")
+    os.mkfifo(folder / f"{'d' * 16}.json")
+    with alive.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with announced(tmp_path, entry()):
+            assert len(servers_of(tmp_path)) == 1
+    assert sorted(folder.iterdir()) == [others, alive]
+
+
+def test_a_draft_that_was_taken_for_one_of_the_dead_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, removed = fcntl.flock, list[Path]()
+
+    def lock_late(file: int, kind: int) -> None:
+        """Let another server start between the making of a draft and its lock."""
+        drafts = list((tmp_path / "servers").glob("*.draft"))
+        if drafts and len(removed) < 2:
+            removed.extend(drafts)
+            drafts[0].unlink()
+        lock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with announced(tmp_path, entry()):
+        assert [found.entry for found in servers_of(tmp_path)] == [entry()]
+    assert len(removed) == 2
+    assert list((tmp_path / "servers").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""plugins: a folder takes the place of another one, whole, whatever happens to the process."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from app_server.plugins import staging
+from app_server.plugins.clones import ClonedMarketplaces
+from app_server.plugins.staging import put_in_place
+from app_server.plugins.store import PluginId, PluginStore
+from tests.support.plugin_folders import write_plugin
+
+
+class Killed(BaseException):
+    """The process has ended: nothing is cleared away."""
+
+
+def folder(path: Path, content: str) -> Path:
+    path.mkdir(parents=True)
+    (path / "content").write_text(content)
+    return path
+
+
+def content(path: Path) -> str | None:
+    return (path / "content").read_text() if path.exists() else None
+
+
+def upgrade(home: Path) -> None:
+    clones = ClonedMarketplaces(home)
+    staged = clones.make_staging()
+    (staged / "new/content").write_text("new")
+    clones.put(staged, "shop")
+
+
+@pytest.mark.parametrize("rename", range(3))
+def test_a_killed_upgrade_leaves_the_old_marketplace_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename: int
+) -> None:
+    clones = ClonedMarketplaces(tmp_path)
+    folder(clones.folder("shop"), "old")
+    renames = iter([os.rename] * rename)
+
+    def rename_or_end(source: Path, target: Path) -> None:
+        if (go_on := next(renames, None)) is None:
+            raise Killed
+        go_on(source, target)
+
+    monkeypatch.setattr(Path, "rename", rename_or_end)
+    with suppress(Killed):
+        upgrade(tmp_path)
+    assert content(clones.folder("shop")) in ("old", "new")
+
+
+def test_who_looks_meanwhile_always_sees_a_plugin(tmp_path: Path) -> None:
+    store, plugin = PluginStore(tmp_path / "home"), PluginId("shop", "p")
+    source = write_plugin(tmp_path / "source", "p")
+    installed = store.install(source, plugin, None)
+    missed, is_over = [], threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            if not (installed / ".codex-plugin/plugin.json").exists():
+                missed.append(True)
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    try:
+        for _ in range(50):
+            store.install(source, plugin, None)
+    finally:
+        is_over.set()
+        watching.join()
+    assert missed == []
+
+
+def cannot(number: int) -> Callable[[], staging.Exchange]:
+    return lambda: lambda one, other: number
+
+
+@pytest.mark.parametrize("make", [lambda: None, cannot(errno.EINVAL), cannot(errno.ENOTSUP)])
+def test_where_names_cannot_be_exchanged_they_are_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], staging.Exchange | None]
+) -> None:
+    monkeypatch.setattr(staging, "_exchange", make)
+    new, place = folder(tmp_path / "new", "new"), folder(tmp_path / "place", "old")
+    put_in_place(new, place)
+    assert (content(place), content(new)) == ("new", "old")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "place"]
+    new.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        put_in_place(new, place)
+    assert content(place) == "new"
+
+
+def test_a_disk_that_refuses_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_exchange", cannot(errno.EROFS))
+    new, place = folder(tmp_path / "new", "new"), folder(tmp_path / "place", "old")
+    with pytest.raises(OSError, match="Read-only file system"):
+        put_in_place(new, place)
+    assert (content(place), content(new)) == ("old", "new")
+
+
+@pytest.mark.parametrize("before", ["old", None])
+def test_what_was_put_in_place_can_be_put_back(tmp_path: Path, before: str | None) -> None:
+    clones = ClonedMarketplaces(tmp_path)
+    if before is not None:
+        folder(clones.folder("shop"), before)
+    staged = clones.make_staging()
+    (staged / "new/content").write_text("new")
+    clones.put(staged, "shop")
+    assert content(clones.folder("shop")) == "new"
+    clones.put_back(staged, "shop")
+    assert content(clones.folder("shop")) == before
