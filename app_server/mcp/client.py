@@ -9,6 +9,7 @@ Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -26,6 +27,7 @@ from app_server.mcp.catalog.config import (
 )
 from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
 from app_server.mcp.header_command import HeaderCommand
+from app_server.mcp.header_process import run_elsewhere, run_here
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.tokens import TokenSource
@@ -270,7 +272,7 @@ async def _open(
             headers = http.headers(config.name)
             credentials: list[Tokens] = [] if tokens is None else [tokens]
             if http.header_command is not None:
-                command = HeaderCommand(http.header_command, cwd, headers)
+                command = HeaderCommand(partial(run_here, http.header_command, cwd), headers)
                 await command.current()
                 credentials.append(command)
             async with open_http(http.url, headers, *credentials) as streams:
@@ -286,6 +288,7 @@ async def _open_elsewhere(
     Raises:
         ConnectionError: the environment is out of reach.
         ServerUnavailable: the variable of its token is not set.
+        HeaderCommandFailed: its command for headers failed there.
     """
     url = httpx2.URL(http.url)
     if url.scheme not in ("http", "https") or not url.host:
@@ -299,9 +302,15 @@ async def _open_elsewhere(
         if exc.errno is None:
             raise
     headers = http.headers(config.name)
+    credentials: list[Tokens] = []
+    if http.header_command is not None:
+        run = partial(run_elsewhere, processes, config.environment_id, http.header_command)
+        command = HeaderCommand(run, headers)
+        await command.current()
+        credentials.append(command)
     async with (
         open_dial(processes, config.environment_id) as dial,
-        open_http(http.url, headers, dial=dial) as streams,
+        open_http(http.url, headers, *credentials, dial=dial) as streams,
     ):
         yield streams
 

@@ -2,23 +2,18 @@
 
 import hashlib
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from app_server.apps.files.environments import EnvironmentFiles
 from app_server.apps.files.files import FileRefused
 from app_server.host.environments import Environments
-from app_server.host.exec.address import parse_exec_address
-from app_server.host.exec.environment import RemoteEnvironment
 from protocol.model import Json
 from tests.clients.test_demo_apps import DEMO, thread_with_apps
-from tests.support.elsewhere import add, entry
+from tests.support.elsewhere import add, entry, machines, put
 from tests.support.exec_conversations import listening
 from tests.support.harness import calls, claim, says, serve
 from tests.support.local_files import entry as rule
@@ -27,22 +22,12 @@ from tests.support.local_files import managed, state, whole
 THERE = "there"
 
 
-def put(environments: Environments, url: str) -> str:
+def put_there(environments: Environments, url: str) -> str:
     """Add an environment; gives its instance."""
-    address = parse_exec_address(url, None, None, None)
-    environments.add(THERE, partial(RemoteEnvironment, address))
+    environments.add(THERE, put(url))
     instance_id = environments.instance_of(THERE)
     assert instance_id is not None
     return instance_id
-
-
-@asynccontextmanager
-async def machines() -> AsyncIterator[Environments]:
-    async with anyio.create_task_group() as tasks:
-        environments = Environments(tasks)
-        yield environments
-        await environments.aclose()
-        tasks.cancel_scope.cancel()
 
 
 async def read(environments: Environments, instance_id: str, path: Path, **members: Any) -> bytes:
@@ -60,7 +45,7 @@ async def test_a_file_of_another_machine_is_read(tmp_path: Path) -> None:
     content = os.urandom(2_500_000)
     (tmp_path / "a").write_bytes(content)
     async with listening() as url, machines() as environments:
-        instance_id = put(environments, url)
+        instance_id = put_there(environments, url)
         assert await read(environments, instance_id, tmp_path / "a") == content
 
 
@@ -93,7 +78,7 @@ async def test_the_profile_and_the_machine_say_what_is_read(
         path.write_text("text")
     (work / "link").symlink_to("../b")
     async with listening() as url, machines() as environments:
-        instance_id = put(environments, url)
+        instance_id = put_there(environments, url)
         members: dict[str, Any] = {"permissionProfile": profile, "sandboxCwd": work.as_uri()}
         reading = partial(read, environments, instance_id, work / name, **members)
         if reason is None:
@@ -109,14 +94,14 @@ async def test_an_environment_that_was_replaced_or_is_away_is_not_read(tmp_path:
     (tmp_path / "a").write_text("text")
     async with machines() as environments:
         async with listening() as url:
-            first = put(environments, url)
-            second = put(environments, url)
+            first = put_there(environments, url)
+            second = put_there(environments, url)
             with pytest.raises(FileRefused, match="not the one of this turn any more"):
                 await read(environments, first, tmp_path / "a")
             assert await read(environments, second, tmp_path / "a") == b"text"
             given = state(environmentId=THERE, environmentInstanceId=second)
             async with EnvironmentFiles(environments).pin(given) as files:
-                put(environments, url)
+                put_there(environments, url)
                 with pytest.raises(FileRefused, match="the environment was replaced"):
                     await files.metadata(str(tmp_path / "a"))
             third = environments.instance_of(THERE)

@@ -113,10 +113,6 @@ def test_both_transports_are_read_with_every_key() -> None:
             for blank in ("", " \t")
         ),
         (
-            {"url": "x", "http_headers_helper": "echo {}", "environment_id": "far"},
-            "http_headers_helper is only supported for local MCP servers\nin `mcp_servers.s`\n",
-        ),
-        (
             {"command": "x", "env_vars": [{"name": "A", "source": "weird"}]},
             "unsupported env_vars source `weird`; expected `local` or `remote`\n"
             "in `mcp_servers.s.env_vars`\n",

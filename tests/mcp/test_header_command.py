@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,8 @@ import pytest
 
 from app_server.mcp.catalog.config import HttpTransport, OAuthSettings, ServerConfig
 from app_server.mcp.errors import HeaderCommandFailed
-from app_server.mcp.header_command import (
-    MAX_OUTPUT_BYTES,
-    HeaderCommand,
-    parse_headers,
-    run_command,
-)
+from app_server.mcp.header_command import HeaderCommand, parse_headers
+from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_here
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
 from tests.support.mcp_calls import steps_until_settled
@@ -129,7 +126,7 @@ async def test_the_command_runs_in_a_shell_with_few_variables(
 ) -> None:
     monkeypatch.setenv("OUR_SECRET", "1")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    printed = await run_command("pwd -P && echo $LANG-$OUR_SECRET- && cat", str(tmp_path))
+    printed = await run_here("pwd -P && echo $LANG-$OUR_SECRET- && cat", str(tmp_path))
     assert printed.decode().split("\n") == [str(tmp_path.resolve()), "C.UTF-8--", ""]
 
 
@@ -146,18 +143,18 @@ async def test_a_command_that_fails_says_how_and_not_what_it_wrote(
     tmp_path: Path, command: str, reason: str
 ) -> None:
     with anyio.fail_after(WAIT_S), pytest.raises(HeaderCommandFailed) as caught:
-        await run_command(f"echo s3cr3t >&2; {command}", str(tmp_path))
+        await run_here(f"echo s3cr3t >&2; {command}", str(tmp_path))
     assert str(caught.value) == f"MCP HTTP headers helper {reason}"
 
 
 async def test_a_command_that_cannot_be_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(HeaderCommandFailed) as caught:
-        await run_command("echo {}", str(tmp_path / "missing"))
+        await run_here("echo {}", str(tmp_path / "missing"))
     assert str(caught.value) == "MCP HTTP headers helper failed to start: No such file or directory"
 
 
 async def test_output_of_the_largest_size_is_taken(tmp_path: Path) -> None:
-    printed = await run_command(f"head -c {MAX_OUTPUT_BYTES} /dev/zero", str(tmp_path))
+    printed = await run_here(f"head -c {MAX_OUTPUT_BYTES} /dev/zero", str(tmp_path))
     assert printed == bytes(MAX_OUTPUT_BYTES)
 
 
@@ -174,7 +171,7 @@ async def test_output_of_the_largest_size_is_taken(tmp_path: Path) -> None:
 async def test_nothing_of_a_command_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cancelled: bool
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.header_command.RUN_S", 600 if cancelled else 0.2)
+    monkeypatch.setattr("app_server.mcp.header_process.RUN_S", 600 if cancelled else 0.2)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     outcome: list[str] = []
@@ -182,7 +179,7 @@ async def test_nothing_of_a_command_is_left_behind(
     async def run() -> None:
         # All of its processes hold the pipe open.
         try:
-            printed = await run_command(f"exec 3>{pipe}; echo here >&3; {command}", str(tmp_path))
+            printed = await run_here(f"exec 3>{pipe}; echo here >&3; {command}", str(tmp_path))
             outcome.append(printed.decode())
         except HeaderCommandFailed as exc:
             outcome.append(str(exc))
@@ -205,7 +202,7 @@ async def test_nothing_of_a_command_is_left_behind(
 
 
 async def test_requests_that_are_refused_together_run_the_command_once(tmp_path: Path) -> None:
-    command = HeaderCommand(printing(tmp_path), str(tmp_path), {})
+    command = HeaderCommand(partial(run_here, printing(tmp_path), str(tmp_path)), {})
     first = await command.current()
     found: list[str | None] = []
 

@@ -2,9 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+from app_server.host.environments import Environments, MakePlace
+from app_server.host.exec.address import parse_exec_address
+from app_server.host.exec.environment import RemoteEnvironment
 from tests.support.exec_conversations import listening
 from tests.support.harness import Served, WireClient, serve
 from tests.support.turn_commands import Desk
@@ -33,6 +39,21 @@ def facts(served: Served) -> list[str]:
         if part["type"] == "input_text"
     ]
     return [text for text in texts if text.startswith("<environment_context>")]
+
+
+def put(url: str) -> MakePlace:
+    """Make an environment of an exec server, for Environments.add."""
+    return partial(RemoteEnvironment, parse_exec_address(url, None, None, None))
+
+
+@asynccontextmanager
+async def machines() -> AsyncIterator[Environments]:
+    """Give a table of environments that has this machine alone."""
+    async with anyio.create_task_group() as tasks:
+        environments = Environments(tasks)
+        yield environments
+        await environments.aclose()
+        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

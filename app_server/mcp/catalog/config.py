@@ -376,8 +376,6 @@ def _read_header_command(view: ConfigView) -> str | None:
     command = view.string("http_headers_helper")
     if command is not None and not command.strip():
         raise view.error("http_headers_helper must not be empty")
-    if command is not None and (view.string("environment_id") or LOCAL) != LOCAL:
-        raise view.error("http_headers_helper is only supported for local MCP servers")
     return command
 
 
