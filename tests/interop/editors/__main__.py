@@ -1,12 +1,15 @@
-"""Runs the samples of docs/editors.md in the editors themselves, without their windows.
+"""Runs the samples of docs/editors.md in the editors themselves, on machines without a screen.
 
-python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--jupyter PYTHON] [--acpx PATH]
+python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--code-server PATH --vsix FILE]
+    [--jupyter PYTHON] [--acpx PATH]
 
 Neovim and Emacs load the sample beside this file and ask a question, and then one whose answer
-needs a command that the user allows. PYTHON has nbclient, ipykernel and openai-codex, and runs the
-cells of the page. acpx is a client of the Agent Client Protocol; it starts `codex-acp`, which must
-be on PATH, and that starts this server. An editor that is not found is left out. Prints a line a
-check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2 where no editor was found.
+needs a command that the user allows. So does code-server, which is VS Code in a browser, with the
+sample extension and with its own Codex agent; FILE is what `npm run package` makes in the folder
+`typescript`. PYTHON has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx
+is a client of the Agent Client Protocol; it starts `codex-acp`, which must be on PATH, and that
+starts this server. An editor that is not found is left out. Prints a line a check, `ok` or `FAIL`,
+and exits with 1 if there was a failure, with 2 where no editor was found.
 Not part of the tests, which need no editor.
 Source: docs/editors.md.
 """
@@ -18,11 +21,13 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 
+from tests.interop.editors.vscode import codex_chat, sample_extension
 from tests.long.real_servers import Report
 from tests.support.harness import ScriptedModel, calls, environment_without, says, write_config
 
@@ -53,6 +58,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.interop.editors")
     for name, program in (("nvim", "nvim"), ("emacs", "emacs"), ("jupyter", ""), ("acpx", "acpx")):
         parser.add_argument(f"--{name}", default=shutil.which(program), metavar="PATH")
+    parser.add_argument("--code-server", default=shutil.which("code-server"), metavar="PATH")
+    parser.add_argument("--vsix", metavar="FILE")
     options = parser.parse_args()
     if not any(vars(options).values()):
         print("no editor was found", file=sys.stderr)
@@ -80,6 +87,15 @@ async def _check_all(options: argparse.Namespace) -> int:
                     "completed"
                 )
                 assert (work / "e2" / "made").exists()
+        if options.code_server and options.vsix:
+            with report.check("VS Code asks, shows the answer, and asks the user about a command"):
+                shown = await _in_sample_extension(options.code_server, options.vsix, work / "v")
+                assert shown == f"> {QUESTION}\n{_shown('completed')}"
+                assert (work / "v" / "made").exists()
+        if options.code_server:
+            with report.check("the Codex agent of VS Code asks, and asks the user about a command"):
+                assert await _in_codex_chat(options.code_server, work / "c") == "".join(ANSWER)
+                assert (work / "c" / "made").exists()
         if options.jupyter:
             with report.check("the cells of a notebook ask, and print the answer"):
                 assert await _in_jupyter(options.jupyter, work / "j") == "".join(ANSWER)
@@ -106,9 +122,34 @@ async def _in_emacs(program: str, work: Path, *, allows: bool = False) -> str:
     question = '"' + QUESTION.replace('"', '\\"') + '"'
     words = [program, "-Q", "--batch", "-l", str(HERE / "ask.el")]
     words += ["--eval", WAIT_IN_LISP.format(question=question)]
-    # It is asked in the sandbox, and once more for a try without one.
-    output = await _run(words, work, allows=allows, said="y\ny\n")
+    output = await _run(words, work, allows=allows, said="y\n")
     return output[output.index(ANSWER[0]) :].rstrip("\n")
+
+
+async def _in_sample_extension(program: str, extension: str, work: Path) -> str:
+    work.mkdir()
+    async with (
+        _model(work / "home", allowed=work / "made"),
+        sample_extension(program, extension, work) as window,
+    ):
+        await window.ask(QUESTION)
+        await window.allow("touch")
+        return await window.shows("[completed]")
+
+
+async def _in_codex_chat(program: str, work: Path) -> str:
+    work.mkdir()
+    async with (
+        _model(work / "home", allowed=work / "made") as model,
+        codex_chat(program, work) as chat,
+    ):
+        # A question of the server in the first moments of a session is not always shown.
+        model.scripts.insert(0, says("Hello."))
+        await chat.ask("Hello?")
+        await chat.shows("Hello.")
+        await chat.ask(QUESTION)
+        await chat.allow()
+        return await chat.shows(ANSWER[-1])
 
 
 async def _in_jupyter(python: str, work: Path) -> str:
@@ -136,12 +177,7 @@ async def _run(
     """Run a program beside a model that answers, after a command if the user `allows` it."""
     work.mkdir()
     home = work / "home"
-    async with ScriptedModel().serve() as model:
-        window = "model_context_window = 100000\n"
-        write_config(home, model.url, f'approval_policy = "untrusted"\n{window}')
-        if allows:
-            model.scripts.append(calls(_touch(work / "made")))
-        model.scripts.append(says(*ANSWER))
+    async with _model(home, allowed=work / "made" if allows else None):
         process = await asyncio.create_subprocess_exec(
             *words,
             env=environment_without("OPENAI_API_KEY", "CODEX_API_KEY")
@@ -158,8 +194,24 @@ async def _run(
     return output.decode()
 
 
+@asynccontextmanager
+async def _model(home: Path, *, allowed: Path | None = None) -> AsyncIterator[ScriptedModel]:
+    """Serve a model that answers, after making the file `allowed`, and set `home` up for it."""
+    async with ScriptedModel().serve() as model:
+        window = "model_context_window = 100000\n"
+        write_config(home, model.url, f'approval_policy = "untrusted"\n{window}')
+        if allowed is not None:
+            model.scripts.append(calls(_touch(allowed)))
+        model.scripts.append(says(*ANSWER))
+        yield model
+
+
 def _touch(path: Path) -> dict[str, object]:
-    return {"name": "exec_command", "arguments": {"cmd": f"touch {path}"}}
+    outside = {
+        "sandbox_permissions": "require_escalated",
+        "justification": "It is not in the folder",
+    }
+    return {"name": "exec_command", "arguments": {"cmd": f"touch {path}", **outside}}
 
 
 if __name__ == "__main__":
