@@ -50,11 +50,12 @@ def read_only(profile: StoredProfile, *, network: bool) -> StoredProfile:
 
 
 def confinement_of_profile(
-    profile: StoredProfile, roots: Sequence[str], places: Places
+    profile: StoredProfile, roots: Sequence[str], places: Places, cwd: str | None = None
 ) -> Confinement:
     """Say what a profile lets be reached by work that belongs to the given folders.
 
-    What is hidden from everybody stays so unless the profile names exactly that.
+    It is done in `cwd`, which need not be one of them. What is hidden from everybody stays so
+    unless the profile names exactly that.
     """
     by_access: dict[FileSystemAccessMode, list[str]] = {"read": [], "write": [], "deny": []}
     patterns: list[str] = []
@@ -74,6 +75,7 @@ def confinement_of_profile(
         readable=None if "/" in named else by_access["read"],
         denied=by_access["deny"],
         denied_patterns=patterns,
+        cwd=cwd,
     )
     return confined_to(
         files,

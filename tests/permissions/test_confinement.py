@@ -17,14 +17,17 @@ from app_server.permissions.confinement.places import (
     places_of_machine,
 )
 from app_server.permissions.confinement.resolving import resolved
+from app_server.permissions.profile_places import confinement_of_profile
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
+    FileSystemSandboxEntry,
+    PathFileSystemPath,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings
+from protocol.rollout import Settings, StoredProfile
 from tests.support.harness import claim
 
 PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
@@ -93,6 +96,50 @@ def test_the_roots_are_those_of_the_settings() -> None:
     assert (confinement_of(elsewhere, PLACES).writable or ())[:3] == ("/one", "/two", "/more")
     nowhere = settings.model_copy(update={"without_environment": True})
     assert (confinement_of(nowhere, PLACES).writable or ())[:1] == ("/more",)
+
+
+@pytest.mark.parametrize(
+    ("path", "access"),
+    [
+        ("/work/.codex/config.toml", "read"),
+        ("/work/a/.codex/config.toml", "read"),
+        ("/work/a/.git/config", "read"),
+        ("/work/a/b/.codex/config.toml", "read"),
+        ("/work/a/b/.agents/skills/x/SKILL.md", "read"),
+        ("/work/a/b/.codexes", "write"),
+        ("/work/a/c/.codex/config.toml", "write"),
+        ("/work/a/b/c/.git/config", "write"),
+    ],
+)
+@claim("sandbox:files")
+def test_settings_are_protected_from_a_root_down_to_where_the_work_is_done(
+    path: str, access: str
+) -> None:
+    """The next thread there reads its settings from each of these folders."""
+    settings = Settings(
+        model="m",
+        model_provider="p",
+        cwd="/work/a/b/",
+        workspace_roots=["/other", "/work/a", "/work"],
+        approval_policy="never",
+        sandbox_policy=WorkspaceWriteSandboxPolicy(),
+    )
+    assert confinement_of(settings, PLACES).access(path) == access
+    entry = FileSystemSandboxEntry(path=PathFileSystemPath(path="/work"), access="write")
+    profile = StoredProfile(
+        id="mine", entries=[entry], sandbox_policy=WorkspaceWriteSandboxPolicy()
+    )
+    assert confinement_of_profile(profile, ["/work"], PLACES, "/work/a/b").access(path) == access
+
+
+def test_a_folder_of_the_work_that_cannot_be_written_has_no_names_of_its_own() -> None:
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+    assert confinement_for(policy, ["/work"], PLACES, "/elsewhere") == confinement_for(
+        policy, ["/work"], PLACES
+    )
+    in_tmp = confinement_for(WorkspaceWriteSandboxPolicy(), ["/work"], PLACES, "/tmp/p")
+    assert in_tmp.access("/tmp/p/.codex/config.toml") == "read"
+    assert in_tmp.access("/tmp/.codex/config.toml") == "write"
 
 
 @pytest.mark.parametrize(

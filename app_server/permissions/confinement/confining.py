@@ -24,14 +24,17 @@ def confinement_of(settings: Settings, places: Places) -> Confinement:
     """Say what the sandbox of a thread lets its tools reach."""
     profile = settings.profile_in_force
     if profile is not None:
-        return confinement_of_profile(profile, settings.roots, places)
-    return confinement_for(settings.sandbox_policy, settings.roots, places)
+        return confinement_of_profile(profile, settings.roots, places, settings.cwd)
+    return confinement_for(settings.sandbox_policy, settings.roots, places, settings.cwd)
 
 
-def confinement_for(policy: SandboxPolicy, roots: Sequence[str], places: Places) -> Confinement:
+def confinement_for(
+    policy: SandboxPolicy, roots: Sequence[str], places: Places, cwd: str | None = None
+) -> Confinement:
     """Say what a policy lets be reached by work that belongs to the given folders.
 
-    An external sandbox is somebody else's, so it is not confined here.
+    It is done in `cwd`, which need not be one of them. An external sandbox is somebody else's, so
+    it is not confined here.
     """
     match policy:
         case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
@@ -42,6 +45,7 @@ def confinement_for(policy: SandboxPolicy, roots: Sequence[str], places: Places)
             files = FileAccess(
                 writable=[*roots, *policy.writable_roots],
                 temporary=tuple(_temporary(policy, places)),
+                cwd=cwd,
             )
             return confined_to(files, places, network=policy.network_access)
 
