@@ -6,7 +6,7 @@ Source: docs/plugins.md, "MCP servers".
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ MAX_SHOWN_CHARS = 128
 """Of an id in a text about them."""
 
 MAX_THREADS = 4096
-"""Whose selections are remembered."""
+"""Whose selections are remembered, and what they go without."""
 
 _ADJUSTABLE = (
     "enabled",
@@ -85,6 +85,8 @@ class Plugins:
         """Held while something is installed, removed or configured."""
         self._installed: Mapping[str, Plugin] = {}
         self._selected: OrderedDict[str, Sequence[tuple[Root, Plugin]]] = OrderedDict()
+        self._switched_off: OrderedDict[str, frozenset[str]] = OrderedDict()
+        """Ids of plugins, by the thread that goes without them."""
         self._revision = 0
 
     async def load(self) -> None:
@@ -108,6 +110,17 @@ class Plugins:
             self._selected.popitem(last=False)
         return problems
 
+    def switch_off(self, thread_id: str, ids: Collection[str]) -> None:
+        """Have a thread go without some plugins; see PluginSwitches."""
+        wanted = frozenset(ids)
+        before = self._switched_off.pop(thread_id, frozenset())
+        if wanted:
+            self._switched_off[thread_id] = wanted
+            if len(self._switched_off) > MAX_THREADS:
+                self._switched_off.popitem(last=False)
+        if wanted != before:
+            self._revision += 1
+
     def environment_changed(self) -> None:
         """Have availability looked at again, at the next boundary of each thread."""
         if self._selected:
@@ -117,7 +130,9 @@ class Plugins:
         """Return the plugins in force now: those of the thread, then installed ones, by id."""
         if not feature_is_on(config, "plugins"):
             return []
-        return [*self._of_thread(thread_id), *self._enabled(config)]
+        off = self._switched_off.get(thread_id or "", frozenset())
+        found = (*self._of_thread(thread_id), *self._enabled(config))
+        return [active for active in found if active.id not in off]
 
     def is_installed(self, id_: str) -> bool:
         """Whether a plugin is in the home folder, switched on or not, as last read."""

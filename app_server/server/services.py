@@ -160,6 +160,7 @@ async def build_services(
                 plugins, settings.user_home, config_file, extensions.verify_install
             ),
             plugin_mentions=Mentions(plugins),
+            plugin_switches=plugins,
             log_grew=log_grew,
             figures=figures,
             requirements=configuration.requirements,

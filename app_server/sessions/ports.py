@@ -9,6 +9,7 @@ from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.extension.installs import PluginOffers
 from app_server.extension.mentions import PluginMentions
+from app_server.extension.plugin_switches import PluginSwitches
 from app_server.extension.registry import ExtensionRegistry
 from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
@@ -73,6 +74,8 @@ class SessionPorts:
     """What models may suggest to install; None: nothing."""
     plugin_mentions: PluginMentions | None = None
     """Which plugins users name; None: there are none."""
+    plugin_switches: PluginSwitches | None = None
+    """Where it is said which plugins a thread goes without; None: there are no plugins."""
     rules: RuleBook = field(default_factory=RuleBook)
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore

@@ -88,6 +88,8 @@ class ThreadSession:
         thread.watch(ports.log_grew)
         self._clock = clock
         self._tasks = tasks
+        self._plugin_switches = ports.plugin_switches
+        self._switch_plugins(thread.state.settings)
         self.slot = slot = TurnSlot()
         self.publisher = publisher = Publisher(thread, clients, clock)
         self._status = status = SessionStatus(slot, publisher)
@@ -201,7 +203,15 @@ class ThreadSession:
 
         model = ThreadModel(thread, settings.model, ports.model_lists, self.publisher.warning)
         factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
-        return TurnStarter(parts, factory, runner, self.surroundings, self._mentions, self._tasks)
+        return TurnStarter(
+            parts,
+            factory,
+            runner,
+            self.surroundings,
+            self._mentions,
+            self._switch_plugins,
+            self._tasks,
+        )
 
     @property
     def status(self) -> ThreadStatus:
@@ -237,6 +247,11 @@ class ThreadSession:
         await self.mcp.before_request(run.named.wants)
         await self._mentions.tell(run)
         await self.surroundings.add_changes()
+
+    def _switch_plugins(self, settings: Settings) -> None:
+        """Have the thread go without the plugins that its settings name."""
+        if self._plugin_switches is not None:
+            self._plugin_switches.switch_off(self.thread.id, settings.disabled_plugin_ids)
 
     # Going on.
 
@@ -300,6 +315,8 @@ class ThreadSession:
         await self.slot.idle.wait()
         await self.terminals.aclose()
         self.servers.stop()
+        if self._plugin_switches is not None:
+            self._plugin_switches.switch_off(self.thread.id, ())
         return was_open
 
 

@@ -29,9 +29,13 @@ class TurnStarter:
         runner: TurnRunner,
         surroundings: ThreadSurroundings,
         mentions: InputMentions,
+        switch_plugins: Callable[[Settings], None],
         tasks: anyio.abc.TaskGroup,
     ) -> None:
-        """`tasks` owns the turns."""
+        """Take `switch_plugins`, which has the thread go without what its settings say.
+
+        `tasks` owns the turns.
+        """
         self._thread = parts.thread
         self._slot = parts.slot
         self._factory = factory
@@ -39,6 +43,7 @@ class TurnStarter:
         self._goals = parts.goals
         self._surroundings = surroundings
         self._mentions = mentions
+        self._switch_plugins = switch_plugins
         self._hooks = parts.hooks
         self._clock = parts.clock
         self._tasks = tasks
@@ -57,6 +62,7 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was accepted.
         """
+        self._switch_plugins(settings)
         surroundings = await self._surroundings.news(of_turn(settings))
         user_input = await self._surroundings.with_skills(user_input)
         turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
