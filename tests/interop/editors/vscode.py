@@ -108,7 +108,8 @@ class Chat:
         answers = self.page.locator(".interactive-response .rendered-markdown")
         found = answers.filter(has_text=answer).last
         await found.wait_for()
-        return await found.inner_text()
+        text: str = await found.inner_text()
+        return text
 
 
 @asynccontextmanager
