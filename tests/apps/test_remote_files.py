@@ -12,7 +12,7 @@ from app_server.apps.files.environments import EnvironmentFiles
 from app_server.apps.files.files import FileRefused
 from app_server.host.environments import Environments
 from protocol.model import Json
-from tests.clients.test_demo_apps import DEMO, thread_with_apps
+from tests.support.demo_apps import DEMO, thread_with_apps
 from tests.support.elsewhere import add, entry, machines, put
 from tests.support.exec_conversations import listening
 from tests.support.harness import calls, claim, says, serve

@@ -6,22 +6,10 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.support.demo_apps import DEMO, thread_with_apps
 from tests.support.harness import Served, WireClient, WireError, calls, claim, says, serve
 
-DEMO = "[apps_service]\ndemo = true\n"
-STARTED = "mcpServer/startupStatus/updated"
 ASKED = "mcpServer/elicitation/request"
-
-
-async def thread_with_apps(client: WireClient) -> str:
-    """Start a thread once the apps are known, and wait for those that are used."""
-    await client.call("mcpServerStatus/list", {"serverName": "codex_apps"})
-    thread_id = await client.start_thread()
-    left = {"codex_apps__calendar", "codex_apps__mail"}
-    while left:
-        message = await client.wait_for(STARTED, lambda p: p["status"] == "ready")
-        left.discard(message["params"]["name"])
-    return thread_id
 
 
 async def asked(
