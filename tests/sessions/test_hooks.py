@@ -1,14 +1,17 @@
 """Hooks of the user's around turns and calls: real commands, trusted through the wire."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from app_server.hooks import running
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
+from tests.support.plugin_folders import write, write_plugin
 
 
 def prints(value: Any) -> str:
@@ -104,6 +107,30 @@ async def test_hooks_give_words_and_refuse_prompts(tmp_path: Path) -> None:
         assert sent(served)[-2:] == [("assistant", "ok"), ("user", "other")]
         shown = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
         assert len(shown["thread"]["turns"]) == 3
+
+
+async def test_what_a_refused_prompt_names_is_not_told_with_the_input_that_follows(
+    tmp_path: Path,
+) -> None:
+    root = write_plugin(tmp_path / "plugins/cache/m/p/local", "p")
+    write(root / "skills/s/SKILL.md", "---\nname: s\ndescription: d\n---\nDo so.\n")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    refuse = prints({"decision": "block", "reason": "not now"})
+    declare(tmp_path, UserPromptSubmit=f"read line < {gate}; {refuse}")
+    config = '[plugins."p@m"]\nenabled = true\n'
+    async with serve(tmp_path, config=config, with_apps=True) as served, served.client() as client:
+        await trusted(client)
+        thread_id = await client.start_thread()
+        for said in ("use [@p](plugin://p@m)", "more"):
+            asked = [{"type": "text", "text": said}]
+            await client.call("turn/start", {"threadId": thread_id, "input": asked})
+            if said != "more":
+                await client.wait_for("hook/started")
+        await anyio.to_thread.run_sync(gate.write_text, "go\n")
+        await client.wait_for("turn/completed")
+        assert sent(served)[-1] == ("user", "more")
+        assert "The user named the plugin" not in str(sent(served))
 
 
 @claim("hooks:tools")

@@ -11,6 +11,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.prompt.request import message
+from app_server.turns.named_by_input import NOTHING_NAMED
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
@@ -65,6 +66,8 @@ class TurnHooks:
         if all(outcome.blocked is None for outcome in outcomes):
             return True
         await self._take_out(run)
+        # What it named goes with it; input that is queued may have the turn go on.
+        run.named, run.needed_servers = NOTHING_NAMED, ()
         return False
 
     async def stop(self, run: TurnRun) -> bool:
