@@ -13,6 +13,7 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
+from app_server.mcp.catalog.config import credential_variables as mcp_credentials
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.held_clocks import HeldClocks
@@ -56,7 +57,7 @@ from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.approval.network import NetworkGate
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.catalogue.providers import credential_variables
+from app_server.turns.model.catalogue.providers import credential_variables as model_credentials
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import SessionSettings, TurnRun
@@ -136,7 +137,7 @@ class ThreadSession:
             publisher.warning,
             reads_server_skills=settings.reads_server_skills,
         )
-        self.terminals = Terminals(_place(settings, ports), tasks)
+        self.terminals = Terminals(_place(settings, mcp, ports), tasks)
         starter = self._starter(parts, settings, ports, reviewer, elicitations)
         self.input = ClientInput(thread, slot, starter, parts.hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
@@ -348,12 +349,13 @@ def _approvals(
     )
 
 
-def _place(settings: SessionSettings, ports: SessionPorts) -> CommandPlace:
+def _place(settings: SessionSettings, mcp: McpSettings, ports: SessionPorts) -> CommandPlace:
+    of_models = model_credentials(settings.model.providers.values())
     return CommandPlace(
         machine=ports.commands,
         settings=settings.commands,
         places=settings.places or ports.places,
-        credentials=ports.credentials | credential_variables(settings.model.providers.values()),
+        credentials=ports.credentials | of_models | mcp_credentials(mcp.servers.values()),
         environ=os.environ,
         environments=ports.environments,
     )

@@ -235,20 +235,26 @@ async def test_what_cannot_be_run_says_why(
 async def test_a_command_has_the_variables_of_the_policy_and_never_a_credential(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PLAIN", "OPENAI_API_KEY", "MODEL_KEY", "SOME_TOKEN", "CODEX_CONNECTORS_TOKEN"):
+    secret = {
+        *("OPENAI_API_KEY", "MODEL_KEY", "CODEX_CONNECTORS_TOKEN", "APP_SERVER_TOKEN"),
+        *("GITHUB_PAT", "TRACKER_LOGIN"),
+    }
+    for name in ("PLAIN", "SOME_TOKEN", *secret):
         monkeypatch.setenv(name, "value")
     config = (
         'shell_environment_policy.set = { ADDED = "yes" }\n'
         "shell_environment_policy.ignore_default_excludes = true\n"
         "[model_providers.other]\nname = 'o'\nbase_url = 'http://127.0.0.1:1'\n"
         "env_key = 'MODEL_KEY'\n"
+        "[mcp_servers.tracker]\nurl = 'http://127.0.0.1:1/mcp'\nenabled = false\n"
+        "bearer_token_env_var = 'GITHUB_PAT'\nenv_http_headers = { X-Login = 'TRACKER_LOGIN' }\n"
     )
     async with desk(tmp_path, config=config) as at:
         told = await at.run("env", max_output_tokens=100_000)
         found = dict(line.split("=", 1) for line in told.output.splitlines() if "=" in line)
         assert (found["PLAIN"], found["SOME_TOKEN"], found["ADDED"]) == ("value", "value", "yes")
         assert found["CODEX_THREAD_ID"] == at.thread_id
-        assert not {"OPENAI_API_KEY", "MODEL_KEY", "CODEX_CONNECTORS_TOKEN"} & found.keys()
+        assert not secret & found.keys()
 
 
 @claim("commands:shell")

@@ -5,7 +5,7 @@ Source: docs/config.md, "MCP servers".
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -238,6 +238,16 @@ class McpSettings:
     """Whether tools are listed again when a server says that they changed."""
     surface: str = "direct"
     """How the model sees tools: `direct`, all of them, or `deferred`, those that it searches."""
+
+
+def credential_variables(servers: Iterable[ServerConfig]) -> frozenset[str]:
+    """Return the names of variables that hold what servers are signed in to with."""
+    names: set[str] = set()
+    for server in servers:
+        if isinstance(server.transport, HttpTransport):
+            names.update(server.transport.env_http_headers.values())
+            names.update(filter(None, [server.transport.bearer_token_env_var]))
+    return frozenset(names)
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
