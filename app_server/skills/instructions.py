@@ -24,7 +24,8 @@ that does not fit. The skills:"""
 SCHEME = "skill://"
 """May stand before the file of a skill in a link; a skill of an MCP server has it as its own."""
 
-_NAMED = re.compile(r"(?<![\w$])\$([A-Za-z0-9][A-Za-z0-9_:-]*)")
+# Both begin with what is rare in a text: the rest of it is passed over at once.
+_NAMED = re.compile(r"\$(?<![\w$]\$)([A-Za-z0-9][A-Za-z0-9_:-]*)")
 _LINK = re.compile(r"\[\$[^\[\]\n]{1,256}\]\(([^()\n]{1,4096})\)")
 
 
@@ -44,6 +45,8 @@ class SkillNames:
 
 def skill_names(text: str) -> SkillNames:
     """Return the names and links of a text, which may be those of skills."""
+    if "$" not in text:
+        return SkillNames()
     paths = dict.fromkeys(path.strip() for path in _LINK.findall(text))
     return SkillNames(tuple(dict.fromkeys(_NAMED.findall(_LINK.sub(" ", text)))), tuple(paths))
 
@@ -71,6 +74,8 @@ def skills_text(found: Sequence[Found]) -> str | None:
 
 def named_skills(text: str, found: Sequence[Found]) -> list[Found]:
     """Return the skills that a text names or links to, each once; a name of two names none."""
+    if not found:
+        return []
     names = skill_names(text)
     files = {path.removeprefix(SCHEME) for path in names.paths}
     named = [one for one in found if str(one.skill.file) in files]
