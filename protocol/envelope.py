@@ -155,7 +155,7 @@ def _parse_error(reason: str) -> RpcError:
     return RpcError(PARSE_ERROR, f"Parse error: {reason}", "parseError", reason=reason)
 
 
-_PREFIX = {False: b"{", True: b'{"jsonrpc":"2.0",'}
+_PREFIX = {False: "{", True: '{"jsonrpc":"2.0",'}
 
 
 def render_result(
@@ -169,24 +169,18 @@ def render_result(
 
     Without `experimental` the members that need the opt-in are left out.
     """
-    body = _render_value(result, experimental)
-    text = b'%b"id":%b,"result":%b}' % (_PREFIX[jsonrpc], to_json(request_id), body)
-    return text.decode()
+    return render_prepared(request_id, _render_value(result, experimental), jsonrpc=jsonrpc)
 
 
 def render_prepared(request_id: RequestId, result: str, *, jsonrpc: bool = False) -> str:
     """Write the answer to a request whose result is JSON already."""
-    return f'{_PREFIX[jsonrpc].decode()}"id":{to_json(request_id).decode()},"result":{result}}}'
+    return f'{_PREFIX[jsonrpc]}"id":{_render(request_id)},"result":{result}}}'
 
 
 def render_error(request_id: RequestId | None, error: ErrorObject, *, jsonrpc: bool = False) -> str:
     """Write the answer to a request that failed; `request_id` None renders as null."""
-    text = b'%b"id":%b,"error":%b}' % (
-        _PREFIX[jsonrpc],
-        to_json(request_id),
-        _render_value(error, True),
-    )
-    return text.decode()
+    body = _render_value(error, experimental=True)
+    return f'{_PREFIX[jsonrpc]}"id":{_render(request_id)},"error":{body}}}'
 
 
 def render_request(
@@ -198,13 +192,10 @@ def render_request(
     experimental: bool = True,
 ) -> str:
     """Write a request of ours to a client."""
-    text = b'%b"method":%b,"id":%b,"params":%b}' % (
-        _PREFIX[jsonrpc],
-        to_json(method),
-        to_json(request_id),
-        _render_value(params, experimental),
+    body = _render_value(params, experimental)
+    return (
+        f'{_PREFIX[jsonrpc]}"method":{_render(method)},"id":{_render(request_id)},"params":{body}}}'
     )
-    return text.decode()
 
 
 def render_notification(
@@ -220,14 +211,9 @@ def render_notification(
 
     So does `seq`, the number of the event in the stream of its thread.
     """
-    text = b'%b"method":%b,"params":%b,"emittedAtMs":%d%b}' % (
-        _PREFIX[jsonrpc],
-        to_json(method),
-        _render_value(params, experimental),
-        emitted_at_ms,
-        b"" if seq is None else b',"seq":%d' % seq,
-    )
-    return text.decode()
+    body = _render_value(params, experimental)
+    numbers = f'"emittedAtMs":{emitted_at_ms}' + ("" if seq is None else f',"seq":{seq}')
+    return f'{_PREFIX[jsonrpc]}"method":{_render(method)},"params":{body},{numbers}}}'
 
 
 def render_batch(answers: Sequence[str]) -> str:
@@ -235,11 +221,16 @@ def render_batch(answers: Sequence[str]) -> str:
     return f"[{','.join(answers)}]"
 
 
-def _render_value(value: WireModel | Mapping[str, Json], experimental: bool) -> bytes:
+def _render(value: RequestId | None) -> str:
+    return to_json(value).decode()
+
+
+def _render_value(value: WireModel | Mapping[str, Json], experimental: bool) -> str:
+    # Bytes put together before they are text would be one more copy, of up to 64 MiB.
     if not isinstance(value, WireModel):
-        return to_json(value, by_alias=True, inf_nan_mode="null")
+        return to_json(value, by_alias=True, inf_nan_mode="null").decode()
     if experimental:
-        return value.__pydantic_serializer__.to_json(value, by_alias=True)
+        return value.__pydantic_serializer__.to_json(value, by_alias=True).decode()
     return value.__pydantic_serializer__.to_json(
         value, by_alias=True, exclude=stable_exclude(type(value)), context=STABLE
-    )
+    ).decode()

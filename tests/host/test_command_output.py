@@ -99,6 +99,35 @@ async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.Monk
         assert printed.of("stdout") == bytes(1_000_000) + b"end\n"
 
 
+async def test_small_pieces_alone_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "GATHER_S", 3600)
+    ours, theirs = os.pipe()
+    read, came = bytearray(), anyio.Event()
+
+    def take(data: bytes) -> None:
+        read.extend(data)
+        came.set()
+
+    piece = bytes(reading.SMALL_BYTES)
+    running = reading.Reading(ours, take)
+    for _ in range(2 * reading.GATHER_AFTER_BYTES // len(piece)):
+        came = anyio.Event()
+        os.write(theirs, piece)
+        with anyio.fail_after(WAIT_S):
+            await came.wait()
+    read.clear()
+    came = anyio.Event()
+    os.write(theirs, b"small")
+    with anyio.fail_after(WAIT_S):
+        await came.wait()
+    os.write(theirs, b" pieces")
+    await anyio.wait_all_tasks_blocked()
+    assert read == b"small"
+    os.close(theirs)
+    running.drain()
+    assert read == b"small pieces"
+
+
 async def test_output_that_cannot_be_read_has_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,6 +29,9 @@ GATHER_AFTER_BYTES = 1024 * 1024
 GATHER_S = 0.001
 """From so many bytes on, between reads of what comes in small pieces: a read of each costs more."""
 
+SMALL_BYTES = 4096
+"""What is less is a small piece: programs that gather what they print write so much at once."""
+
 MAX_DRAINED_READS = 64
 """Reads after the end of a command: a pipe holds at most 1 MiB."""
 
@@ -96,7 +99,7 @@ class Reading:
         if self.ended.is_set():
             return
         pause_s = 0.0
-        if self._total > GATHER_AFTER_BYTES and count < READ_BYTES:
+        if self._total > GATHER_AFTER_BYTES and count < SMALL_BYTES:
             pause_s = GATHER_S
         if self._credit < 0:
             self._refill()
