@@ -22,6 +22,7 @@ from app_server.config.values import Config, ConfigError, parse_override
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
+    LOCAL,
     VALID_NAME,
     HttpTransport,
     ServerConfig,
@@ -32,6 +33,7 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
 
@@ -224,6 +226,11 @@ async def _remove(name: str, config: Config, file: ConfigFile) -> None:
 
 async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
     transport, store = _signs_in(server)
+    if server.environment_id != LOCAL:
+        raise Failed(
+            f"MCP server `{server.name}` is in the environment `{server.environment_id}`, which a "
+            "running app-server knows: sign in there with mcpServer/oauth/login"
+        )
     scopes = options.scopes.split(",") if options.scopes else None
 
     def show(url: str) -> None:
@@ -231,13 +238,13 @@ async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
         if not options.no_browser:
             webbrowser.open(url)
 
-    await Login(server.name, transport, store, LoginWishes(scopes=scopes)).run(show)
+    await Login(SignInTarget(server.name, transport), store, LoginWishes(scopes=scopes)).run(show)
     print(f"Signed in to MCP server `{server.name}`.")
 
 
 async def _logout(server: ServerConfig) -> None:
     transport, store = _signs_in(server)
-    remove = partial(store.remove, server.name, transport.url)
+    remove = partial(store.remove, server.name, transport.url, server.environment_id)
     was_there = await anyio.to_thread.run_sync(remove)
     text = "The token of" if was_there else "There was no token of"
     print(f"{text} MCP server `{server.name}`{' is deleted' if was_there else ''}.")

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from app_server.mcp.catalog.config import LOCAL, HttpTransport
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.errors import OAuthFailed
+from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import McpServer
 from app_server.runtime.loader import load
 
@@ -38,11 +39,13 @@ class _Outcome:
 
 
 class AuthProbe:
-    """Asks servers, and remembers their answers by URL."""
+    """Asks servers, and remembers their answers by environment and URL."""
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, processes: Processes, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Ask servers of other environments through `processes`."""
+        self._processes = processes
         self._now_s = now_s
-        self._outcomes: dict[str, _Outcome] = {}
+        self._outcomes: dict[tuple[str, str], _Outcome] = {}
         self._probing: Any = None
 
     async def status(self, server: McpServer) -> AuthStatus:
@@ -52,15 +55,15 @@ class AuthProbe:
             return "unsupported"
         if transport.has_credentials:
             return "bearerToken"
-        if config.environment_id != LOCAL or not transport.signs_in:
+        if not transport.signs_in:
             return "unsupported"
         try:
-            if await self._stored(config.name, transport):
+            if await self._stored(config, transport):
                 return "oAuth"
             if transport.header_command is not None:
                 # Its headers may be all that the server wants; asking would be asking without them.
                 return "unknown"
-            offered = await self._offers(config.name, transport, self._limit_s(server))
+            offered = await self._offers(config, transport, self._limit_s(server))
         except OAuthFailed:
             return "unsupported"
         if offered is None:
@@ -70,20 +73,25 @@ class AuthProbe:
     def _limit_s(self, server: McpServer) -> float:
         return PATIENCE_S if server.status == "connected" else DISCOVERY_S
 
-    async def _stored(self, name: str, transport: HttpTransport) -> bool:
-        return bool(await (await self._questions()).has_credential(name, transport))
+    async def _stored(self, config: ServerConfig, http: HttpTransport) -> bool:
+        questions = await self._questions()
+        return bool(await questions.has_credential(config, http, self._processes))
 
-    async def _offers(self, name: str, transport: HttpTransport, limit_s: float) -> bool | None:
-        known = self._outcomes.get(transport.url)
+    async def _offers(
+        self, config: ServerConfig, http: HttpTransport, limit_s: float
+    ) -> bool | None:
+        place = config.environment_id, http.url
+        known = self._outcomes.get(place)
         if known is not None and self._now_s() < known.until_s:
             return known.offered
         offered: bool | None = None
         with anyio.move_on_after(limit_s):
-            offered = await (await self._questions()).offers_sign_in(name, transport)
+            questions = await self._questions()
+            offered = await questions.offers_sign_in(config, http, self._processes)
         kept_s = KEPT_S / 10 if offered is None else KEPT_S
         while len(self._outcomes) >= MAX_KEPT:
             self._outcomes.pop(next(iter(self._outcomes)))
-        self._outcomes[transport.url] = _Outcome(offered, self._now_s() + kept_s)
+        self._outcomes[place] = _Outcome(offered, self._now_s() + kept_s)
         return offered
 
     async def _questions(self) -> Any:

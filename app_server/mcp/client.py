@@ -30,6 +30,7 @@ from app_server.mcp.header_command import HeaderCommand
 from app_server.mcp.header_process import run_elsewhere, run_here
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.credentials import CredentialStore
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.peer import ConnectionOwner, list_all
 from app_server.mcp.processes import Processes
@@ -177,7 +178,7 @@ async def serve_connection(
     The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when
     the connection ends; it ends too when the server does. Cancelling stops the server as well.
     """
-    tokens = _tokens(config)
+    tokens = _tokens(config, processes)
     elsewhere = config.environment_id != LOCAL
     try:
         async with _open(config, cwd, tokens, processes) as (streams, process):
@@ -199,13 +200,12 @@ async def serve_connection(
         owner.failed(StartupFailed(str(exc)))
 
 
-def _tokens(config: ServerConfig) -> TokenSource | None:
+def _tokens(config: ServerConfig, processes: Processes) -> TokenSource | None:
     http = config.transport
-    if config.environment_id != LOCAL:
-        return None
     if not isinstance(http, HttpTransport) or http.oauth.home is None or not http.signs_in:
         return None
-    return TokenSource(config.name, http, CredentialStore(http.oauth.home, http.oauth.store))
+    target = SignInTarget.of(config, http, processes)
+    return TokenSource(target, CredentialStore(http.oauth.home, http.oauth.store))
 
 
 async def _start(
@@ -266,7 +266,7 @@ async def _open(
                 yield (process, process), process
         case HttpTransport() as http:
             if config.environment_id != LOCAL:
-                async with _open_elsewhere(config, http, processes) as streams:
+                async with _open_elsewhere(config, http, tokens, processes) as streams:
                     yield streams, None
                 return
             headers = http.headers(config.name)
@@ -281,7 +281,10 @@ async def _open(
 
 @asynccontextmanager
 async def _open_elsewhere(
-    config: ServerConfig, http: HttpTransport, processes: Processes
+    config: ServerConfig,
+    http: HttpTransport,
+    tokens: TokenSource | None,
+    processes: Processes,
 ) -> AsyncIterator[Streams]:
     """Open the streams to a server that another machine reaches.
 
@@ -302,7 +305,7 @@ async def _open_elsewhere(
         if exc.errno is None:
             raise
     headers = http.headers(config.name)
-    credentials: list[Tokens] = []
+    credentials: list[Tokens] = [] if tokens is None else [tokens]
     if http.header_command is not None:
         run = partial(run_elsewhere, processes, config.environment_id, http.header_command)
         command = HeaderCommand(run, headers)

@@ -19,15 +19,24 @@ CHUNK_BYTES = 64 * 1024
 
 @asynccontextmanager
 async def open_dial(processes: Processes, environment_id: str) -> AsyncIterator[Dial]:
-    """Give what connects to servers of an environment; leaving ends the connections."""
+    """Give what connects to servers of an environment; leaving ends the connections.
+
+    What fails in the context comes out as it is, and in no group.
+    """
+    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
 
         async def dial(host: str, port: int) -> socket.socket:
             ours: socket.socket = await tasks.start(_hold, processes, environment_id, host, port)
             return ours
 
-        yield dial
+        try:
+            yield dial
+        except Exception as exc:  # noqa: BLE001
+            failure = exc
         tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _hold(

@@ -10,8 +10,9 @@ import anyio.to_thread
 import pytest
 
 from app_server.cli.mcp import main
+from app_server.mcp.oauth.credentials import credential_key
 from tests.support.harness import WAIT_S, claim, environment_without
-from tests.support.mcp_sign_in import stored, table, visit
+from tests.support.mcp_sign_in import keep, stored, table, visit
 from tests.support.oauth_peer import OAuthPeer, query_of
 from tests.support.processes import EXECUTABLE
 
@@ -143,3 +144,21 @@ async def test_a_sign_in_stores_a_token_and_a_sign_out_deletes_it(tmp_path: Path
         for _ in range(2):
             assert await anyio.to_thread.run_sync(run, tmp_path, "logout", "web") == 0
         assert stored(tmp_path) == {}
+
+
+@claim("environment:sign-in")
+async def test_a_server_of_an_environment_is_signed_in_to_by_a_running_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with OAuthPeer().serve() as peer:
+        store = 'mcp_oauth_credentials_store = "file"\n'
+        (tmp_path / "config.toml").write_text(store + table(peer, 'environment_id = "far"'))
+        keep(tmp_path, peer, peer.give())
+        keep(tmp_path, peer, peer.give(), environment_id="far")
+        assert await anyio.to_thread.run_sync(run, tmp_path, "login", "web") == 1
+        assert capsys.readouterr().err == (
+            "app-server mcp: MCP server `web` is in the environment `far`, which a running "
+            "app-server knows: sign in there with mcpServer/oauth/login\n"
+        )
+        assert await anyio.to_thread.run_sync(run, tmp_path, "logout", "web") == 0
+        assert list(stored(tmp_path)) == [credential_key("web", peer.url)]

@@ -22,6 +22,7 @@ from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from tests.support.harness import Gate, claim
 from tests.support.mcp_sign_in import SOON, fresh_server, keep
+from tests.support.no_processes import NoProcesses
 from tests.support.oauth_peer import PRM, OAuthPeer
 
 
@@ -53,7 +54,7 @@ async def test_the_status_says_whether_there_is_a_sign_in(
 ) -> None:
     clock = [0.0]
     async with OAuthPeer().serve() as peer:
-        probe = AuthProbe(lambda: clock[0])
+        probe = AuthProbe(NoProcesses(), lambda: clock[0])
         server = server_of(peer, tmp_path)
         assert await probe.status(server) == "notLoggedIn"
         asked = len(peer.requests)
@@ -89,7 +90,7 @@ async def test_answers_are_remembered_for_so_many_servers(
 ) -> None:
     monkeypatch.setattr("app_server.mcp.auth_status.MAX_KEPT", 1)
     async with OAuthPeer().serve() as one, OAuthPeer().serve() as other:
-        probe = AuthProbe()
+        probe = AuthProbe(NoProcesses())
         for peer in (one, other, one):
             assert await probe.status(server_of(peer, tmp_path)) == "notLoggedIn"
         assert len([path for _, path, _ in one.requests if path == f"{PRM}/mcp"]) == 2

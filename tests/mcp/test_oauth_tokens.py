@@ -19,6 +19,7 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.loading import load_sdk
 from app_server.mcp.oauth.credentials import CredentialStore
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from tests.support.harness import WAIT_S, Gate, claim, serve
 from tests.support.mcp_sign_in import (
@@ -37,7 +38,7 @@ from tests.support.oauth_peer import MARK, OAuthPeer
 
 def token_source(home: Path, peer: OAuthPeer) -> TokenSource:
     transport = HttpTransport(peer.url, oauth=OAuthSettings(home=home, store="file"))
-    return TokenSource("web", transport, CredentialStore(home, "file"))
+    return TokenSource(SignInTarget("web", transport), CredentialStore(home, "file"))
 
 
 @claim("oauth:refresh")

@@ -18,8 +18,9 @@ from app_server.mcp.catalog.config import (
 )
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth import login
-from app_server.mcp.oauth.credentials import CredentialStore, credential_key
+from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import internal_error, invalid_request, overloaded
 from protocol.mcp import (
@@ -83,9 +84,9 @@ class OAuthHandlers:
                 name=params.name,
             )
         store = CredentialStore(home, transport.oauth.store)
-        sign_in = Login(config.name, transport, store, _wishes(params))
-        key = credential_key(config.name, transport.url)
-        attempt = _Attempt(self._services.clock.new_id(), key, params, sign_in)
+        target = SignInTarget.of(config, transport, self._services.environments)
+        sign_in = Login(target, store, _wishes(params))
+        attempt = _Attempt(self._services.clock.new_id(), target.key, params, sign_in)
         context.after_answer(attempt.answered.set)
         try:
             url: str = await self._services.tasks.start(self._run, attempt)

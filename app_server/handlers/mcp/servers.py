@@ -58,7 +58,7 @@ class McpHandlers:
         self._extensions = services.extensions
         self._processes = services.environments
         self._apps = services.apps
-        self._probe = AuthProbe()
+        self._probe = AuthProbe(services.environments)
 
     @property
     def routes(self) -> Mapping[str, Handler]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import OAuthFailed
 from app_server.runtime.secret_files import (
     StoreFailed,
@@ -56,11 +57,13 @@ class Credential:
     client_secret: str | None = field(default=None, repr=False)
     """Of a registration that came with one."""
     client_auth_method: str | None = None
+    environment_id: str = LOCAL
+    """Where the server is reached from."""
 
     @property
     def key(self) -> str:
         """The name of this credential in every store."""
-        return credential_key(self.server_name, self.server_url)
+        return credential_key(self.server_name, self.server_url, self.environment_id)
 
     def usable(self, now_ms: int) -> bool:
         """Whether it opens the server still, by itself or after a refresh."""
@@ -85,6 +88,8 @@ class Credential:
         if self.client_secret is not None:
             entry["client_secret"] = self.client_secret
             entry["client_auth_method"] = self.client_auth_method
+        if self.environment_id != LOCAL:
+            entry["environment_id"] = self.environment_id
         return entry
 
     @classmethod
@@ -110,6 +115,7 @@ class Credential:
             scopes=tuple(map(str, scopes)) if isinstance(scopes, list) else (),
             client_secret=_text(entry, "client_secret"),
             client_auth_method=_text(entry, "client_auth_method"),
+            environment_id=_text(entry, "environment_id") or LOCAL,
         )
 
 
@@ -118,10 +124,13 @@ def _text(entry: JsonObject, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def credential_key(name: str, url: str) -> str:
+def credential_key(name: str, url: str, environment_id: str = LOCAL) -> str:
     """Name the credential of a server: its raw name, and a hash of where it is."""
+    there = {} if environment_id == LOCAL else {"environment_id": environment_id}
     place = json.dumps(
-        {"type": "http", "url": url, "headers": {}}, separators=(",", ":"), ensure_ascii=False
+        {"type": "http", "url": url, "headers": {}, **there},
+        separators=(",", ":"),
+        ensure_ascii=False,
     )
     return f"{name}|{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
@@ -136,13 +145,13 @@ class CredentialStore:
         self._file = home / FILE_NAME
         self._lock = home / "locks" / "credentials.lock"
 
-    def load(self, name: str, url: str) -> Credential | None:
+    def load(self, name: str, url: str, environment_id: str = LOCAL) -> Credential | None:
         """Return the credential of a server, None when there is none.
 
         Raises:
             OAuthFailed: the store cannot be read.
         """
-        key = credential_key(name, url)
+        key = credential_key(name, url, environment_id)
         with store_failures():
             if self._kind != "file":
                 with keyring_failures(quiet=self._kind == "auto"):
@@ -180,13 +189,13 @@ class CredentialStore:
                 document[credential.key] = {**kept, **credential.render()}
                 write_private(self._file, to_json(document, indent=2))
 
-    def remove(self, name: str, url: str) -> bool:
+    def remove(self, name: str, url: str, environment_id: str = LOCAL) -> bool:
         """Delete the credential of a server, wherever it is; False if there was none.
 
         Raises:
             OAuthFailed: a store cannot be read or written; the credential may be there still.
         """
-        key = credential_key(name, url)
+        key = credential_key(name, url, environment_id)
         was_there = False
         with store_failures():
             if self._kind != "file":

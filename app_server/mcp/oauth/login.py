@@ -16,14 +16,14 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.oauth2 import PKCEParameters
 from mcp.client.auth.utils import validate_authorization_response_iss
 
-from app_server.mcp.catalog.config import HttpTransport
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.callback import CallbackAnswer, CallbackListener
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from app_server.mcp.oauth.discovery import Discovered, discover
 from app_server.mcp.oauth.grants import OAuthClient, error_word, register, request_token
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import renewed_by
-from app_server.mcp.oauth.web import Web, open_web
+from app_server.mcp.oauth.web import Web
 from app_server.runtime.clock import SystemClock
 
 Registration: TypeAlias = Literal["auto", "cimd", "dcr"]
@@ -56,11 +56,9 @@ class LoginWishes:
 class Login:
     """One sign-in to one server."""
 
-    def __init__(
-        self, name: str, transport: HttpTransport, store: CredentialStore, wishes: LoginWishes
-    ) -> None:
-        self._name = name
-        self._transport = transport
+    def __init__(self, target: SignInTarget, store: CredentialStore, wishes: LoginWishes) -> None:
+        self._target = target
+        self._transport = target.transport
         self._store = store
         self._wishes = wishes
         self._callback_id = secrets.token_urlsafe(16)
@@ -80,7 +78,7 @@ class Login:
         settings = self._transport.oauth
         if self._wishes.registration == "cimd":
             raise OAuthFailed("there is no client metadata document to register with")
-        async with open_web(self._transport.url, self._transport.headers(self._name)) as web:
+        async with self._target.open_web() as web:
             with _deadline(PREPARE_S, "the authorization server did not answer in time"):
                 found = await discover(web, self._transport.url, settings.resource)
                 if found is None:
@@ -131,7 +129,7 @@ class Login:
         with _deadline(EXCHANGE_S, "the authorization server did not answer in time"):
             token = await request_token(web, found, client, form)
         blank = Credential(
-            server_name=self._name,
+            server_name=self._target.name,
             server_url=self._transport.url,
             issuer=found.issuer,
             client_id=client.client_id,
@@ -139,6 +137,7 @@ class Login:
             scopes=tuple((scope or "").split()),
             client_secret=client.secret,
             client_auth_method=client.auth_method,
+            environment_id=self._target.environment_id,
         )
         credential = renewed_by(blank, token, SystemClock().now_ms())
         with anyio.CancelScope(shield=True):

@@ -13,17 +13,15 @@ import anyio
 import anyio.to_thread
 from mcp.shared.auth import OAuthToken
 
-from app_server.mcp.catalog.config import HttpTransport
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.credentials import (
     Credential,
     CredentialStore,
-    credential_key,
     store_failures,
 )
 from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.grants import GrantRefused, OAuthClient, request_token
-from app_server.mcp.oauth.web import open_web
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.secret_files import lock_awaited
 
@@ -42,12 +40,10 @@ class TokenSource:
 
     def __init__(
         self,
-        name: str,
-        transport: HttpTransport,
+        target: SignInTarget,
         store: CredentialStore,
     ) -> None:
-        self._name = name
-        self._transport = transport
+        self._target = target
         self._store = store
         self._now_ms = SystemClock().now_ms
         self._credential: Credential | None = None
@@ -101,13 +97,13 @@ class TokenSource:
 
     async def _load(self) -> Credential | None:
         return await anyio.to_thread.run_sync(
-            self._store.load, self._name, self._transport.url, abandon_on_cancel=True
+            self._target.load, self._store, abandon_on_cancel=True
         )
 
     async def _refresh(self, worn: str, *, refused: bool) -> str | None:
         try:
             with anyio.fail_after(REFRESH_S):
-                async with _alone(self._store, self._name, self._transport.url):
+                async with _alone(self._store, self._target.key):
                     return await self._refresh_alone(worn, refused=refused)
         except TimeoutError:
             raise OAuthUnavailable("the token was not refreshed in time") from None
@@ -135,8 +131,8 @@ class TokenSource:
         self._credential = credential
 
     async def _renew(self, credential: Credential, refresh_token: str) -> str:
-        transport = self._transport
-        async with open_web(transport.url, transport.headers(self._name)) as web:
+        transport = self._target.transport
+        async with self._target.open_web() as web:
             found = await discover(web, transport.url, transport.oauth.resource)
             if found is None:
                 raise OAuthFailed("the server has no authorization server any more")
@@ -167,10 +163,10 @@ def renewed_by(credential: Credential, token: OAuthToken, now_ms: int) -> Creden
 
 
 @asynccontextmanager
-async def _alone(store: CredentialStore, name: str, url: str) -> AsyncIterator[None]:
+async def _alone(store: CredentialStore, key: str) -> AsyncIterator[None]:
     """Hold the lock of one credential, against other connections and other processes."""
     # The hash alone: a server's name need not be a file's.
-    lock_name = f"credential-{credential_key(name, url).rpartition('|')[2]}.lock"
+    lock_name = f"credential-{key.rpartition('|')[2]}.lock"
     with store_failures():
         async with lock_awaited(store.home / "locks" / lock_name):
             yield

@@ -149,8 +149,14 @@ class Web:
 
 
 @asynccontextmanager
-async def open_web(server_url: str, headers: Mapping[str, str]) -> AsyncIterator[Web]:
+async def open_web(
+    server_url: str,
+    headers: Mapping[str, str],
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> AsyncIterator[Web]:
     """Open the network for an MCP server; leaving closes all connections.
+
+    `transport` is the way to it, if that is not this machine's own.
 
     Raises:
         OAuthFailed: the URL makes no sense.
@@ -160,7 +166,7 @@ async def open_web(server_url: str, headers: Mapping[str, str]) -> AsyncIterator
     except httpx2.InvalidURL:
         raise OAuthFailed("the server's URL makes no sense") from None
     async with httpx2.AsyncClient(
-        transport=_ByTarget(),
+        transport=transport or _ByTarget(),
         headers={"user-agent": USER_AGENT},
         timeout=httpx2.Timeout(REQUEST_S),
         follow_redirects=False,
