@@ -21,7 +21,7 @@ from tests.support.harness import (
     claim,
 )
 from tests.support.issuer_peer import make_id_token
-from tests.support.mcp_sign_in import FakeKeyring
+from tests.support.mcp_peers.sign_in import FakeKeyring
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.accounts import keep, stored
-from tests.support.chatgpt_peer import Asked, ChatgptPeer
+from tests.support.apps.chatgpt_peer import Asked, ChatgptPeer
 from tests.support.harness import WireClient, claim, serve
 from tests.support.issuer_peer import IssuerPeer, make_jwt
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from app_server.analytics.counts import MAX_COUNTERS, OTHER, UseCounts
 from tests.support.harness import Served, WireClient, calls, claim, says, serve, stdio_server
-from tests.support.mcp_calls import answer_question, raw_call, steps_until_settled
+from tests.support.mcp_peers.calls import answer_question, raw_call, steps_until_settled
 
 ON = "[analytics]\nenabled = true\n"
 

@@ -13,11 +13,11 @@ import pytest
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.routes.running import ENDED
 from app_server.apps.service import MAX_SIGN_INS
-from tests.support.apps_peer import connect
-from tests.support.apps_renewal import published
-from tests.support.apps_service import LIST, Apps, Who, open_apps, runs
+from tests.support.apps.hosted import connector
+from tests.support.apps.peer import connect
+from tests.support.apps.renewal import published
+from tests.support.apps.service import LIST, Apps, Who, open_apps, runs
 from tests.support.harness import WAIT_S, claim
-from tests.support.hosted import connector
 
 CALL = "tools/call"
 

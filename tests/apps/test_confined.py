@@ -18,8 +18,8 @@ from app_server.turns.tools.sandbox_state import sandbox_state
 from protocol.model import Json
 from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from protocol.rollout import Settings
+from tests.support.apps.local_files import FILES, entry, managed, state, whole
 from tests.support.harness import claim
-from tests.support.local_files import FILES, entry, managed, state, whole
 
 
 def place(path: object, access: str = "read") -> Json:

@@ -13,7 +13,7 @@ from app_server.apps.routes.local_server import meta_of
 from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.routes.session import MAX_WAITING_CALLS
 from protocol.model import JsonObject
-from tests.support.apps_peer import (
+from tests.support.apps.peer import (
     Exchange,
     FakePool,
     Guard,

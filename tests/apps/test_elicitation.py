@@ -13,7 +13,7 @@ from app_server.apps.routes import session, sign_in
 from app_server.apps.routes.event_streams import OpenStreams
 from app_server.apps.routes.session import DELIVERY_S, MAX_OPEN_QUESTIONS
 from protocol.model import JsonObject
-from tests.support.apps_peer import (
+from tests.support.apps.peer import (
     VERSION,
     Asked,
     Exchange,

@@ -31,8 +31,8 @@ from app_server.apps.files.upload import (
     UploadTarget,
 )
 from protocol.model import JsonObject
-from tests.support.apps_peer import LocalClient, Served, listed, returns, serve_tools
-from tests.support.files_peer import FileStore, FolderEnvironment
+from tests.support.apps.files_peer import FileStore, FolderEnvironment
+from tests.support.apps.peer import LocalClient, Served, listed, returns, serve_tools
 from tests.support.harness import WAIT_S, claim
 
 TOKEN = "s3cr3t-token"

@@ -11,9 +11,9 @@ from app_server.apps import service
 from app_server.apps.connection import Timer
 from app_server.mcp.catalog import config
 from app_server.sessions import mcp_servers
-from tests.support.apps_service import LIST, runs
+from tests.support.apps.hosted import connector, serve_hosted, sign_in
+from tests.support.apps.service import LIST, runs
 from tests.support.harness import WAIT_S, Served, claim, serve
-from tests.support.hosted import connector, serve_hosted, sign_in
 
 NAMESPACE = "mcp__codex_apps__test"
 WAITS_FOR_ALL = "mcp_optional_startup_grace_ms = 0\n"

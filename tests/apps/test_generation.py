@@ -22,11 +22,11 @@ from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
-from tests.support.apps_peer import Exchange, FakePool, Guard, Hold, listed, returns, serve_tools
-from tests.support.files_peer import FileStore, FolderEnvironment
+from tests.support.apps.files_peer import FileStore, FolderEnvironment
+from tests.support.apps.peer import Exchange, FakePool, Guard, Hold, listed, returns, serve_tools
 from tests.support.harness import WAIT_S, WireClient, calls, claim, serve
 from tests.support.harness import Served as ServedServer
-from tests.support.shelf import Shelf
+from tests.support.mcp_peers.shelf import Shelf
 
 READ_ONLY: JsonObject = {"annotations": {"readOnlyHint": True}}
 CAL = "codex_apps__cal"

@@ -27,8 +27,8 @@ from app_server.clients.demo.hosted.survey import QUESTIONS
 from app_server.clients.demo.hosted.tool import Call, HostedConnector, said
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from tests.support.apps.hosted import Hosted, connector, serve_hosted
 from tests.support.harness import WAIT_S, claim
-from tests.support.hosted import Hosted, connector, serve_hosted
 
 ANSWER: JsonObject = {"action": "accept", "content": {"colour": None}, "_meta": {"by": ["hand"]}}
 

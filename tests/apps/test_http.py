@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from app_server.apps.routes import http
 from app_server.apps.routes.generation import Generation
 from protocol.model import JsonObject
-from tests.support.apps_peer import Exchange, FakePool, listed, serve_tools
+from tests.support.apps.peer import Exchange, FakePool, listed, serve_tools
 from tests.support.harness import WAIT_S, claim
 
 TOOLS = [listed("look"), listed("find", "drive")]

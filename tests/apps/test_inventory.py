@@ -21,8 +21,8 @@ from app_server.apps.inventory.names import (
     mention_slug,
     stripped_title,
 )
+from tests.support.apps.inventories import listed
 from tests.support.harness import claim
-from tests.support.inventories import listed
 
 EMAIL = "me@example.com"
 

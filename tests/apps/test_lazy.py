@@ -18,10 +18,10 @@ from app_server.apps.presentation import ApprovalTemplates
 from app_server.extension.hooks import ToolCall
 from app_server.extension.registration import ContributionContext
 from app_server.runtime.loader import load
-from tests.support.apps_service import BOTH, Auth, State, Who, runs
+from tests.support.apps.hosted import connector, serve_hosted
+from tests.support.apps.local_files import ThisMachine
+from tests.support.apps.service import BOTH, Auth, State, Who, runs
 from tests.support.harness import WAIT_S, claim
-from tests.support.hosted import connector, serve_hosted
-from tests.support.local_files import ThisMachine
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from app_server.apps.upstream.backend import KnownDirectory
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.store import PluginStore
 from protocol.apps import AppInfo
-from tests.support.apps_service import runs
-from tests.support.apps_threads import STARTED, Desk, open_desk
-from tests.support.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
+from tests.support.apps.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
+from tests.support.apps.hosted import connector, serve_hosted, sign_in
+from tests.support.apps.service import runs
+from tests.support.apps.threads import STARTED, Desk, open_desk
 from tests.support.harness import claim, methods_of, serve, tools_of_thread
-from tests.support.hosted import connector, serve_hosted, sign_in
 from tests.support.plugin_folders import write_marketplace, write_plugin
 
 SHOP = '[plugins."desk@shop"]\n[plugins."second@shop"]\nenabled = true\n'

@@ -34,9 +34,9 @@ from app_server.extension.metadata import (
 from app_server.extension.registration import Owner, Registration
 from app_server.mcp.catalog.catalog import resolve_servers
 from protocol.items import McpToolCallAppContext
+from tests.support.apps.inventories import listed
 from tests.support.harness import claim
-from tests.support.inventories import listed
-from tests.support.shelf import Generation as CountingOwner
+from tests.support.mcp_peers.shelf import Generation as CountingOwner
 
 ORIGIN = "https://chatgpt.com"
 

@@ -20,13 +20,13 @@ from app_server.apps.upstream.bearer import Bearer
 from app_server.apps.upstream.outbound import Backend, BackendFailed, account_of
 from app_server.server.apps_account import PAUSE_S, AppsAccount
 from tests.support.accounts import NOW_MS, accounts, keep
-from tests.support.apps_peer import connect
-from tests.support.apps_renewal import published
-from tests.support.apps_service import BOTH, Auth, State, Who, open_apps, runs
-from tests.support.chatgpt_peer import ChatgptPeer
-from tests.support.files_peer import FileStore
+from tests.support.apps.chatgpt_peer import ChatgptPeer
+from tests.support.apps.files_peer import FileStore
+from tests.support.apps.hosted import connector, serve_hosted
+from tests.support.apps.peer import connect
+from tests.support.apps.renewal import published
+from tests.support.apps.service import BOTH, Auth, State, Who, open_apps, runs
 from tests.support.harness import WAIT_S, claim, serve
-from tests.support.hosted import connector, serve_hosted
 from tests.support.issuer_peer import IssuerPeer, make_jwt
 
 LIST = "connectors/directory/list"

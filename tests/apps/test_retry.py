@@ -8,9 +8,9 @@ from starlette.responses import Response
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.upstream.retry import cooldown_s
 from app_server.extension.registration import ContributionContext
-from tests.support.apps_service import BOTH, LIST, open_apps, runs
+from tests.support.apps.hosted import connector, serve_hosted
+from tests.support.apps.service import BOTH, LIST, open_apps, runs
 from tests.support.harness import claim
-from tests.support.hosted import connector, serve_hosted
 
 
 @claim("apps:t-38")

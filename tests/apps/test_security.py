@@ -11,10 +11,10 @@ import pytest
 
 from app_server.apps.routes import generation
 from app_server.http.loopback_server import serve_on_loopback
-from tests.support.apps_peer import listed, serve_tools
-from tests.support.apps_service import open_apps, runs
+from tests.support.apps.hosted import connector
+from tests.support.apps.peer import listed, serve_tools
+from tests.support.apps.service import open_apps, runs
 from tests.support.harness import WAIT_S, claim
-from tests.support.hosted import connector
 from tests.support.paths import ROOT
 
 

@@ -15,7 +15,8 @@ from app_server.apps.routes.generation import Generation, open_generation
 from app_server.apps.service import AppsService
 from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
 from app_server.extension.registry import ExtensionRegistry
-from tests.support.apps_service import BOTH, LIST, Who, open_apps, runs, served
+from tests.support.apps.hosted import connector, serve_hosted
+from tests.support.apps.service import BOTH, LIST, Who, open_apps, runs, served
 from tests.support.harness import (
     WAIT_S,
     Gate,
@@ -25,7 +26,6 @@ from tests.support.harness import (
     serve,
     tools_of_thread,
 )
-from tests.support.hosted import connector, serve_hosted
 
 NAMESPACE = "mcp__codex_apps__cal"
 

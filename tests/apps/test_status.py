@@ -19,10 +19,10 @@ from app_server.extension.metadata import (
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.apps import servers as app_views
-from tests.support.fake_apps import FakeApps, as_port
+from tests.support.apps.fake_apps import FakeApps, as_port
 from tests.support.harness import Served, WireClient, claim, serve
-from tests.support.shelf import Generation, Shelf
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.shelf import Generation, Shelf
+from tests.support.mcp_peers.web_peer import WebPeer
 
 STARTED = "mcpServer/startupStatus/updated"
 ORIGIN = "https://chatgpt.example"

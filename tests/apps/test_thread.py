@@ -19,14 +19,14 @@ from app_server.clients.demo.hosted.tool import (
 )
 from app_server.extension.registration import Contributor
 from app_server.extension.registry import ExtensionRegistry
-from tests.support.apps_service import LIST, Who, nothing, open_apps, runs
-from tests.support.apps_threads import CAL, CALL, STARTED, app, open_desk
+from tests.support.apps.hosted import connector
+from tests.support.apps.service import LIST, Who, nothing, open_apps, runs
+from tests.support.apps.threads import CAL, CALL, STARTED, app, open_desk
 from tests.support.harness import WAIT_S, calls, claim, says, serve
-from tests.support.hosted import connector
-from tests.support.registrations import registered
-from tests.support.shelf import Generation as Owner
-from tests.support.shelf import Shelf
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.registrations import registered
+from tests.support.mcp_peers.shelf import Generation as Owner
+from tests.support.mcp_peers.shelf import Shelf
+from tests.support.mcp_peers.web_peer import WebPeer
 
 
 async def ended(generation: Generation) -> bool:

@@ -20,10 +20,10 @@ from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.calendar import DAY_URI
 from app_server.clients.demo.hosted.survey import QUESTIONS
 from protocol.model import JsonObject
-from tests.support.apps_peer import Asked, Guard, LocalClient, connect
-from tests.support.files_peer import FolderEnvironment
+from tests.support.apps.files_peer import FolderEnvironment
+from tests.support.apps.hosted import Hosted, serve_hosted
+from tests.support.apps.peer import Asked, Guard, LocalClient, connect
 from tests.support.harness import WAIT_S, claim
-from tests.support.hosted import Hosted, serve_hosted
 
 CAPABILITIES: JsonObject = {
     "elicitation": {"form": {}, "url": {}},

@@ -50,9 +50,9 @@ from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.bench.apps_size import SIZE, measure_size
 from tests.bench.server import p50_ms
-from tests.support.apps_peer import LocalClient, connect
+from tests.support.apps.hosted import Hosted, serve_hosted
+from tests.support.apps.peer import LocalClient, connect
 from tests.support.harness import Served, WireClient, serve
-from tests.support.hosted import Hosted, serve_hosted
 
 WIDTH = 32
 LARGE = (4095, 200)

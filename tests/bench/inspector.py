@@ -12,8 +12,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from tests.support.clients.inspector import inspect
 from tests.support.harness import ScriptedModel, says
-from tests.support.inspector import inspect
 
 ROW_PX = 28
 

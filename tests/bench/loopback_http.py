@@ -3,9 +3,10 @@
 python -m tests.bench.loopback_http [--rounds N] [--passes N]
 
 The dispatcher and the transport are those of the server; only the sender below them changes: ours,
-httpx2, httpx, and aiohttp if it is installed. The MCP server (tests/support/web_peer.py) is a
-process of its own and counts its processor time, as this one does. Clients take turns; a figure is
-the median of its passes, and what is in brackets is that divided by ours.
+httpx2, httpx, and aiohttp if it is installed. The MCP server
+(tests/support/mcp_peers/web_peer.py) is a process of its own and counts its processor time, as this
+one does. Clients take turns; a figure is the median of its passes, and what is in brackets is that
+divided by ours.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -32,7 +33,7 @@ from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSen
 from app_server.mcp_wire.http.loopback import open_loopback
 from app_server.mcp_wire.http.remote import open_remote
 from protocol.model import JsonObject
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.web_peer import WebPeer
 
 aiohttp: Any = importlib.import_module("aiohttp") if importlib.util.find_spec("aiohttp") else None
 """Not among the libraries of the tests: `pip install aiohttp` beside them."""

@@ -3,10 +3,10 @@
 python -m tests.bench.mcp TARGET [TARGET…] [--rounds N] [--passes N]
 
 TARGETs are as in tests/bench/server.py; the first one is what the others are divided by. Each is
-given three MCP servers that answer at once: a process on pipes (tests/support/mcp_peer.py), and two
-behind a URL, one of which answers in JSON and one in event streams (tests/support/web_peer.py).
-Those run beside the bench in a process of their own. Targets take turns; a figure is the median of
-its passes.
+given three MCP servers of tests/support/mcp_peers that answer at once: a process on pipes
+(`mcp_peer.py`), and two behind a URL, one of which answers in JSON and one in event streams
+(`web_peer.py`). Those run beside the bench in a process of their own. Targets take turns; a figure
+is the median of its passes.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -19,13 +19,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from tests.bench.server import Client, Target, p50_ms, print_table, started
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.paths import MCP_PEER
 
-PEER = Path(__file__).parents[1] / "support" / "mcp_peer.py"
 WIDTH = 32
 READY_S = 30.0
 
@@ -97,7 +96,7 @@ async def main(options: argparse.Namespace) -> None:
             "model": "bench",
             "model_provider": "bench",
             "model_providers.bench": {"name": "bench", "base_url": "http://127.0.0.1:1/v1"},
-            "mcp_servers.stdio": {"command": sys.executable, "args": [str(PEER)]},
+            "mcp_servers.stdio": {"command": sys.executable, "args": [str(MCP_PEER)]},
             "mcp_servers.http": {"url": http},
             "mcp_servers.events": {"url": events},
         }

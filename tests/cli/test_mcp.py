@@ -12,8 +12,8 @@ import pytest
 from app_server.cli.mcp import main
 from app_server.mcp.oauth.credentials import credential_key
 from tests.support.harness import WAIT_S, claim, environment_without
-from tests.support.mcp_sign_in import keep, stored, table, visit
-from tests.support.oauth_peer import OAuthPeer, query_of
+from tests.support.mcp_peers.oauth_peer import OAuthPeer, query_of
+from tests.support.mcp_peers.sign_in import keep, stored, table, visit
 from tests.support.processes import EXECUTABLE
 
 SECRETS = """\

@@ -19,8 +19,8 @@ from tests.support.harness import (
     says,
     write_config,
 )
+from tests.support.host.sandboxes import working_launcher
 from tests.support.processes import EXECUTABLE
-from tests.support.sandboxes import working_launcher
 
 if TYPE_CHECKING:
     import openai_codex

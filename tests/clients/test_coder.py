@@ -22,10 +22,10 @@ import pytest
 from app_server.clients.coder.plan import Plan
 from app_server.clients.connection import NoAppServer, identify, open_client
 from app_server.clients.receiver.agent.surface import URL_VARIABLE
-from tests.support.coder import CODER, environment, run_coder, told
+from tests.support.clients.coder import CODER, environment, run_coder, told
 from tests.support.harness import WAIT_S, serve
-from tests.support.receiver_peer import FakeAppServer, signal
-from tests.support.receiver_processes import (
+from tests.support.receiver.peer import FakeAppServer, signal
+from tests.support.receiver.processes import (
     EXECUTABLE,
     START_S,
     post,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app_server.clients.coder.receiver_entry import ENV_VARS, NotOurs, Wanted, changes_for
-from tests.support.coder import CODER, environment, run_coder
-from tests.support.receiver_peer import KEY
-from tests.support.receiver_processes import EXECUTABLE
+from tests.support.clients.coder import CODER, environment, run_coder
+from tests.support.receiver.peer import KEY
+from tests.support.receiver.processes import EXECUTABLE
 
 RECEIVER = {"command": str(EXECUTABLE), "args": ["receiver"], "env_vars": list(ENV_VARS)}
 

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.demo_apps import DEMO, thread_with_apps
+from tests.support.apps.demo_apps import DEMO, thread_with_apps
 from tests.support.harness import Served, WireClient, WireError, calls, claim, says, serve
 
 ASKED = "mcpServer/elicitation/request"

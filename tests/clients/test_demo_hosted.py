@@ -21,8 +21,8 @@ from app_server.apps.upstream.hosted_session import HostedSession, open_session
 from app_server.clients.demo.hosted.calendar import DAY_URI
 from app_server.clients.demo.hosted.endpoint import HostedEndpoint
 from protocol.model import JsonObject
+from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.harness import WAIT_S
-from tests.support.hosted import Hosted, serve_hosted
 
 
 @dataclass

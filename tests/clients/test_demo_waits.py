@@ -10,7 +10,8 @@ from app_server.clients.connection import Client, open_client
 from app_server.clients.demo import signals_story, thread_servers
 from app_server.clients.demo.thread_servers import wait_for_servers
 from app_server.clients.demo.transcript import CheckFailed, run_demo
-from tests.support.harness import PEER, serve
+from tests.support.harness import serve
+from tests.support.paths import MCP_PEER
 
 SLOW = '#!/bin/sh\nsleep 2\nexec "{python}" "$@"\n'
 
@@ -36,7 +37,7 @@ async def test_a_server_that_does_not_start_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = "".join(
-        f"[mcp_servers.{name}]\ncommand = '{sys.executable}'\nargs = ['{PEER}', '{name}']\n"
+        f"[mcp_servers.{name}]\ncommand = '{sys.executable}'\nargs = ['{MCP_PEER}', '{name}']\n"
         for name in ("hang", "die")
     )
     async with (

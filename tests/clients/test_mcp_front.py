@@ -21,6 +21,7 @@ from app_server.clients.mcp_front.process import offer
 from app_server.clients.mcp_front.questions import Verdict, elicitation_params, parse_verdict
 from protocol.envelope import Answer, Notification, parse_message
 from protocol.errors import RpcError
+from tests.support.clients.mcp_front import EXECUTABLE, front, front_process, parameters
 from tests.support.harness import (
     BREAK,
     WAIT_S,
@@ -35,7 +36,6 @@ from tests.support.harness import (
     stdio_server,
     write_config,
 )
-from tests.support.mcp_front import EXECUTABLE, front, front_process, parameters
 
 NOBODY = "019a0000-0000-7000-8000-000000000000"
 WIPE = {"namespace": "mcp__peer", "name": "wipe", "arguments": {"text": "all"}}

@@ -23,9 +23,9 @@ from app_server.clients.token_file import (
 )
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
-from tests.support.coder import environment, run_coder, told
+from tests.support.clients.coder import environment, run_coder, told
 from tests.support.harness import WAIT_S, claim, serve
-from tests.support.receiver_peer import context, parts
+from tests.support.receiver.peer import context, parts
 
 # The file.
 

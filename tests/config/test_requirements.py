@@ -29,7 +29,7 @@ from protocol.policy import (
 )
 from protocol.rollout import Settings
 from tests.support.harness import REQUIREMENTS, WireClient, claim, serve, stdio_server
-from tests.support.mcp_calls import steps_until_settled
+from tests.support.mcp_peers.calls import steps_until_settled
 
 FIXED = Requirements(
     source="/r.toml", approval_policies=["on-request"], sandbox_modes=["read-only"]

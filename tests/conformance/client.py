@@ -21,7 +21,7 @@ from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 from tests.conformance import sign_in
-from tests.support.no_processes import NoProcesses
+from tests.support.mcp_peers.no_processes import NoProcesses
 
 SERVER = "conformance"
 TOTAL_S = 25.0

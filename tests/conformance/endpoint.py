@@ -8,7 +8,7 @@ from typing import Any
 
 from app_server.apps.routes.ports import UpstreamError
 from protocol.model import JsonObject
-from tests.support.apps_peer import Exchange, listed
+from tests.support.apps.peer import Exchange, listed
 
 CONNECTOR = "conformance"
 PIXEL = (

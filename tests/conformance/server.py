@@ -30,7 +30,7 @@ from app_server.apps.routes.running import Running
 from app_server.apps.routes.session import Backing
 from app_server.http.loopback_server import HOST, serve_on_loopback
 from tests.conformance import endpoint
-from tests.support.apps_peer import FakePool, Guard
+from tests.support.apps.peer import FakePool, Guard
 
 BEARER = SecretStr("conformance")
 BASELINES = Path(__file__).parent

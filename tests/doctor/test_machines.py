@@ -26,8 +26,8 @@ from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.threads.repair.doctor import Check
 from tests.support.harness import ScriptedModel, claim, environment_without, stdio_server
 from tests.support.harness import write_config as write_model
-from tests.support.stores import created, open_store
-from tests.support.web_peer import Answer, WebPeer
+from tests.support.mcp_peers.web_peer import Answer, WebPeer
+from tests.support.threads.stores import created, open_store
 
 SECRET = "hunter2-Zx9_qwerty"
 BEFORE_S = 631_152_000.0

@@ -15,7 +15,7 @@ from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
-from tests.support.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_launcher
 
 WAYS = 10
 

@@ -11,7 +11,7 @@ from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from protocol.items import McpToolCallAppContext, UserInput
 from tests.support.harness import Gate, calls, claim, says, serve, stdio_server
-from tests.support.mcp_calls import raw_call, steps_until_settled
+from tests.support.mcp_peers.calls import raw_call, steps_until_settled
 
 
 class Ear:

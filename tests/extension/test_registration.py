@@ -21,7 +21,7 @@ from app_server.extension.metadata import (
 from app_server.extension.registration import ContributionContext, Owner, Registration, Tier
 from app_server.extension.registry import MAX_REGISTRATIONS, ExtensionRegistry, UnknownTarget
 from tests.support.harness import WAIT_S, claim
-from tests.support.shelf import Generation, Shelf
+from tests.support.mcp_peers.shelf import Generation, Shelf
 
 WEB = {"url": "http://127.0.0.1:9/mcp"}
 CONTEXT = ContributionContext("current", {})

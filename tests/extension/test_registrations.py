@@ -23,10 +23,10 @@ from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from protocol.policy import ReadOnlySandboxPolicy
 from protocol.rollout import Settings
-from tests.support.elsewhere import add, entry
-from tests.support.exec_conversations import listening
 from tests.support.harness import WAIT_S, Gate, calls, claim, says
-from tests.support.registrations import (
+from tests.support.host.elsewhere import add, entry
+from tests.support.host.exec_conversations import listening
+from tests.support.mcp_peers.registrations import (
     BEARER,
     STARTED,
     Shop,
@@ -35,8 +35,8 @@ from tests.support.registrations import (
     registered,
     tool,
 )
-from tests.support.shelf import Generation
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.shelf import Generation
+from tests.support.mcp_peers.web_peer import WebPeer
 
 ASKED = "mcpServer/elicitation/request"
 

@@ -13,9 +13,8 @@ from app_server.handlers.apps import list as apps_list
 from app_server.handlers.apps import listing as app_listing
 from app_server.mcp.servers.server_set import ServerSet
 from protocol.apps import AppInfo
-from tests.support.apps_list import UPDATED, open_desk, shown
-from tests.support.chatgpt_peer import ChatgptPeer
-from tests.support.fake_apps import (
+from tests.support.apps.chatgpt_peer import ChatgptPeer
+from tests.support.apps.fake_apps import (
     ACCOUNT,
     NO_BACKEND,
     NO_TOOLS,
@@ -25,6 +24,7 @@ from tests.support.fake_apps import (
     connectors,
     directory,
 )
+from tests.support.apps.list import UPDATED, open_desk, shown
 from tests.support.harness import WAIT_S, Gate, claim, serve
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from app_server.apps.inventory.details import parse_details
 from app_server.apps.inventory.inventory import build_inventory
-from tests.support.apps_list import open_desk
-from tests.support.fake_apps import (
+from tests.support.apps.fake_apps import (
     NO_BACKEND,
     NO_TOOLS,
     FakeApps,
@@ -17,8 +16,9 @@ from tests.support.fake_apps import (
     Snapshot,
     connectors,
 )
+from tests.support.apps.inventories import listed
+from tests.support.apps.list import open_desk
 from tests.support.harness import REQUIREMENTS, claim
-from tests.support.inventories import listed
 
 
 def found(app_id: str, name: str, **members: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app_server.config.editing.file import ConfigFile
 from app_server.handlers.settings import write as config_write
 from app_server.handlers.settings.layers import MAX_ORIGINS, version_of
 from tests.support.harness import WireClient, WireError, claim, serve, stdio_server
-from tests.support.mcp_calls import steps_until_settled
+from tests.support.mcp_peers.calls import steps_until_settled
 
 SECRETS = """
 # about the server

@@ -12,7 +12,7 @@ from app_server.rpc.limits import ConnectionLimits
 from app_server.server.settings import VERSION
 from protocol.lifecycle import PROTOCOL_VERSION
 from tests.support.harness import Gate, Refusal, WireClient, claim, says, serve, stdio_server
-from tests.support.signals import deliver
+from tests.support.receiver.signals import deliver
 
 SECRET = "sk-very-secret"
 UNKNOWN = "01890000-0000-7000-8000-000000000000"

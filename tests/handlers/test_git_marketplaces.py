@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.git_peer import GitPeer, Repository, serve_git
 from tests.support.harness import Served, WireClient, WireError, claim, serve
+from tests.support.host.git_peer import GitPeer, Repository, serve_git
 from tests.support.plugin_folders import write, write_marketplace, write_plugin
 
 

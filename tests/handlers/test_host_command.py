@@ -12,7 +12,7 @@ import pytest
 from app_server.handlers.host.program_params import DEFAULT_CAP
 from app_server.host.programs.programs import MAX_PROGRAMS
 from tests.support.harness import REQUIREMENTS, WAIT_S, WireClient, claim, serve
-from tests.support.programs import (
+from tests.support.host.programs import (
     FULL_ACCESS,
     encoded,
     hear_output,

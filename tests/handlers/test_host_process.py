@@ -7,7 +7,7 @@ import pytest
 
 from app_server.handlers.host.process import MAX_KEPT
 from tests.support.harness import WireClient, claim, serve
-from tests.support.programs import (
+from tests.support.host.programs import (
     encoded,
     hear_output,
     output,

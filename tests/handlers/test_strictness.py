@@ -15,8 +15,8 @@ from protocol.lifecycle import WarningNotification
 from protocol.methods import METHODS
 from protocol.specs import Takes
 from protocol.thread_ids import usual_form
-from tests.support.conversations import session, stdio_pipes
 from tests.support.harness import WireClient, claim, serve
+from tests.support.wire.conversations import session, stdio_pipes
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 FORMS = [ID.upper(), ID.replace("-", ""), f"{{{ID}}}", f"urn:uuid:{ID}"]

@@ -13,7 +13,7 @@ from app_server.host.commands import reading
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.output import MAX_KEPT_BYTES, KeptOutput
 from tests.support.harness import WAIT_S
-from tests.support.host_commands import Printed, commands, finished, sh
+from tests.support.host.commands import Printed, commands, finished, sh
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(2, 40))

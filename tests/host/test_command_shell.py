@@ -7,7 +7,7 @@ import pytest
 
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
-from tests.support.host_commands import Printed, commands, finished
+from tests.support.host.commands import Printed, commands, finished
 
 BASH = shutil.which("bash") or "bash"
 SHELLS = [path for name in ("bash", "dash", "ksh", "zsh") if (path := shutil.which(name))]

@@ -13,9 +13,9 @@ import pytest
 from app_server.host.commands.command import InputClosed
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.spawning import SpawnerGone
-from tests.support.exec_peer import Holders
 from tests.support.harness import WAIT_S
-from tests.support.host_commands import HOLD, Printed, commands, finished, sh
+from tests.support.host.commands import HOLD, Printed, commands, finished, sh
+from tests.support.host.exec_peer import Holders
 
 
 async def test_a_command_has_pipes_a_folder_its_environment_and_a_session(tmp_path: Path) -> None:

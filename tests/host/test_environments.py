@@ -20,8 +20,9 @@ from app_server.host.exec.address import parse_exec_address
 from app_server.host.exec.process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
 from protocol.exec_server import ProcessExitedParams
-from tests.support.exec_peer import EXECUTABLE, STUBBORN, Holders, exec_server
-from tests.support.harness import PEER, WAIT_S, WireClient, calls, claim, serve, stdio_server
+from tests.support.harness import WAIT_S, WireClient, calls, claim, serve, stdio_server
+from tests.support.host.exec_peer import EXECUTABLE, STUBBORN, Holders, exec_server
+from tests.support.paths import MCP_PEER
 from tests.support.processes import running
 
 FAR = '"far"'
@@ -554,7 +555,7 @@ def stubborn(folder: Path, holders: Holders, environment_id: str = '"local"') ->
     script.write_text(STUBBORN)
     return (
         f"[mcp_servers.raw]\ncommand = {json.dumps(sys.executable)}\n"
-        f"args = {json.dumps([str(script), str(holders.path), str(PEER)])}\n"
+        f"args = {json.dumps([str(script), str(holders.path), str(MCP_PEER)])}\n"
         f"environment_id = {environment_id}\n"
     )
 

@@ -18,8 +18,8 @@ from app_server.host.exec.client import ExecConnection
 from app_server.host.exec.connect import open_exec_connection
 from app_server.host.exec.environment import RemoteEnvironment
 from app_server.runtime.launch import Launch
-from tests.support.exec_conversations import listening
 from tests.support.harness import WAIT_S, claim
+from tests.support.host.exec_conversations import listening
 
 
 @asynccontextmanager

@@ -9,10 +9,10 @@ import pytest
 
 from app_server.host.exec import patch_lines
 from app_server.host.exec.protocol import CREDIT_BYTES, WINDOW_BYTES
-from tests.support.exec_conversations import listening
-from tests.support.exec_peer import ExecClient, exec_client
 from tests.support.harness import claim
-from tests.support.patches import INSIDE_ONLY, patch_of
+from tests.support.host.exec_conversations import listening
+from tests.support.host.exec_peer import ExecClient, exec_client
+from tests.support.turn_tools.patches import INSIDE_ONLY, patch_of
 
 FULL = {"type": "dangerFullAccess"}
 READ_ONLY = {"type": "readOnly", "networkAccess": False}

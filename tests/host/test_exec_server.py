@@ -10,9 +10,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.support.exec_conversations import PYTHON, listening
-from tests.support.exec_peer import HELLO, HOLD, ExecClient, Holders, exec_client
 from tests.support.harness import WAIT_S
+from tests.support.host.exec_conversations import PYTHON, listening
+from tests.support.host.exec_peer import HELLO, HOLD, ExecClient, Holders, exec_client
 
 
 async def start(client: ExecClient, process_id: int, code: str, *arguments: str) -> Any:

@@ -12,8 +12,8 @@ from app_server.host.exec.address import parse_exec_address
 from app_server.host.exec.client import ExecConnection
 from app_server.host.exec.connect import open_exec_connection
 from app_server.host.exec.server import ExecServer
-from tests.support.exec_peer import exec_here
 from tests.support.harness import WAIT_S
+from tests.support.host.exec_peer import exec_here
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import pytest
 from app_server.host import git_fetch
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.git_fetch import GitFetch, GitFetchFailed
-from tests.support.git_peer import GitPeer, Repository, serve_git
+from tests.support.host.git_peer import GitPeer, Repository, serve_git
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from app_server.runtime.launch import Launch
-from tests.support.exec_conversations import PYTHON, processes, python
-from tests.support.exec_peer import HOLD, Holders
 from tests.support.harness import WAIT_S
+from tests.support.host.exec_conversations import PYTHON, processes, python
+from tests.support.host.exec_peer import HOLD, Holders
 
 
 async def test_a_process_has_pipes_a_folder_and_the_variables_it_is_given(

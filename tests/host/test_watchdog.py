@@ -8,8 +8,8 @@ import pytest
 
 from app_server.host.watchdog import read_groups
 from app_server.runtime.launch import Launch
-from tests.support.exec_conversations import processes, python
 from tests.support.harness import WAIT_S
+from tests.support.host.exec_conversations import processes, python
 
 
 def test_the_watchdog_knows_the_groups_that_are_left() -> None:

@@ -28,7 +28,6 @@ import anyio
 
 from tests.long.real_servers import Report
 from tests.support.harness import (
-    PEER,
     Gate,
     ScriptedModel,
     calls,
@@ -36,6 +35,7 @@ from tests.support.harness import (
     says,
     write_config,
 )
+from tests.support.paths import MCP_PEER
 
 ANSWER_S = 60.0
 LOOK_S = 0.05
@@ -221,7 +221,7 @@ async def _cancels(acp: Editor, model: ScriptedModel, session: str) -> None:
 
 
 async def _calls_a_tool(acp: Editor, model: ScriptedModel, folder: Path) -> None:
-    server = {"name": "raw", "command": sys.executable, "args": [str(PEER)], "env": []}
+    server = {"name": "raw", "command": sys.executable, "args": [str(MCP_PEER)], "env": []}
     started = await acp.call("session/new", cwd=str(folder), mcpServers=[server])
     session = {"sessionId": started["sessionId"]}
     # In the mode that a session starts with, a reviewer decides and not the user.

@@ -11,7 +11,7 @@ from app_server.clients.demo.process import start_server
 from tests.interop.screen import MARK, READY, Terminal, terminal
 from tests.interop.terminal_turns import until
 from tests.long.real_servers import Report
-from tests.support.harness import PEER
+from tests.support.paths import MCP_PEER
 
 CONFIG = """\
 model_provider = "offline"
@@ -47,7 +47,7 @@ async def check_menus(codex: str, work: Path, report: Report) -> None:
         path.mkdir(parents=True)
     (home / "skills" / "greet" / "SKILL.md").write_text(SKILL)
     (folder / "unusual-name.txt").write_text("hello\n")
-    config = CONFIG.format(folder=folder, python=sys.executable, peer=PEER)
+    config = CONFIG.format(folder=folder, python=sys.executable, peer=MCP_PEER)
     (home / "config.toml").write_text(config)
     async with start_server(home) as server:
         with terminal(codex, server.url, client, folder) as screen:

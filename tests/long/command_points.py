@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_points import POINTS, cut_off_by_kill
+from tests.support.turn_tools.command_points import POINTS, cut_off_by_kill
 
 
 @pytest.mark.parametrize("point", range(1, POINTS + 1))

@@ -35,7 +35,7 @@ from protocol.items import TextUserInput
 from protocol.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from tests.support.harness import ScriptedModel, WireClient, WireError, says, write_config
 from tests.support.processes import EXECUTABLE, Running, running
-from tests.support.rollouts import read_rollout
+from tests.support.threads.rollouts import read_rollout
 
 CLIENTS = 3
 MAX_THREADS = 12

@@ -27,7 +27,7 @@ from tests.support.harness import (
     serve,
     write_config,
 )
-from tests.support.rollouts import read_rollout
+from tests.support.threads.rollouts import read_rollout
 
 Point: TypeAlias = tuple[str, str, str]
 """Which log, which write, before or after it."""
@@ -85,7 +85,7 @@ async def _settled(client: WireClient, *stages: str) -> Any:
 
 async def _die(home: Path, point: Point, params: dict[str, Any]) -> None:
     victim = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.signal_victim", str(home), *point,
+        sys.executable, "-m", "tests.support.receiver.signal_victim", str(home), *point,
         stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert victim.stdout is not None

@@ -2,11 +2,11 @@
 
 python -m tests.long.hostile_load [--mib N] [--url ws://127.0.0.1:PORT [--pid PID]]
 
-Sends every frame of `tests/support/hostile_frames.py`, N MiB each (63 unless told otherwise), to a
-server of its own or to the given one, and prints the longest answer to `GET /readyz` meanwhile, the
-memory of the server (Linux), and how long the answer took. The exit status is 1 if a frame had no
-answer, another than it should, or a longer one than MAX_REFUSAL, or if /readyz took longer than
-READYZ_S.
+Sends every frame of `tests/support/wire/hostile_frames.py`, N MiB each (63 unless told otherwise),
+to a server of its own or to the given one, and prints the longest answer to `GET /readyz`
+meanwhile, the memory of the server (Linux), and how long the answer took. The exit status is 1 if a
+frame had no answer, another than it should, or a longer one than MAX_REFUSAL, or if /readyz took
+longer than READYZ_S.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.hostile_frames import (
+from tests.support.wire.hostile_frames import (
     AFTER_INITIALIZE,
     ANSWER_S,
     BEFORE_INITIALIZE,

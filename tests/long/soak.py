@@ -23,7 +23,7 @@ from pathlib import Path
 import anyio
 
 from tests.support.harness import Served, WireClient, serve, stdio_server
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.web_peer import WebPeer
 
 WARM_UP = 10
 SETTLE_S = 60.0

@@ -26,9 +26,10 @@ import anyio
 from pydantic import SecretStr
 from websockets.exceptions import WebSocketException
 
-from tests.support.hosted import Hosted, serve_hosted
+from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.issuer_peer import make_id_token, make_jwt
 from tests.support.lean import LeanClient, is_end, lean_client
+from tests.support.paths import MCP_PEER
 
 STARTS = 200
 AT_ONCE = 4
@@ -36,7 +37,6 @@ STARTED = "mcpServer/startupStatus/updated"
 WAIT_S = 300.0
 """For each step of one start; far more than a busy machine takes."""
 
-PEER = Path(__file__).parents[1] / "support" / "mcp_peer.py"
 SERVERS = ("first", "second", "third")
 APPS = ["Calendar", "Drive", "Mail", "Survey"]
 WANTED = {*SERVERS, "codex_apps", *(f"codex_apps__{name.lower()}" for name in APPS)}
@@ -69,7 +69,11 @@ def prepare(start: Start, hosted: Hosted) -> None:
     else:
         lines += ["[apps_service]", "demo = true"]
     for name in SERVERS:
-        lines += [f"[mcp_servers.{name}]", f'command = "{sys.executable}"', f'args = ["{PEER}"]']
+        lines += [
+            f"[mcp_servers.{name}]",
+            f'command = "{sys.executable}"',
+            f'args = ["{MCP_PEER}"]',
+        ]
     (start.home / "config.toml").write_text("\n".join(lines))
 
 

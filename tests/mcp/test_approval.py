@@ -12,7 +12,7 @@ from tests.support.harness import (
     serve,
     stdio_server,
 )
-from tests.support.mcp_calls import (
+from tests.support.mcp_peers.calls import (
     answer_question,
     call_items,
     input_text,

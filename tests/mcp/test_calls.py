@@ -12,7 +12,13 @@ from tests.support.harness import (
     serve,
     stdio_server,
 )
-from tests.support.mcp_calls import call_items, input_text, raw_call, steps_until_settled, with_peer
+from tests.support.mcp_peers.calls import (
+    call_items,
+    input_text,
+    raw_call,
+    steps_until_settled,
+    with_peer,
+)
 
 
 @claim("mcp:declared", "mcp:items", "mcp:outputs")

@@ -15,7 +15,7 @@ from app_server.mcp.catalog.config import (
     read_mcp_settings,
 )
 from tests.support.harness import claim
-from tests.support.shelf import Shelf
+from tests.support.mcp_peers.shelf import Shelf
 
 ON, OFF = True, False
 PLUGIN, SELECTED, RUNTIME = Tier.PLUGIN, Tier.SELECTED_PLUGIN, Tier.RUNTIME

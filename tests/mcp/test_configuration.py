@@ -18,7 +18,7 @@ from tests.support.harness import (
     claim,
     serve,
 )
-from tests.support.mcp_calls import read
+from tests.support.mcp_peers.calls import read
 
 
 @claim("mcp:config")

@@ -13,7 +13,14 @@ from tests.support.harness import (
     serve,
     stdio_server,
 )
-from tests.support.mcp_calls import answer_of, asking, outputs_of, raw_call, start_asking, with_peer
+from tests.support.mcp_peers.calls import (
+    answer_of,
+    asking,
+    outputs_of,
+    raw_call,
+    start_asking,
+    with_peer,
+)
 
 FORM = {
     "message": "Who are you?",

@@ -19,9 +19,9 @@ from cryptography.x509.oid import NameOID
 from app_server.host.exec import environment as remote_environment
 from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.http import transport
-from tests.support.exec_peer import exec_here
 from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
-from tests.support.mcp_calls import http_peer
+from tests.support.host.exec_peer import exec_here
+from tests.support.mcp_peers.calls import http_peer
 
 TOOL = {"server": "raw", "tool": "look"}
 

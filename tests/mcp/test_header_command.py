@@ -19,8 +19,8 @@ from app_server.mcp.header_command import HeaderCommand, parse_headers
 from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_here
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
-from tests.support.mcp_calls import steps_until_settled
-from tests.support.web_peer import Answer, WebPeer
+from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.web_peer import Answer, WebPeer
 
 FAILED = "MCP client for `raw` failed to start: MCP startup failed: "
 

@@ -9,11 +9,11 @@ from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_elsewhere
 from tests.mcp.test_elsewhere import add, settled
 from tests.mcp.test_header_command import FAILED, look, printing, runs, sent, server
-from tests.support.elsewhere import machines, put
-from tests.support.exec_conversations import listening
-from tests.support.exec_peer import Holders, exec_server
 from tests.support.harness import claim, serve
-from tests.support.web_peer import Answer, WebPeer
+from tests.support.host.elsewhere import machines, put
+from tests.support.host.exec_conversations import listening
+from tests.support.host.exec_peer import Holders, exec_server
+from tests.support.mcp_peers.web_peer import Answer, WebPeer
 
 THERE = 'environment_id = "far"\n'
 

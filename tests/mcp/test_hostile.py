@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.harness import WireClient, calls, claim, serve, stdio_server
+from tests.support.paths import MCP_PEER
 
-HOSTILE = Path(__file__).parents[1] / "support" / "hostile_peer.py"
+HOSTILE = MCP_PEER.with_name("hostile_peer.py")
 KINDS = ("hang", "flood", "garbage", "huge", "many", "die")
 STARTED = "mcpServer/startupStatus/updated"
 ALLOWED_MIB = 160

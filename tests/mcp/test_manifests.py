@@ -27,14 +27,14 @@ from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from protocol.model import JsonObject
-from tests.support.apps_peer import connect, listed, serve_tools
-from tests.support.apps_threads import app, open_desk
-from tests.support.files_peer import FolderEnvironment
+from tests.support.apps.files_peer import FolderEnvironment
+from tests.support.apps.peer import connect, listed, serve_tools
+from tests.support.apps.threads import app, open_desk
 from tests.support.harness import WAIT_S, WireClient, calls, claim, says
-from tests.support.no_processes import NoProcesses
-from tests.support.registrations import BEARER, STARTED, call, open_shop, registered, tool
-from tests.support.shelf import Generation
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.registrations import BEARER, STARTED, call, open_shop, registered, tool
+from tests.support.mcp_peers.shelf import Generation
+from tests.support.mcp_peers.web_peer import WebPeer
 
 HELLO: JsonObject = {
     "protocolVersion": "2025-06-18",

@@ -9,7 +9,7 @@ import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.web import Web, open_web
-from tests.support.oauth_peer import PRM, OAuthPeer
+from tests.support.mcp_peers.oauth_peer import PRM, OAuthPeer
 
 
 async def found_at(peer: OAuthPeer) -> tuple[str, str, str | None] | None:

@@ -19,10 +19,11 @@ from app_server.mcp.oauth.credentials import CredentialStore, credential_key
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from tests.mcp.test_elsewhere import add, certificate
-from tests.support.elsewhere import machines, put
-from tests.support.exec_conversations import listening
 from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.mcp_sign_in import (
+from tests.support.host.elsewhere import machines, put
+from tests.support.host.exec_conversations import listening
+from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
+from tests.support.mcp_peers.sign_in import (
     SOON,
     auth_status,
     come_back,
@@ -32,7 +33,6 @@ from tests.support.mcp_sign_in import (
     stored,
     table,
 )
-from tests.support.oauth_peer import MARK, OAuthPeer
 
 FAR = 'environment_id = "far"'
 

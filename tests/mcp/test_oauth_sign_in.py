@@ -20,7 +20,8 @@ import app_server.handlers.mcp.oauth
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.oauth.credentials import CredentialStore
 from tests.support.harness import Gate, Served, WireClient, claim, serve
-from tests.support.mcp_sign_in import (
+from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer, query_of
+from tests.support.mcp_peers.sign_in import (
     auth_status,
     come_back,
     completed,
@@ -29,7 +30,6 @@ from tests.support.mcp_sign_in import (
     table,
     visit,
 )
-from tests.support.oauth_peer import MARK, OAuthPeer, query_of
 
 
 @asynccontextmanager

@@ -21,9 +21,9 @@ from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from tests.support.harness import Gate, claim
-from tests.support.mcp_sign_in import SOON, fresh_server, keep
-from tests.support.no_processes import NoProcesses
-from tests.support.oauth_peer import PRM, OAuthPeer
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.oauth_peer import PRM, OAuthPeer
+from tests.support.mcp_peers.sign_in import SOON, fresh_server, keep
 
 
 class Idle:

@@ -15,11 +15,11 @@ import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, credential_key
 from tests.support.harness import claim
-from tests.support.mcp_sign_in import (
+from tests.support.mcp_peers.oauth_peer import MARK
+from tests.support.mcp_peers.sign_in import (
     FakeKeyring,
     stored,
 )
-from tests.support.oauth_peer import MARK
 
 
 @claim("oauth:store-kept")

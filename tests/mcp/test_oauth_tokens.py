@@ -22,7 +22,8 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from tests.support.harness import WAIT_S, Gate, claim, serve
-from tests.support.mcp_sign_in import (
+from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
+from tests.support.mcp_peers.sign_in import (
     SOON,
     auth_status,
     come_back,
@@ -33,7 +34,6 @@ from tests.support.mcp_sign_in import (
     stored,
     table,
 )
-from tests.support.oauth_peer import MARK, OAuthPeer
 
 
 def token_source(home: Path, peer: OAuthPeer) -> TokenSource:

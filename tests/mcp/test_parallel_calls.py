@@ -11,7 +11,7 @@ from tests.support.harness import (
     calls,
     claim,
 )
-from tests.support.mcp_calls import (
+from tests.support.mcp_peers.calls import (
     asking,
     call_items,
     outputs_of,

@@ -34,9 +34,9 @@ from tests.support.harness import (
     stdio_server,
     write_config,
 )
-from tests.support.mcp_calls import http_peer, raw_call, steps_until_settled
-from tests.support.no_processes import NoProcesses
-from tests.support.stores import NoModel, created
+from tests.support.mcp_peers.calls import http_peer, raw_call, steps_until_settled
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.threads.stores import NoModel, created
 
 
 @dataclass

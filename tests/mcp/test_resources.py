@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.mcp_calls import call_items, with_peer
+from tests.support.mcp_peers.calls import call_items, with_peer
 
 
 async def test_the_model_looks_at_resources(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from tests.support.harness import (
     serve,
     stdio_server,
 )
-from tests.support.mcp_calls import steps_until_settled
+from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.paths import MCP_PEER
 
 
 async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(
@@ -38,10 +39,9 @@ async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(
 
 async def test_a_server_that_listens_to_nothing_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "stubborn.py"
-    peer = Path(__file__).parents[1] / "support" / "mcp_peer.py"
     script.write_text(
         "import signal, runpy, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f"sys.argv = ['x']\nrunpy.run_path({str(peer)!r}, run_name='__main__')\n"
+        f"sys.argv = ['x']\nrunpy.run_path({str(MCP_PEER)!r}, run_name='__main__')\n"
         "signal.pause()\n"
     )
     config = f"[mcp_servers.raw]\ncommand = {json.dumps(sys.executable)}\nargs = ['{script}']\n"

@@ -12,7 +12,8 @@ from tests.support.harness import (
     stdio_server,
     tools_of_thread,
 )
-from tests.support.mcp_calls import steps_until_settled
+from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.paths import MCP_PEER
 
 
 @claim("mcp:startup-notifications", "mcp:startup-errors", "mcp:start-does-not-wait")
@@ -120,9 +121,7 @@ async def test_a_required_server_that_fails_fails_the_thread(tmp_path: Path) -> 
         assert error.data["code"] == "requiredMcpServersFailed"
         assert (await client.call("thread/loaded/list", {}))["data"] == []
         config: dict[str, Any] = {"mcp_servers.must.command": sys.executable}
-        config["mcp_servers.must.args"] = [
-            str(Path(__file__).parents[1] / "support" / "mcp_peer.py")
-        ]
+        config["mcp_servers.must.args"] = [str(MCP_PEER)]
         result = await client.call("thread/start", {"config": config})
         told = await steps_until_settled(client, "must")
         assert told["must"] == [("starting", None), ("ready", None)]

@@ -12,7 +12,13 @@ from tests.support.harness import (
     claim,
     serve,
 )
-from tests.support.mcp_calls import call_items, http_peer, input_text, raw_call, steps_until_settled
+from tests.support.mcp_peers.calls import (
+    call_items,
+    http_peer,
+    input_text,
+    raw_call,
+    steps_until_settled,
+)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.harness import (
     serve,
     stdio_server,
 )
-from tests.support.mcp_calls import raw_call
+from tests.support.mcp_peers.calls import raw_call
 
 SHOWN = {
     "list_mcp_resources",

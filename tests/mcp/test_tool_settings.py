@@ -23,7 +23,7 @@ from tests.support.harness import (
     stdio_server,
     tools_of_thread,
 )
-from tests.support.mcp_calls import (
+from tests.support.mcp_peers.calls import (
     answer_of,
     call_items,
     raw_call,

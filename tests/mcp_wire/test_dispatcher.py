@@ -12,7 +12,7 @@ from app_server.mcp_wire import dispatcher as dispatcher_module
 from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
 from tests.support.harness import WAIT_S
-from tests.support.mcp_conversation import Conversation, conversing
+from tests.support.mcp_peers.conversation import Conversation, conversing
 
 
 async def call(talk: Conversation, outcome: list[Any], **more: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut
 from app_server.mcp_wire.handshake import Handshake
 from tests.support.harness import WAIT_S
-from tests.support.mcp_conversation import Conversation, conversing
+from tests.support.mcp_peers.conversation import Conversation, conversing
 
 WHO = {"name": "n", "version": "1"}
 

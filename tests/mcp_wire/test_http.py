@@ -12,8 +12,8 @@ import pytest
 
 from app_server.mcp_wire.http import transport
 from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.mcp_calls import steps_until_settled
-from tests.support.web_peer import EVENTS, JSON, Answer, WebPeer
+from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.web_peer import EVENTS, JSON, Answer, WebPeer
 
 RPC_ERROR = json.dumps(
     {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "refused in JSON-RPC"}}

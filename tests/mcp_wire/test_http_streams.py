@@ -22,7 +22,7 @@ from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.http.transport import HttpTransport, open_http
 from tests.support.harness import WAIT_S
-from tests.support.web_peer import EVENTS, JSON, Answer, WebPeer
+from tests.support.mcp_peers.web_peer import EVENTS, JSON, Answer, WebPeer
 
 
 @pytest.fixture(autouse=True, params=["loopback", "remote"])

@@ -15,7 +15,7 @@ from app_server.threads.log.sizes import COPIES, VALUE_BYTES, HistorySizes, size
 from app_server.threads.log.state.thread import ThreadState
 from protocol.lifecycle import WarningNotification
 from tests.support.harness import Gate, Served, WireClient, claim, says, serve
-from tests.support.stores import created
+from tests.support.threads.stores import created
 
 SECRET = "sk-very-secret"
 

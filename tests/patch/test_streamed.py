@@ -6,7 +6,7 @@ import pytest
 
 from app_server.patch.parse import MAX_FILES
 from app_server.patch.streamed import MAX_EARLY_BYTES, StreamedPatch
-from tests.support.patches import patch_of
+from tests.support.turn_tools.patches import patch_of
 
 WHOLE = "\n".join(
     [

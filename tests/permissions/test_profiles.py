@@ -24,7 +24,7 @@ from protocol.policy import (
 )
 from protocol.rollout import Settings, StoredNetwork, StoredProfile
 from tests.support.harness import claim
-from tests.support.sandboxes import make_victim, run_confined
+from tests.support.host.sandboxes import make_victim, run_confined
 
 PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh", "/home/u/.netrc"))
 ALL = """

@@ -32,9 +32,9 @@ from protocol.threads import ThreadStatus
 from protocol.unserved import UNSERVED
 from tests.support.harness import claim
 from tests.support.paths import RECORDINGS
-from tests.support.schema_check import SCHEMA, check_value, load_bundle
-from tests.support.wire_shapes import shape
-from tests.support.wire_values import Values
+from tests.support.wire.schema_check import SCHEMA, check_value, load_bundle
+from tests.support.wire.wire_shapes import shape
+from tests.support.wire.wire_values import Values
 
 REFERENCE = RECORDINGS / "reference_wire.txt"
 

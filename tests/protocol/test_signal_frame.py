@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app_server.clients.receiver.agent.item import PENDING_TOOL, render_item
 from protocol.signal_frame import END, OPENING, Framed, frame_item, frame_text
 from tests.support.harness import WireError, claim, serve
-from tests.support.receiver_peer import FakeAppServer, context, envelope, parts
+from tests.support.receiver.peer import FakeAppServer, context, envelope, parts
 
 NAMES = ['source: "Prism"', 'type: "Question"', 'sender: "Desiree"']
 CALL = ' Call prism_signals_pending with {"id":"s1"} only when you need its full payload.'

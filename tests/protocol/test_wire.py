@@ -34,8 +34,8 @@ from protocol.model import WireModel, experimental
 from protocol.rollout import HistoryAppended, parse_record, render_record
 from protocol.threads import ServerRequestResolvedNotification, ThreadUnsubscribeResponse
 from tests.support.harness import CLAIMS, claim
-from tests.support.json_values import json_values
 from tests.support.paths import ROOT
+from tests.support.wire.json_values import json_values
 
 
 @claim("framing:with-or-without-jsonrpc")

@@ -34,16 +34,16 @@ from protocol.errors import (
 )
 from protocol.methods import METHODS
 from protocol.value_count import MAX_VALUES, ValueCount
-from tests.support.conversations import Work, conversation, request, session
 from tests.support.harness import claim, serve
-from tests.support.hostile_frames import (
+from tests.support.wire.conversations import Work, conversation, request, session
+from tests.support.wire.hostile_frames import (
     AFTER_INITIALIZE,
     BEFORE_INITIALIZE,
     complaint,
     connected,
     send,
 )
-from tests.support.json_values import json_values
+from tests.support.wire.json_values import json_values
 
 SIZE = 2 * 1024 * 1024
 TURN_S = 0.5

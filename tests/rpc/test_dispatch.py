@@ -10,8 +10,8 @@ from app_server.rpc.dispatch import Dispatcher
 from protocol.envelope import Request
 from protocol.lifecycle import WarningNotification
 from protocol.methods import METHODS
-from tests.support.conversations import session
 from tests.support.harness import claim
+from tests.support.wire.conversations import session
 
 
 def test_a_handler_without_a_method_breaks_the_start() -> None:

@@ -24,12 +24,12 @@ from app_server.transport.address import (
 )
 from app_server.transport.stdio import open_stdio
 from app_server.transport.websocket import WebSocketLimits, listen_tcp
-from tests.support.conversations import (
+from tests.support.harness import WAIT_S, WireClient, claim, serve
+from tests.support.wire.conversations import (
     LOOPBACK,
     stdio_pipes,
 )
-from tests.support.handshakes import UPGRADE
-from tests.support.harness import WAIT_S, WireClient, claim, serve
+from tests.support.wire.handshakes import UPGRADE
 
 ASKS_FOR_UPGRADE = "".join(
     f"{line}\r\n"

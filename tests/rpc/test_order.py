@@ -5,12 +5,12 @@ from typing import Any
 
 from app_server.rpc.ordering import KeyedQueue
 from protocol.specs import Access
-from tests.support.conversations import (
+from tests.support.harness import claim
+from tests.support.wire.conversations import (
     Work,
     conversation,
     request,
 )
-from tests.support.harness import claim
 
 
 @claim("order:one-thread")

@@ -11,13 +11,13 @@ from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits, OutboxLimits
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
-from tests.support.conversations import (
+from tests.support.harness import WAIT_S, claim
+from tests.support.wire.conversations import (
     MemoryStream,
     Work,
     conversation,
     request,
 )
-from tests.support.harness import WAIT_S, claim
 
 
 def delta_of(key: str, text: str) -> tuple[str, Delta]:

@@ -13,8 +13,8 @@ from app_server.transport.address import (
     UnixAddress,
 )
 from protocol.methods import METHODS
-from tests.support.conversations import LOOPBACK, stdio_pipes
 from tests.support.harness import WireClient, claim, serve
+from tests.support.wire.conversations import LOOPBACK, stdio_pipes
 
 
 @asynccontextmanager

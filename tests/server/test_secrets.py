@@ -11,7 +11,7 @@ import pytest
 
 from app_server.cli.serve import quiet_libraries
 from tests.support.harness import Pipe, WireClient, calls, claim, serve, stdio_server
-from tests.support.mcp_calls import http_peer, raw_call
+from tests.support.mcp_peers.calls import http_peer, raw_call
 
 SECRET = "s3cr3t"
 """Part of every planted value."""

@@ -13,7 +13,7 @@ from app_server.threads.log.state.thread import begin
 from protocol.metadata_records import GoalChanged
 from protocol.thread_facts import ThreadGoal
 from tests.support.harness import Gate, Refusal, WireClient, calls, claim, says, serve
-from tests.support.stores import USAGE, created
+from tests.support.threads.stores import USAGE, created
 
 NOBODY = "01990000-0000-7000-8000-000000000000"
 USER_INPUT = [{"type": "text", "text": "hi"}]

@@ -13,7 +13,6 @@ import pytest
 
 from app_server.sessions.turn import skill_servers
 from tests.support.harness import (
-    PEER,
     REQUIREMENTS,
     Served,
     WireClient,
@@ -22,6 +21,7 @@ from tests.support.harness import (
     serve,
     tools_of_thread,
 )
+from tests.support.paths import MCP_PEER
 from tests.support.plugin_folders import write
 
 METHOD = "item/tool/requestUserInput"
@@ -40,7 +40,9 @@ def needs(tmp_path: Path, *tools: Any) -> Path:
 
 def program(tmp_path: Path) -> str:
     """Write a program without arguments that is the peer of the tests."""
-    file = write(tmp_path / "peer.sh", f"#!/bin/sh\nexec {shlex.join([sys.executable, str(PEER)])}")
+    file = write(
+        tmp_path / "peer.sh", f"#!/bin/sh\nexec {shlex.join([sys.executable, str(MCP_PEER)])}"
+    )
     file.chmod(0o700)
     return str(file)
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.support.harness import ScriptedModel, WireClient, claim, serve
-from tests.support.signals import deliver, signal
+from tests.support.receiver.signals import deliver, signal
 
 THREADS = 50
 SENDERS = 8

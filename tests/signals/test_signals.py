@@ -23,7 +23,7 @@ from tests.support.harness import (
     says,
     serve,
 )
-from tests.support.signals import deliver, signal
+from tests.support.receiver.signals import deliver, signal
 from tests.support.turns import busy_thread
 
 NAMES = 'source: "router"\ntype: "Question"\nsender: "ann"\n'

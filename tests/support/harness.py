@@ -31,15 +31,15 @@ from app_server.server.settings import Settings
 from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.prompt.surroundings import kind_of
-from tests.support.schema_check import MessageCheck
+from tests.support.paths import MCP_PEER
 from tests.support.transcripts import TRANSCRIPTS
+from tests.support.wire.schema_check import MessageCheck
 
 WAIT_S = 60.0
 """The longest that a test waits for what must happen: a busy machine is no failure."""
 REQUIREMENTS = "requirements.toml"
 """In the home folder of a server under test, so that no test sees those of the machine."""
 
-PEER = Path(__file__).parent / "mcp_peer.py"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -549,9 +549,9 @@ def write_config(home: Path, model_url: str, config: str = "") -> None:
 
 
 def stdio_server(name: str, *arguments: str, **keys: str) -> str:
-    """Write the table of an MCP server: `tests/support/mcp_peer.py` with the given arguments."""
+    """Write the table of an MCP server: that of MCP_PEER, with the given arguments."""
     lines = [f"[mcp_servers.{name}]", f"command = {json.dumps(sys.executable)}"]
-    lines.append(f"args = {json.dumps([str(PEER), *arguments])}")
+    lines.append(f"args = {json.dumps([str(MCP_PEER), *arguments])}")
     lines.extend(f"{key} = {value}" for key, value in keys.items())
     return "\n".join(lines) + "\n"
 

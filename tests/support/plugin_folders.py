@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import PEER
+from tests.support.paths import MCP_PEER
 
 
 def write(path: Path, content: Any) -> Path:
@@ -18,7 +18,7 @@ def write(path: Path, content: Any) -> Path:
 
 def server(**more: Any) -> dict[str, Any]:
     """Return the table of a server that is the peer of the tests."""
-    return {"command": sys.executable, "args": [str(PEER)], **more}
+    return {"command": sys.executable, "args": [str(MCP_PEER)], **more}
 
 
 def write_plugin(

@@ -9,9 +9,9 @@ import pytest
 
 from app_server.telemetry.spans import span, taken_by, trace_context
 from tests.support.harness import Refusal, ScriptedModel, WireClient, calls, claim, says, serve
-from tests.support.mcp_calls import answer_of, call_items, raw_call, with_peer
+from tests.support.mcp_peers.calls import answer_of, call_items, raw_call, with_peer
+from tests.support.mcp_peers.web_peer import Answer, WebPeer
 from tests.support.spans import SENT, TRACE, Collected, id_of, trace_of
-from tests.support.web_peer import Answer, WebPeer
 
 LOOK = {"namespace": "mcp__web", "name": "look", "arguments": {}}
 HEADERS = ("traceparent", "tracestate")

@@ -32,8 +32,8 @@ from protocol.rollout import (
     TurnStarted,
 )
 from tests.support.harness import WAIT_S, Gate, claim, methods_of, says, serve
-from tests.support.histories import turn, whole, write
-from tests.support.stores import CLOCK, created, open_store, raw
+from tests.support.threads.histories import turn, whole, write
+from tests.support.threads.stores import CLOCK, created, open_store, raw
 
 
 def told(state: ThreadState) -> Any:

@@ -31,7 +31,8 @@ from protocol.policy import (
 )
 from protocol.rollout import parse_record, render_record
 from protocol.threads import NotLoadedThreadStatus
-from tests.support.codex_rollouts import (
+from tests.support.harness import WireClient, claim, serve
+from tests.support.threads.codex_rollouts import (
     ARCHIVED,
     OLD,
     RECORDED,
@@ -42,7 +43,6 @@ from tests.support.codex_rollouts import (
     rollouts,
     write_rollout,
 )
-from tests.support.harness import WireClient, claim, serve
 
 CONDENSED = "01a1fd6d-4b0d-7fb2-894a-e6d0277ca820"
 FORK = "01a1fd6d-4c4a-7ed0-b02f-731689a37f7b"

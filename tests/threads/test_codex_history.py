@@ -7,7 +7,8 @@ import pytest
 
 from app_server.threads.codex.copies import MAX_COPIES, CodexCopies
 from app_server.threads.codex.threads import CodexThreads
-from tests.support.codex_rollouts import (
+from tests.support.harness import WireError, claim, serve
+from tests.support.threads.codex_rollouts import (
     ARCHIVED,
     OLD,
     RECORDED,
@@ -18,7 +19,6 @@ from tests.support.codex_rollouts import (
     rollouts,
     write_rollout,
 )
-from tests.support.harness import WireError, claim, serve
 
 SAID = next(
     part["text"]

@@ -17,7 +17,7 @@ from app_server.threads.repair.checking import LogCheck, check_log
 from protocol.rollout import NameChanged
 from tests.long.delete_races import REQUESTS, left_of, run_rounds
 from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.stores import created, listed, open_store
+from tests.support.threads.stores import created, listed, open_store
 
 
 @claim("threads:delete-races")

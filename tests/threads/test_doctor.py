@@ -22,7 +22,7 @@ from app_server.threads.repair.doctor import Check, check_home, examine, index_p
 from protocol.rollout import ItemCompleted, NameChanged, TurnStarted
 from tests.support.harness import ScriptedModel, claim, serve, write_config
 from tests.support.processes import run_cli, running
-from tests.support.stores import created, open_store, said
+from tests.support.threads.stores import created, open_store, said
 
 CLOCK = SystemClock()
 DOCTOR = ("doctor", "--only", "threads", "--home")

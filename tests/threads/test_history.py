@@ -34,10 +34,10 @@ from protocol.rollout import (
     render_record,
 )
 from tests.support.harness import Gate, claim, says, serve
-from tests.support.histories import THREAD, texts, turn, whole, write
-from tests.support.rollouts import read_rollout
-from tests.support.stores import created, raw, said
-from tests.support.stores import records as any_record
+from tests.support.threads.histories import THREAD, texts, turn, whole, write
+from tests.support.threads.rollouts import read_rollout
+from tests.support.threads.stores import created, raw, said
+from tests.support.threads.stores import records as any_record
 
 
 @pytest.fixture

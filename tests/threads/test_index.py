@@ -10,7 +10,7 @@ import pytest
 from app_server.threads.index.index import ThreadIndex
 from protocol.cursors import InvalidCursor
 from tests.support.harness import claim
-from tests.support.stores import QUERY, row
+from tests.support.threads.stores import QUERY, row
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from app_server.threads.index.index import ROWS_AT_ONCE, ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
-from tests.support.stores import created
+from tests.support.threads.stores import created
 
 SHOWN = replace(ThreadRow.of(begin(created())), has_content=True)
 

@@ -8,7 +8,7 @@ import pytest
 from app_server.threads.log.loading import load_state
 from tests.support.harness import ScriptedModel, WireClient, calls, claim, serve, write_config
 from tests.support.processes import running
-from tests.support.turn_commands import Desk, command, desk
+from tests.support.turn_tools.turn_commands import Desk, command, desk
 
 
 async def left(at: Desk) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from protocol.thread_facts import ThreadAttachment
 from protocol.threads import GitInfo, ThreadStartThreadUnreadPosition
 from tests.support.harness import ScriptedModel, WireClient, claim, write_config
 from tests.support.processes import running
-from tests.support.stores import created, open_store, raw
+from tests.support.threads.stores import created, open_store, raw
 
 QUERY = ThreadQuery(limit=100)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.harness import Gate, claim, serve
-from tests.support.stores import CLOCK, raw
+from tests.support.threads.stores import CLOCK, raw
 
 
 @claim("threads:started", "threads:restart")

@@ -23,8 +23,8 @@ from app_server.threads.log.loading import load_state
 from protocol.cursors import InvalidCursor
 from protocol.rollout import ArchivedChanged, Record, TurnsReverted
 from tests.support.harness import WAIT_S, Gate, claim, says, serve
-from tests.support.histories import turn, write
-from tests.support.stores import CLOCK, created, open_store
+from tests.support.threads.histories import turn, write
+from tests.support.threads.stores import CLOCK, created, open_store
 
 # Matching.
 

@@ -26,7 +26,7 @@ from protocol.rollout import (
     TurnStarted,
 )
 from tests.support.harness import WAIT_S, claim
-from tests.support.stores import (
+from tests.support.threads.stores import (
     CLOCK,
     QUERY,
     created,

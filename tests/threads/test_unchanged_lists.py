@@ -17,7 +17,7 @@ from protocol.filing_records import SectionPut
 from protocol.threads import ThreadSection
 from tests.support.harness import serve
 from tests.support.no_worker import no_worker_free
-from tests.support.stores import created
+from tests.support.threads.stores import created
 
 WAIT_S = 60.0
 QUERY = ThreadQuery(limit=10)

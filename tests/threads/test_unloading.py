@@ -30,8 +30,8 @@ from protocol.rollout import (
     TurnStarted,
 )
 from tests.support.harness import approvals_in, claim, says, serve
-from tests.support.no_processes import NoProcesses
-from tests.support.stores import NoModel, created, raw
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.threads.stores import NoModel, created, raw
 from tests.support.turns import busy_thread
 
 

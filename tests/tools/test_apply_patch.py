@@ -12,7 +12,7 @@ from app_server.patch.plan import Plan
 from app_server.patch.unified import blob_name
 from app_server.patch.write import write_plan
 from tests.support.harness import WAIT_S, calls, claim
-from tests.support.patch_items import (
+from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,
     ADDED_DIFF,
@@ -27,7 +27,7 @@ from tests.support.patch_items import (
     update,
     without_time,
 )
-from tests.support.patches import (
+from tests.support.turn_tools.patches import (
     INSIDE_ONLY,
     QUESTION,
     answer_of,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.harness import ScriptedModel, calls, claim, says, serve, write_config
 from tests.support.processes import Running, running
-from tests.support.turn_commands import Told, command, desk
+from tests.support.turn_tools.turn_commands import Told, command, desk
 
 ACCESS = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
 GIGABYTE = 1_000_000_000

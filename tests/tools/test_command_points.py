@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_points import (
+from tests.support.harness import claim
+from tests.support.host.quick_spawner import QUICK_SPAWNER
+from tests.support.turn_tools.command_points import (
     ACCESS,
     POINTS,
     begin,
@@ -14,8 +16,6 @@ from tests.support.command_points import (
     reach,
     serving,
 )
-from tests.support.harness import claim
-from tests.support.quick_spawner import QUICK_SPAWNER
 
 
 @pytest.fixture(autouse=True)

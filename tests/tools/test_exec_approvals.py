@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.exec_peer import Holders
 from tests.support.harness import claim
-from tests.support.turn_commands import Desk, Told, command, desk
+from tests.support.host.exec_peer import Holders
+from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
 
 ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.harness import claim
-from tests.support.turn_commands import Told, command, desk, stdin
+from tests.support.turn_tools.turn_commands import Told, command, desk, stdin
 
 
 @claim("commands:item")

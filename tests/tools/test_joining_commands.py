@@ -8,7 +8,7 @@ import pytest
 
 from app_server.tools.commands.terminals import SNAPSHOT_BYTES
 from tests.support.harness import WireClient, claim
-from tests.support.turn_commands import Desk, command, desk
+from tests.support.turn_tools.turn_commands import Desk, command, desk
 
 DELTA = "item/commandExecution/outputDelta"
 LINE = "mkfifo one two; printf 'caf\\303'; read x < one; printf '\\251\\n'; read x < two; echo end"

@@ -23,8 +23,8 @@ from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
 from protocol.legacy import ExecCommandApprovalParams
 from tests.support.harness import REQUIREMENTS, claim, says
-from tests.support.origin import origin
-from tests.support.turn_commands import Desk, command, desk, stdin
+from tests.support.host.origin import origin
+from tests.support.turn_tools.turn_commands import Desk, command, desk, stdin
 
 ASKED = "item/commandExecution/requestApproval"
 GRANULAR = {"granular": {"rules": True, "sandbox_approval": False, "mcp_elicitations": True}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import claim, says
-from tests.support.patches import QUESTION, answer_of, custom_call, patch_of, workspace
+from tests.support.turn_tools.patches import QUESTION, answer_of, custom_call, patch_of, workspace
 from tests.support.turns import start_turn
 
 ADD = patch_of("*** Add File: new.txt", "+one")

@@ -8,8 +8,8 @@ import pytest
 from app_server.patch.failpoints import KILL_AT
 from app_server.patch.write import TEMPORARY_SUFFIX
 from tests.support.harness import ScriptedModel, claim, serve, write_config
-from tests.support.patches import answer_of, custom_call, patch_of
 from tests.support.processes import running
+from tests.support.turn_tools.patches import answer_of, custom_call, patch_of
 from tests.support.turns import start_turn
 
 PATCH = patch_of(

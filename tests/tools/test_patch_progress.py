@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import COMPLETED, claim
-from tests.support.patches import custom_call, patch_of, workspace
+from tests.support.turn_tools.patches import custom_call, patch_of, workspace
 from tests.support.turns import start_turn
 
 ON = "[features]\napply_patch_streaming_events = true\n"

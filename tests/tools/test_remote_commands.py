@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.exec_conversations import listening
-from tests.support.exec_peer import Holders
 from tests.support.harness import claim
-from tests.support.turn_commands import Desk, Told, command, desk, stdin
+from tests.support.host.exec_conversations import listening
+from tests.support.host.exec_peer import Holders
+from tests.support.turn_tools.turn_commands import Desk, Told, command, desk, stdin
 
 
 async def add(at: Desk, url: str) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
-from tests.support.elsewhere import add, desk_there, entry
-from tests.support.exec_conversations import listening
 from tests.support.harness import claim
+from tests.support.host.elsewhere import add, desk_there, entry
+from tests.support.host.exec_conversations import listening
 from tests.support.images import PNG, PNG_URL
-from tests.support.turn_commands import desk
+from tests.support.turn_tools.turn_commands import desk
 
 SHOWN: Any = [{"type": "input_image", "image_url": PNG_URL}]
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from app_server.host.exec import patch_lines, patches
-from tests.support.elsewhere import add, entry
-from tests.support.exec_conversations import listening
 from tests.support.harness import claim, says
-from tests.support.patch_items import (
+from tests.support.host.elsewhere import add, entry
+from tests.support.host.exec_conversations import listening
+from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,
     ADDED_DIFF,
@@ -21,7 +21,7 @@ from tests.support.patch_items import (
     update,
     without_time,
 )
-from tests.support.patches import (
+from tests.support.turn_tools.patches import (
     QUESTION,
     answer_of,
     custom_call,
@@ -29,7 +29,7 @@ from tests.support.patches import (
     workspace,
     workspace_there,
 )
-from tests.support.turn_commands import Desk, command
+from tests.support.turn_tools.turn_commands import Desk, command
 from tests.support.turns import start_turn
 
 EDITED = [update("@@ -1 +1 @@\n-hello\n+goodbye\n")]

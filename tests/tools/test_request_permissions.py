@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.harness import calls, claim
-from tests.support.patches import Workspace, answer_of, custom_call, patch_of, workspace
-from tests.support.permission_requests import METHOD, ON, READ_ONLY, granting, writing
+from tests.support.turn_tools.patches import Workspace, answer_of, custom_call, patch_of, workspace
+from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
 from tests.support.turns import start_turn
 
 NONE = {"permissions": {"network": None, "file_system": None}, "scope": "turn"}

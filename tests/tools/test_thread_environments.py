@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.elsewhere import add, desk_there, entry, facts
-from tests.support.exec_conversations import listening
 from tests.support.harness import Gate, calls, claim, says, serve
-from tests.support.patches import patch_of
-from tests.support.turn_commands import Desk, Told, command, desk
+from tests.support.host.elsewhere import add, desk_there, entry, facts
+from tests.support.host.exec_conversations import listening
+from tests.support.turn_tools.patches import patch_of
+from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
 
 ADD = patch_of("*** Add File: a", "+x")
 

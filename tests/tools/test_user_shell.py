@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import claim
-from tests.support.turn_commands import Desk, command, desk
+from tests.support.turn_tools.turn_commands import Desk, command, desk
 
 SHELL = "thread/shellCommand"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app_server.transport.guards import ListenerGuards
-from tests.support.browser import open_browser, open_page
+from tests.support.clients.browser import open_browser, open_page
 from tests.support.harness import claim, serve
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from app_server.transport.address import TcpAddress
 from app_server.transport.admission import host_without_port
 from app_server.transport.auth.capability import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
-from tests.support.handshakes import Answer, bearer, handshake
 from tests.support.harness import claim, serve
+from tests.support.wire.handshakes import Answer, bearer, handshake
 
 TOKEN = "right-token"
 ORIGIN = "https://tools.example.com"

@@ -14,9 +14,9 @@ from app_server.transport.auth.gate import TokenCheck, TokenGate
 from app_server.transport.auth.rotation import RotatedCheck
 from app_server.transport.auth.secret_file import read_token_digest
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
-from tests.support.handshakes import SECRET, bearer, handshake, in_seconds, signed
 from tests.support.harness import WireClient, claim, serve
 from tests.support.processes import running
+from tests.support.wire.handshakes import SECRET, bearer, handshake, in_seconds, signed
 
 OTHER_SECRET = b"another secret of more than thirty-two bytes"
 

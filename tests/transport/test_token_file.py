@@ -14,9 +14,9 @@ import pytest
 
 from app_server.transport.auth.token_file import token_file
 from app_server.transport.guards import ListenerGuards
-from tests.support.handshakes import Answer, bearer, handshake
 from tests.support.harness import claim, serve
 from tests.support.processes import running
+from tests.support.wire.handshakes import Answer, bearer, handshake
 
 LET_IN = Answer(101, "", {})
 REFUSED = Answer(401, "A bearer token is needed.\n", {})

@@ -15,8 +15,8 @@ import pytest
 from app_server.transport.address import UnixAddress
 from app_server.transport.peer_user.errors import OtherUser, UserUnknown
 from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
-from tests.support.handshakes import Answer, handshake
 from tests.support.harness import claim, serve
+from tests.support.wire.handshakes import Answer, handshake
 
 STRANGER = 4242
 

@@ -61,8 +61,8 @@ from tests.support.harness import (
     serve,
     stdio_server,
 )
-from tests.support.shelf import Shelf
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.shelf import Shelf
+from tests.support.mcp_peers.web_peer import WebPeer
 
 STARTED = "item/autoApprovalReview/started"
 COMPLETED = "item/autoApprovalReview/completed"

@@ -10,9 +10,9 @@ from websockets.asyncio.server import serve as serve_sockets
 
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import Upstream
-from tests.support.browser import open_browser, open_page
+from tests.support.clients.browser import open_browser, open_page
+from tests.support.clients.inspector import Inspected, inspector_page, socket_in
 from tests.support.harness import ScriptedModel, says, serve
-from tests.support.inspector import Inspected, inspector_page, socket_in
 
 pytestmark = pytest.mark.browser
 

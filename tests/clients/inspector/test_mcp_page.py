@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.inspector import inspect
 from tests.support.harness import stdio_server
-from tests.support.inspector import inspect
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from app_server.clients.inspector.upstream import Upstream
-from tests.support.inspector import inspector_page
+from tests.support.clients.inspector import inspector_page
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

@@ -6,8 +6,8 @@ import pytest
 
 from app_server.apps.inventory.details import AppDetails
 from protocol.apps import AppToolSummary, ConnectorMetadata
-from tests.support.fake_apps import FakeApps, Snapshot, as_port, connectors, directory
-from tests.support.inspector import inspect
+from tests.support.apps.fake_apps import FakeApps, Snapshot, as_port, connectors, directory
+from tests.support.clients.inspector import inspect
 
 pytestmark = pytest.mark.browser
 

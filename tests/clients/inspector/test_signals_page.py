@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.inspector import inspect
 from tests.support.harness import Gate, ScriptedModel, says
-from tests.support.inspector import inspect
 
 pytestmark = pytest.mark.browser
 

@@ -18,7 +18,7 @@ from app_server.clients.receiver.bridge import BridgeSettings
 from app_server.clients.receiver.ledger.ledger import DUE
 from app_server.transport.address import UnixAddress
 from tests.support.harness import WAIT_S, says, serve
-from tests.support.receiver_peer import (
+from tests.support.receiver.peer import (
     OFF,
     FakeAppServer,
     Parts,

@@ -15,9 +15,9 @@ import pytest
 
 from app_server.clients.connection import open_client
 from app_server.clients.receiver.failpoints import Step
-from tests.support.bridge_steps import BRIDGE_STEPS
-from tests.support.receiver_peer import KEY, signal
-from tests.support.receiver_processes import (
+from tests.support.receiver.bridge_steps import BRIDGE_STEPS
+from tests.support.receiver.peer import KEY, signal
+from tests.support.receiver.processes import (
     EXECUTABLE,
     START_S,
     bridge,

@@ -30,7 +30,7 @@ from app_server.clients.receiver.router.wire import (
 )
 from protocol.model import Json
 from tests.support.harness import WAIT_S
-from tests.support.receiver_peer import KEY, envelope, signal
+from tests.support.receiver.peer import KEY, envelope, signal
 
 
 @dataclass

@@ -15,7 +15,7 @@ from app_server.host.proxy.served import ServedProxy
 from app_server.host.proxy.server import ProxyServer
 from app_server.permissions.network.policy import NetworkPolicy
 from tests.support.harness import WAIT_S
-from tests.support.proxies import Watched, proxy
+from tests.support.host.proxies import Watched, proxy
 
 GATE = Watched(NetworkPolicy())
 NONSENSE = b"\x00\r\n\r\n"

@@ -14,7 +14,7 @@ from app_server.host.proxy.upstream import Streams
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.harness import WAIT_S
-from tests.support.proxies import Proxy, answering, proxy
+from tests.support.host.proxies import Proxy, answering, proxy
 
 LOCAL = NetworkPolicy(allowed=("127.0.0.1",))
 

@@ -21,9 +21,9 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.runtime.loader import Lazy
 from tests.support.harness import WAIT_S, claim
-from tests.support.host_commands import Printed, sh
-from tests.support.origin import origin
-from tests.support.sandboxes import PYTHON, working_launcher
+from tests.support.host.commands import Printed, sh
+from tests.support.host.origin import origin
+from tests.support.host.sandboxes import PYTHON, working_launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="networks of their own are Linux's")
 

@@ -10,7 +10,7 @@ from app_server.host.proxy import upstream
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.harness import WAIT_S
-from tests.support.proxies import answering, proxy
+from tests.support.host.proxies import answering, proxy
 
 LOCAL = NetworkPolicy(allowed=("127.0.0.1", "localhost"))
 HELLO = b"\x05\x02\x02\x00"

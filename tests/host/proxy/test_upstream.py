@@ -21,9 +21,9 @@ from app_server.host.proxy.upstream import HostUnreachable, connect
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.harness import WAIT_S
-from tests.support.origin import origin
-from tests.support.proxies import answering
-from tests.support.sandboxes import PYTHON
+from tests.support.host.origin import origin
+from tests.support.host.proxies import answering
+from tests.support.host.sandboxes import PYTHON
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:

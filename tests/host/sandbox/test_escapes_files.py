@@ -13,7 +13,7 @@ from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.resolving import resolved
 from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
-from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined
+from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined
 
 PRELUDE = """
 import os, sys, shutil

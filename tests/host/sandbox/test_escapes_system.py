@@ -16,7 +16,7 @@ import pytest
 from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, REFUSED
 from protocol.policy import WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
-from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined
+from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined
 
 CALLS = """
 import ctypes, os, sys

@@ -12,8 +12,8 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.transport.auth.capability import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
 from tests.support.harness import WireClient, claim, serve
-from tests.support.sandboxes import make_victim, working_launcher
-from tests.support.turn_commands import desk
+from tests.support.host.sandboxes import make_victim, working_launcher
+from tests.support.turn_tools.turn_commands import desk
 
 GIB = 1 << 30
 

@@ -27,8 +27,8 @@ from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
-from tests.support.host_commands import Printed, sh
-from tests.support.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
+from tests.support.host.commands import Printed, sh
+from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
 
 
 @pytest.fixture

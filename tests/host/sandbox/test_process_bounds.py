@@ -15,7 +15,7 @@ from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
-from tests.support.sandboxes import PYTHON, run_confined, working_launcher
+from tests.support.host.sandboxes import PYTHON, run_confined, working_launcher
 
 PID_MAX = Path("/proc/sys/kernel/pid_max")
 HAS_BOUNDS = tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 14)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from tests.support.browser import open_browser
+from tests.support.clients.browser import open_browser
 from tests.support.harness import WAIT_S
 from tests.support.processes import EXECUTABLE, running
 

@@ -21,10 +21,10 @@ from protocol.items import AgentMessageDeltaNotification
 from protocol.lifecycle import WarningNotification
 from protocol.signals import SignalReceipt, SignalUpdatedNotification
 from protocol.threads import ServerRequestResolvedNotification
-from tests.support.conversations import (
+from tests.support.harness import claim
+from tests.support.wire.conversations import (
     session,
 )
-from tests.support.harness import claim
 
 
 class Listener:

@@ -28,7 +28,7 @@ from protocol.policy import GranularApprovals, GranularAskForApproval
 from protocol.threads import ThreadSettingsUpdatedNotification
 from tests.support.harness import claim
 from tests.support.seen import merged
-from tests.support.stores import created
+from tests.support.threads.stores import created
 
 FORM = True, False, True
 ASK = "mcpServer/elicitation/request"

@@ -17,11 +17,11 @@ from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState, replay
 from app_server.threads.store import ThreadStore
 from protocol.rollout import NameChanged, Record, TurnsReverted, render_record
-from tests.support.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.harness import WAIT_S
-from tests.support.histories import THREAD, turn, write
-from tests.support.rollouts import read_rollout
-from tests.support.stores import created
+from tests.support.threads.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
+from tests.support.threads.histories import THREAD, turn, write
+from tests.support.threads.rollouts import read_rollout
+from tests.support.threads.stores import created
 
 
 def log(path: Path, *parts: Record | bytes) -> Path:

@@ -24,8 +24,8 @@ from protocol.rollout import (
     render_record,
 )
 from tests.support.harness import claim
-from tests.support.rollouts import read_rollout
-from tests.support.stores import created, raw, records, said
+from tests.support.threads.rollouts import read_rollout
+from tests.support.threads.stores import created, raw, records, said
 
 
 @claim("rollout:replay", "rollout:torn-line")

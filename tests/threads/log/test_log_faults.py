@@ -13,10 +13,10 @@ from app_server.threads.log.file.locks import WriterLock
 from app_server.threads.log.file.rollout import LogTooNew, RolloutWriter
 from app_server.threads.log.state.thread import replay
 from protocol.rollout import NameChanged, is_newer, parse_record, render_record
-from tests.support.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.harness import claim, serve
-from tests.support.rollouts import read_rollout
-from tests.support.stores import created
+from tests.support.threads.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
+from tests.support.threads.rollouts import read_rollout
+from tests.support.threads.stores import created
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app_server.mcp.servers import skills
-from tests.support.apps_threads import Desk, open_desk
+from tests.support.apps.threads import Desk, open_desk
 from tests.support.harness import calls, claim, says
 
 ON = "[orchestrator.skills]\nenabled = true\n"

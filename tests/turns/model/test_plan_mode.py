@@ -29,7 +29,7 @@ from tests.support.harness import (
     says,
     serve,
 )
-from tests.support.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_launcher
 
 TEXT = "Intro.\n<proposed_plan>\n# Title\n\n- one\n</proposed_plan>\nAfter."
 

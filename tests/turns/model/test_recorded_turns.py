@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import claim, serve, stdio_server
-from tests.support.mcp_calls import steps_until_settled
+from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.paths import RECORDINGS
 
 STREAMS = RECORDINGS / "chat_completions"

@@ -8,7 +8,7 @@ from app_server.threads.log.state.thread import begin
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.catalogue.settings import read_model_settings
 from app_server.turns.model.catalogue.thread_model import ThreadModel
-from tests.support.stores import created
+from tests.support.threads.stores import created
 
 
 @pytest.mark.parametrize(

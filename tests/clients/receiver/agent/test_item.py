@@ -7,7 +7,7 @@ import pytest
 
 from app_server.clients.receiver.agent.history import Presence, find_in_log
 from app_server.clients.receiver.agent.item import line_holds, render_item
-from tests.support.receiver_peer import (
+from tests.support.receiver.peer import (
     envelope,
 )
 

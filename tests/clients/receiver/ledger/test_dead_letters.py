@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.receiver_peer import ledger_at
+from tests.support.receiver.peer import ledger_at
 
 
 async def test_dead_letters_are_few_and_short(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app_server.clients.receiver.ledger.entries import LedgerBroken, LedgerFull
-from tests.support.receiver_peer import envelope, ledger_at
+from tests.support.receiver.peer import envelope, ledger_at
 
 
 async def test_a_signal_is_taken_once_whatever_has_become_of_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.receiver_peer import ledger_at
+from tests.support.receiver.peer import ledger_at
 
 
 async def test_a_cursor_is_there_after_a_restart_and_the_last_one_counts(tmp_path: Path) -> None:

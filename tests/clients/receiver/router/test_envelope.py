@@ -9,7 +9,7 @@ from app_server.clients.receiver.router.envelope import (
     parse_envelope,
     render_body,
 )
-from tests.support.receiver_peer import (
+from tests.support.receiver.peer import (
     envelope,
     signal,
 )

@@ -16,8 +16,8 @@ from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
 from app_server.clients.demo.hosted.tool import Call, Run
 from app_server.extension.registration import ContributionContext
+from tests.support.apps.hosted import Hosted, connector, serve_hosted
 from tests.support.harness import WAIT_S
-from tests.support.hosted import Hosted, connector, serve_hosted
 
 LIST = "tools/list"
 

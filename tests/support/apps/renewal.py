@@ -2,7 +2,7 @@
 
 from pydantic import SecretStr
 
-from tests.support.apps_service import Apps
+from tests.support.apps.service import Apps
 
 
 async def published(apps: Apps) -> tuple[str, SecretStr]:

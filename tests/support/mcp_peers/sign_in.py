@@ -25,8 +25,8 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from app_server.mcp.servers.server import McpServer
 from tests.support.harness import WAIT_S, WireClient
-from tests.support.no_processes import NoProcesses
-from tests.support.oauth_peer import MARK, OAuthPeer, query_of
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer, query_of
 
 
 def table(peer: OAuthPeer, *lines: str, name: str = "web") -> str:

@@ -1,7 +1,8 @@
 """A server that kills itself at one step of its work with signals; for tests of crashes.
 
-`python -m tests.support.signal_victim HOME WHERE NUMBER WHEN`: WHERE is `ledger` or `log`, NUMBER
-counts its writes from the first signal on, WHEN is `before` or `after` the write. Prints its URL.
+`python -m tests.support.receiver.signal_victim HOME WHERE NUMBER WHEN`: WHERE is `ledger` or `log`,
+NUMBER counts its writes from the first signal on, WHEN is `before` or `after` the write. Prints its
+URL.
 """
 
 import asyncio

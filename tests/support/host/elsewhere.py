@@ -11,9 +11,9 @@ import anyio
 from app_server.host.environments import Environments, MakePlace
 from app_server.host.exec.address import parse_exec_address
 from app_server.host.exec.environment import RemoteEnvironment
-from tests.support.exec_conversations import listening
 from tests.support.harness import Served, WireClient, serve
-from tests.support.turn_commands import Desk
+from tests.support.host.exec_conversations import listening
+from tests.support.turn_tools.turn_commands import Desk
 
 THERE = "there"
 

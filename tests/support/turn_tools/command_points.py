@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.exec_peer import Holders
 from tests.support.harness import (
     COMPLETED,
     ScriptedModel,
@@ -22,6 +21,7 @@ from tests.support.harness import (
     serve,
     write_config,
 )
+from tests.support.host.exec_peer import Holders
 from tests.support.processes import running
 
 ACCESS = {"sandbox": "danger-full-access", "approvalPolicy": "never"}

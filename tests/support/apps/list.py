@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.fake_apps import (
+from tests.support.apps.fake_apps import (
     FakeApps,
     Snapshot,
     as_port,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app_server.patch.unified import blob_name
-from tests.support.patches import patch_of
+from tests.support.turn_tools.patches import patch_of
 
 READ_ONLY = {"type": "readOnly", "networkAccess": False}
 ADD = patch_of("*** Add File: new.txt", "+one", "+two")

@@ -24,7 +24,7 @@ from app_server.clients.receiver.agent.surface import URL_VARIABLE
 from app_server.clients.receiver.failpoints import KILL_AT, Step
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, RouterAddress
 from tests.support.harness import WAIT_S, environment_without
-from tests.support.receiver_peer import KEY
+from tests.support.receiver.peer import KEY
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
 START_S = 60.0

@@ -14,8 +14,8 @@ from app_server.extension.metadata import (
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry, PersistApproval
 from tests.support.harness import Served, WireClient, serve
-from tests.support.shelf import Generation, Shelf
-from tests.support.web_peer import WebPeer
+from tests.support.mcp_peers.shelf import Generation, Shelf
+from tests.support.mcp_peers.web_peer import WebPeer
 
 BEARER = "s3cr3t-bearer"
 READ_ONLY = {"readOnlyHint": True}

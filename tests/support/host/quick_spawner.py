@@ -8,7 +8,7 @@ from pathlib import Path
 
 QUICK_SPAWNER = Path(__file__)
 TERMINATE_S = 0.2
-SPAWNER = Path(__file__).parents[2] / "app_server" / "host" / "commands" / "spawner.py"
+SPAWNER = Path(__file__).parents[3] / "app_server" / "host" / "commands" / "spawner.py"
 
 if __name__ == "__main__":
     run = runpy.run_path(str(SPAWNER))["main"]

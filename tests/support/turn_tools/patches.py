@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.elsewhere import add, entry
-from tests.support.exec_conversations import listening
 from tests.support.harness import COMPLETED, Served, WireClient, serve
+from tests.support.host.elsewhere import add, entry
+from tests.support.host.exec_conversations import listening
 from tests.support.turns import start_turn
 
 QUESTION = "item/fileChange/requestApproval"

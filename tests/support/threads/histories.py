@@ -13,8 +13,8 @@ from protocol.rollout import (
     TurnStarted,
     render_record,
 )
-from tests.support.rollouts import read_rollout
-from tests.support.stores import raw, said
+from tests.support.threads.rollouts import read_rollout
+from tests.support.threads.stores import raw, said
 
 THREAD = "01900000-0000-7000-8000-000000000001"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
-from tests.support.receiver_processes import (
+from tests.support.receiver.processes import (
     EXECUTABLE,
     START_S,
     clean_environment,
@@ -22,7 +22,8 @@ def environment(tmp_path: Path, do: str = "exit 0", **more: str) -> dict[str, st
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     codex = folder / "codex"
-    codex.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m tests.support.fake_codex \"$@\"\n")
+    program = "tests.support.clients.fake_codex"
+    codex.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m {program} \"$@\"\n")
     codex.chmod(0o755)
     told = tmp_path / "told.json"
     return clean_environment(

@@ -17,10 +17,10 @@ from app_server.clients.demo.hosted.tool import (
     listed,
 )
 from app_server.extension.registry import ExtensionRegistry
-from tests.support.apps_service import Apps, nothing, open_apps, runs
+from tests.support.apps.hosted import connector, serve_hosted
+from tests.support.apps.service import Apps, nothing, open_apps, runs
 from tests.support.harness import Served, WireClient, calls, says, serve
-from tests.support.hosted import connector, serve_hosted
-from tests.support.shelf import Shelf
+from tests.support.mcp_peers.shelf import Shelf
 
 STARTED = "mcpServer/startupStatus/updated"
 CALL = "tools/call"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import Upstream
 from app_server.transport.address import UnixAddress
-from tests.support.browser import open_browser, open_page
+from tests.support.clients.browser import open_browser, open_page
 from tests.support.harness import Served, serve
 
 if TYPE_CHECKING:

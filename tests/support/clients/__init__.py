@@ -1,0 +1,1 @@
+"""Programs that use a server, and the browser that shows their pages."""

@@ -1,0 +1,1 @@
+"""Commands, sandboxes, proxies, Git servers and exec servers for tests."""

@@ -1,0 +1,1 @@
+"""Routers, app-servers and agents around a receiver, and signals."""

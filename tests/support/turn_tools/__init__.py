@@ -1,0 +1,1 @@
+"""Turns whose model runs commands, changes files or asks for permissions."""

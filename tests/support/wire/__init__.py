@@ -1,0 +1,1 @@
+"""Conversations byte by byte, and messages held against the committed schema."""
