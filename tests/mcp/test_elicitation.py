@@ -72,6 +72,22 @@ async def test_what_a_server_asks_reaches_the_user_and_the_answer_the_server(
         assert told["user_input_requested_during_turn"] is True
 
 
+@claim("questions:unknown-method")
+async def test_a_turn_ends_if_the_only_client_that_knows_a_question_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with with_peer(tmp_path) as (served, client, thread_id):
+        async with served.client() as knowing:
+            await knowing.call("thread/resume", {"threadId": thread_id})
+            await start_asking(served, client, thread_id, asking(EMPTY_FORM))
+            question = await client.wait_for("mcpServer/elicitation/request")
+            error = {"code": -32601, "message": "what is that?"}
+            await client.send({"id": question["id"], "error": error})
+            await knowing.wait_for("mcpServer/elicitation/request")
+        await client.wait_for("turn/completed")
+        assert answer_of(outputs_of(served)[0]) == {"result": {"action": "decline"}}
+
+
 @claim("elicitation:asked")
 @pytest.mark.parametrize(
     ("reply", "answered"),

@@ -58,7 +58,7 @@ class Hub:
         self.connections = Connections()
         self._peers = self.connections.peers
         self.listeners = Listeners()
-        self.questions = Questions()
+        self.questions = Questions(self._is_left_to_nobody)
         self.observer: EventObserver | None = None
         """Is shown the events and questions of threads, whoever listens."""
         self._sent_since_yield = 0
@@ -72,6 +72,7 @@ class Hub:
                 yield connection_id
             finally:
                 self.listeners.remove_all(connection_id)
+                self.questions.left(connection_id)
 
     def leave(self, connection_id: ConnectionId) -> None:
         """End what belongs to a client that has gone; its requests may still be worked on."""
@@ -111,7 +112,9 @@ class Hub:
 
     def unsubscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
         """Let a connection hear no more of a thread; False if it did not listen."""
-        return self.listeners.remove(connection_id, thread_id)
+        did_listen = self.listeners.remove(connection_id, thread_id)
+        self.questions.unsubscribed(thread_id)
+        return did_listen
 
     def listens(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
         """Whether a connection hears of a thread."""
@@ -269,4 +272,23 @@ class Hub:
 
     def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
         """Take the answer of a client to a question; see Questions.answer."""
-        self.questions.answer(connection_id, self._peers[connection_id], answer, self._peers)
+        self.questions.answer(connection_id, self._peers[connection_id], answer)
+
+    def _is_left_to_nobody(self, question: Question) -> bool:
+        """Whether all who are there do not know a question.
+
+        One about a thread waits where nobody is there, and for who is about to be asked.
+        """
+        left = question.asked - question.passed.keys()
+        if question.thread_id is None:
+            return not left
+        listeners = self.listeners.of(question.thread_id)
+        others = (self._peers[one].session for one in listeners - question.passed.keys() - left)
+        return (
+            not listeners.isdisjoint(question.passed)
+            and listeners.isdisjoint(left)
+            and not any(
+                session is not None and may_be_asked(session, question.method, question.params)
+                for session in others
+            )
+        )

@@ -5,7 +5,7 @@ Source: docs/wire.md, "Server requests".
 
 import itertools
 import logging
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -34,8 +34,9 @@ class Question:
     method: str
     params: WireModel
     asked: set[ConnectionId] = field(default_factory=set)
-    passed: set[ConnectionId] = field(default_factory=set)
-    """Those who do not know the method: others may."""
+    """Those who are still connected."""
+    passed: dict[ConnectionId, str | None] = field(default_factory=dict)
+    """Those of them who do not know the method, with their names: others may."""
     answered: anyio.Event = field(default_factory=anyio.Event)
     result: WireModel | None = None
     """None after `answered`: the client refused or its answer has no sense."""
@@ -46,7 +47,9 @@ class Question:
 class Questions:
     """The questions that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_left_to_nobody: Callable[[Question], bool]) -> None:
+        """`is_left_to_nobody` says whether all who are there have passed a question on."""
+        self._is_left_to_nobody = is_left_to_nobody
         self._ids = itertools.count()
         self._open: dict[RequestId, Question] = {}
 
@@ -90,27 +93,45 @@ class Questions:
             if question.thread_id == thread_id:
                 self.put(question, connection_id, peer)
 
-    def answer(
-        self, connection_id: ConnectionId, peer: Peer, answer: Answer, here: Container[ConnectionId]
-    ) -> None:
+    def answer(self, connection_id: ConnectionId, peer: Peer, answer: Answer) -> None:
         """Settle a question; late answers, and those of clients not asked, are nothing.
 
-        A client that does not know the method leaves the question to the others that are `here`.
+        A client that does not know the method leaves the question to the others that are there.
         """
         question = self._open.get(answer.id)
         if question is None or connection_id not in question.asked or question.answered.is_set():
             return
+        name = None if peer.session is None else peer.session.info.name
         if isinstance(answer.error, dict) and answer.error.get("code") == METHOD_NOT_FOUND:
-            question.passed.add(connection_id)
-            if any(one in here for one in question.asked - question.passed):
+            question.passed[connection_id] = name
+            if not self._is_left_to_nobody(question):
                 return
-        question.answered_by = None if peer.session is None else peer.session.info.name
+        question.answered_by = name
         if answer.error is None:
             try:
                 question.result = SERVER_REQUESTS[question.method].parse_result(answer.result)
             except ValidationError:
                 logger.warning("connection %d: bad answer to %s", connection_id, question.method)
         question.answered.set()
+
+    def left(self, connection_id: ConnectionId) -> None:
+        """Expect no answer of a client any more: it has gone."""
+        for question in self._open.values():
+            if connection_id in question.asked:
+                question.asked.remove(connection_id)
+                question.passed.pop(connection_id, None)
+                self._refuse_if_passed(question)
+
+    def unsubscribed(self, thread_id: ThreadId) -> None:
+        """Look again at what is open about a thread that a client no longer listens to."""
+        for question in self._open.values():
+            if question.thread_id == thread_id:
+                self._refuse_if_passed(question)
+
+    def _refuse_if_passed(self, question: Question) -> None:
+        if not question.answered.is_set() and self._is_left_to_nobody(question):
+            question.answered_by = next(reversed(question.passed.values()), None)
+            question.answered.set()
 
 
 def may_be_asked(session: ClientSession, method: str, params: WireModel) -> bool:

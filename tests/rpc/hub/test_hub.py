@@ -6,6 +6,9 @@ import json
 import weakref
 from typing import Any
 
+import anyio
+import pytest
+
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub.hub import Hub
@@ -21,7 +24,7 @@ from protocol.items import AgentMessageDeltaNotification
 from protocol.lifecycle import WarningNotification
 from protocol.signals import SignalReceipt, SignalUpdatedNotification
 from protocol.threads import ServerRequestResolvedNotification
-from tests.support.harness import claim
+from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (
     session,
 )
@@ -195,6 +198,80 @@ async def test_a_client_that_does_not_know_a_question_leaves_it_to_the_others() 
         hub.answer(a, Answer(2, None, unknown))
         hub.answer(b, Answer(2, None, unknown))
         assert await asking is None
+
+
+UNKNOWN = {"code": -32601, "message": "what?"}
+
+
+@claim("questions:unknown-method")
+@pytest.mark.parametrize("way", ["disconnects", "unsubscribes"])
+async def test_a_question_that_one_passed_on_is_refused_when_the_other_leaves(way: str) -> None:
+    hub = Hub(lambda: 7)
+    stays = Listener(session())
+    with hub.connect(stays) as a:
+        hub.subscribe(a, "t")
+        with hub.connect(Listener(session())) as b:
+            hub.subscribe(b, "t")
+            asking = asyncio.create_task(hub.ask_by_name("t", ASK, question()))
+            other = asyncio.create_task(hub.ask("elsewhere", ASK, question()))
+            await asyncio.sleep(0)
+            hub.answer(a, Answer(0, None, UNKNOWN))
+            await asyncio.sleep(0)
+            assert not asking.done()
+            if way == "unsubscribes":
+                hub.unsubscribe(b, "t")
+                with anyio.fail_after(WAIT_S):
+                    await asking
+        with anyio.fail_after(WAIT_S):
+            assert await asking == (None, "c")
+        assert [message["method"] for message in stays.heard] == [ASK, "serverRequest/resolved"]
+        assert not other.done()
+        other.cancel()
+
+
+@claim("questions:unknown-method", "questions:wait-for-listener")
+async def test_it_waits_for_the_next_one_if_nobody_is_left_or_somebody_comes() -> None:
+    hub = Hub(lambda: 7)
+    hub.open_stream("t")
+    late = Listener(session())
+    with hub.connect(late) as c:
+        with hub.connect(Listener(session())) as a, hub.connect(Listener(session())) as b:
+            hub.subscribe(a, "t")
+            hub.subscribe(b, "t")
+            asking = asyncio.create_task(hub.ask("t", ASK, question()))
+            await asyncio.sleep(0)
+            hub.answer(a, Answer(0, None, UNKNOWN))
+            # On its way: it is asked once it has heard of what it missed.
+            position = hub.streams.position("t")
+            assert position is not None
+            hub.hold(c, "t", position)
+            hub.unsubscribe(b, "t")
+            await asyncio.sleep(0)
+            assert not asking.done()
+            hub.unsubscribe(a, "t")
+            hub.unsubscribe(c, "t")
+        await asyncio.sleep(0)
+        assert not asking.done()
+        hub.subscribe(c, "t")
+        hub.answer(c, Answer(0, {"action": "accept"}, None))
+        assert await asking == McpServerElicitationRequestResponse(action="accept")
+
+
+async def test_a_question_about_no_thread_ends_with_the_last_who_was_asked() -> None:
+    hub = Hub(lambda: 7)
+    with hub.connect(Listener(session())) as a:
+        for answers in (True, False):
+            with hub.connect(Listener(session())) as b:
+                asking = asyncio.create_task(hub.ask_client(ASK, question(), a + 1000))
+                await asyncio.sleep(0)
+                if answers:
+                    hub.answer(a, Answer(0, None, UNKNOWN))
+                else:
+                    asking.cancel()
+                    asking = asyncio.create_task(hub.ask_client(ASK, question(), b))
+                    await asyncio.sleep(0)
+            with anyio.fail_after(WAIT_S):
+                assert await asking is None
 
 
 @claim("experimental:events")
