@@ -2,12 +2,10 @@
 
 import json
 import os
-import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -20,27 +18,8 @@ from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_here
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
 from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
-
-FAILED = "MCP client for `raw` failed to start: MCP startup failed: "
-
-
-def printing(home: Path, **headers: str) -> str:
-    """Write a command that prints these headers, and `x-run` with the number of its run."""
-    runs = shlex.quote(str(home / "runs"))
-    text = json.dumps({**headers, "X-Run": "COUNT"}).replace("COUNT", f"$(wc -c <{runs})")
-    escaped = text.replace('"', '\\"')
-    return f'printf . >>{runs}; echo "{escaped}"'
-
-
-def runs(home: Path) -> int:
-    """Count the runs of what `printing` wrote."""
-    return (home / "runs").stat().st_size
-
-
-def server(peer: WebPeer, command: str, more: str = "") -> str:
-    quoted = json.dumps(command)
-    return f'[mcp_servers.raw]\nurl = "{peer.url}"\nhttp_headers_helper = {quoted}\n{more}'
 
 
 @asynccontextmanager
@@ -53,17 +32,6 @@ async def conversation(
         served.client() as client,
     ):
         yield served, client
-
-
-async def look(client: WireClient, thread_id: str) -> Any:
-    params = {"threadId": thread_id, "server": "raw", "tool": "look", "arguments": {}}
-    return await client.answer(await client.request("mcpServer/tool/call", params))
-
-
-def sent(peer: WebPeer, method: str) -> list[dict[str, str]]:
-    """Return the headers of the requests for one MCP method."""
-    pairs = zip(peer.seen, peer.headers, strict=True)
-    return [headers for (seen, _), headers in pairs if seen == method]
 
 
 # What is printed.

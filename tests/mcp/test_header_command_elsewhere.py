@@ -7,12 +7,12 @@ import pytest
 from app_server.mcp import header_process
 from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_elsewhere
-from tests.mcp.test_elsewhere import add, settled
-from tests.mcp.test_header_command import FAILED, look, printing, runs, sent, server
 from tests.support.harness import claim, serve
 from tests.support.host.elsewhere import machines, put
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders, exec_server
+from tests.support.mcp_peers.elsewhere import add, settled
+from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
 
 THERE = 'environment_id = "far"\n'

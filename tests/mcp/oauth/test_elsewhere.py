@@ -18,10 +18,10 @@ from app_server.mcp.oauth import dialled, web
 from app_server.mcp.oauth.credentials import CredentialStore, credential_key
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
-from tests.mcp.test_elsewhere import add, certificate
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.host.elsewhere import machines, put
 from tests.support.host.exec_conversations import listening
+from tests.support.mcp_peers.elsewhere import add, certificate
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
 from tests.support.mcp_peers.sign_in import (
     SOON,

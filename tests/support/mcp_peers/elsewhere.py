@@ -1,0 +1,43 @@
+"""MCP servers that another machine has behind a URL."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from tests.support.harness import WireClient
+
+
+async def add(client: WireClient, url: str) -> None:
+    params = {"environmentId": "far", "execServerUrl": url}
+    assert await client.call("environment/add", params) == {}
+
+
+async def settled(client: WireClient) -> Any:
+    event = await client.wait_for(
+        "mcpServer/startupStatus/updated", lambda p: p["status"] != "starting"
+    )
+    return event["params"]["status"], event["params"]["error"]
+
+
+def certificate(folder: Path) -> Path:
+    """Write a certificate for `localhost` that nobody has signed, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    return file
