@@ -8,20 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.exec_server import ExecGrant, ProcessNumber
+from protocol.exec_server import ProcessNumber, WorkPolicy
 from protocol.model import JsonObject, WireModel
-from protocol.policy import SandboxPolicy
 
 AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
-
-
-class FilePolicy(WireModel):
-    """Which files of the exec server's machine may be touched."""
-
-    roots: list[str]
-    """Folders that the work belongs to, as absolute paths."""
-    sandbox_policy: SandboxPolicy
-    granted: ExecGrant = ExecGrant()
 
 
 class FileProfile(WireModel):
@@ -32,7 +22,7 @@ class FileProfile(WireModel):
     """The folder of the project, and where relative patterns begin."""
 
 
-class FileOpenParams(FilePolicy):
+class FileOpenParams(WorkPolicy):
     """Read a regular file: its bytes are stdout, the end of which ends the process."""
 
     process_id: ProcessNumber
@@ -41,7 +31,7 @@ class FileOpenParams(FilePolicy):
     """It has to let the file be read too."""
 
 
-class PatchStartParams(FilePolicy):
+class PatchStartParams(WorkPolicy):
     """Plan a patch, and write it when it is allowed: see `PatchText` for what is said over it."""
 
     process_id: ProcessNumber

@@ -81,7 +81,19 @@ class ExecGrant(WireModel):
     network: bool = False
 
 
-class CommandStartParams(WireModel):
+class WorkPolicy(WireModel):
+    """What confines some work on the exec server's machine; all paths are absolute."""
+
+    sandbox_policy: SandboxPolicy
+    roots: list[str] | None = None
+    """Folders that the work belongs to; null means that in which it begins."""
+    folder: str | None = None
+    """Where the work is done; from a root down to it settings of programs are protected. Null means
+    where it begins."""
+    granted: ExecGrant = ExecGrant()
+
+
+class CommandStartParams(WorkPolicy):
     """Run a line in a shell, within what confines it; its output is all stdout."""
 
     process_id: ProcessNumber
@@ -91,14 +103,9 @@ class CommandStartParams(WireModel):
     login: bool = True
     cwd: str | None = None
     """Relative to the exec server's working folder, which it is when null."""
-    roots: list[str] | None = None
-    """Folders that the work belongs to, as absolute paths; null means `cwd` alone."""
     terminal: CommandTerminal | None = None
     """Null means pipes, and no input."""
     variables: CommandVariables = CommandVariables()
-    sandbox_policy: SandboxPolicy
-    """Of the exec server's machine."""
-    granted: ExecGrant = ExecGrant()
 
 
 class ConnectionOpenParams(WireModel):

@@ -20,7 +20,8 @@ from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
-from protocol.exec_files import FilePolicy, FileProfile
+from protocol.exec_files import FileProfile
+from protocol.exec_server import WorkPolicy
 
 LOCAL = "local"
 
@@ -72,12 +73,12 @@ class RemotePlace(Protocol):
         """Connect to a server there, see Environments.open_connection; connects if need be."""
 
     def open_file(
-        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
+        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Read a file there, see Environments.open_file; connects if need be."""
 
     def start_patch(
-        self, cwd: str, policy: FilePolicy
+        self, cwd: str, policy: WorkPolicy
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Begin a patch there, see Environments.start_patch; connects if need be."""
 
@@ -194,7 +195,7 @@ class Environments:
 
     @asynccontextmanager
     async def open_file(
-        self, environment_id: str, path: str, policy: FilePolicy
+        self, environment_id: str, path: str, policy: WorkPolicy
     ) -> AsyncIterator[RemoteProcess]:
         """Read a file of an environment that is not this machine, while the context lasts.
 
@@ -209,7 +210,7 @@ class Environments:
             yield opened
 
     def start_patch(
-        self, environment_id: str, cwd: str, policy: FilePolicy
+        self, environment_id: str, cwd: str, policy: WorkPolicy
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Begin a patch in an environment that is not this machine; see remote_patch.py.
 

@@ -11,33 +11,28 @@ from app_server.host.environments import Environments
 from app_server.host.exec.process import RemoteProcess
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
-from protocol.exec_files import FilePolicy
-from protocol.exec_server import ExecGrant
+from protocol.exec_server import ExecGrant, WorkPolicy
 from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, SandboxPolicy
 
 READ_S = 60.0
 """For a file to be read."""
 
 
-def policy_elsewhere(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
-    """Return the policy for another machine that comes nearest to what confines a tool."""
-    if not confinement.is_confined:
-        return DangerFullAccessSandboxPolicy()
-    if not confinement.writable:
-        # Narrower than the thread's own policy, as in plan mode.
-        return ReadOnlySandboxPolicy(network_access=confinement.network)
-    if confinement.proxy is not None:
-        # The proxy is of this machine: on another one there is no network then.
-        return policy.model_copy(update={"network_access": False})
-    return policy
+UNCONFINED_WORK = WorkPolicy(sandbox_policy=DangerFullAccessSandboxPolicy())
 
 
-def granted_elsewhere(environments: TurnEnvironments, found: FoundEnvironment) -> ExecGrant:
-    """Say what was granted on another machine beyond the policy."""
+def work_policy(environments: TurnEnvironments, found: FoundEnvironment) -> WorkPolicy:
+    """Say what confines the turn on another machine."""
+    confinement = environments.confinement(found)
     grant = environments.confinements.granted(found.id)
     # Whoever has the proxy has a network: what it keeps away was kept away on purpose.
-    has_network = grant.network and environments.confinement(found).proxy is None
-    return ExecGrant(read=list(grant.read), write=list(grant.write), network=has_network)
+    has_network = grant.network and confinement.proxy is None
+    return WorkPolicy(
+        sandbox_policy=_nearest(environments.turn.settings.sandbox_policy, confinement),
+        roots=found.folder.roots,
+        folder=found.folder.cwd,
+        granted=ExecGrant(read=list(grant.read), write=list(grant.write), network=has_network),
+    )
 
 
 async def read_elsewhere(
@@ -50,7 +45,7 @@ async def read_elsewhere(
             reach.
     """
     content = bytearray()
-    policy = _file_policy(environments, found)
+    policy = work_policy(environments, found)
     try:
         with anyio.fail_after(READ_S):
             async with _machines(environments).open_file(found.id, path, policy) as process:
@@ -71,18 +66,21 @@ def start_patch(
     environments: TurnEnvironments, found: FoundEnvironment, cwd: str
 ) -> AbstractAsyncContextManager[RemoteProcess]:
     """Begin a patch on another machine; see Environments.start_patch."""
-    policy = _file_policy(environments, found)
+    policy = work_policy(environments, found)
     return _machines(environments).start_patch(found.id, cwd, policy)
 
 
-def _file_policy(environments: TurnEnvironments, found: FoundEnvironment) -> FilePolicy:
-    settings = environments.turn.settings
-    policy = policy_elsewhere(settings.sandbox_policy, environments.confinement(found))
-    return FilePolicy(
-        roots=found.folder.roots,
-        sandbox_policy=policy,
-        granted=granted_elsewhere(environments, found),
-    )
+def _nearest(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
+    """Return the policy for another machine that comes nearest to what confines a tool."""
+    if not confinement.is_confined:
+        return DangerFullAccessSandboxPolicy()
+    if not confinement.writable:
+        # Narrower than the thread's own policy, as in plan mode.
+        return ReadOnlySandboxPolicy(network_access=confinement.network)
+    if confinement.proxy is not None:
+        # The proxy is of this machine: on another one there is no network then.
+        return policy.model_copy(update={"network_access": False})
+    return policy
 
 
 def _machines(environments: TurnEnvironments) -> Environments:

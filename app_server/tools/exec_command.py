@@ -28,7 +28,7 @@ from app_server.tools.commands.denials import looks_denied
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
-from app_server.tools.elsewhere import granted_elsewhere, policy_elsewhere
+from app_server.tools.elsewhere import UNCONFINED_WORK, work_policy
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
@@ -181,11 +181,9 @@ class ExecCommand:
                 shell=arguments.shell,
                 login=login,
                 cwd=cwd,
-                roots=tuple(found.folder.roots),
                 tty=arguments.tty,
                 variables=self._terminals.variables(self._turn.thread_id, call_id),
-                sandbox_policy=self._turn.settings.sandbox_policy,
-                granted=granted_elsewhere(self._environments, found),
+                policy=work_policy(self._environments, found),
             )
         return _Planned(arguments=arguments, request=request, launch=launch)
 
@@ -203,10 +201,10 @@ class ExecCommand:
                     run, launch, confinement, self._connections(run, confinement)
                 )
             case CommandOrder() as order:
-                policy = policy_elsewhere(order.sandbox_policy, confinement)
-                await self._terminals.start_elsewhere(
-                    run, planned.request.environment_id, replace(order, sandbox_policy=policy)
-                )
+                if not confinement.is_confined:
+                    order = replace(order, policy=UNCONFINED_WORK)
+                where = planned.request.environment_id
+                await self._terminals.start_elsewhere(run, where, order)
 
     def _connections(self, run: CommandRun, confinement: Confinement) -> Gate | None:
         """Return what decides about the command's connections; None where nothing has to."""

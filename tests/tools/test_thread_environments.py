@@ -13,6 +13,7 @@ from tests.support.turn_tools.patches import patch_of
 from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
 
 ADD = patch_of("*** Add File: a", "+x")
+INTO_SETTINGS = patch_of("*** Add File: .codex/config.toml", "+x")
 
 SHELL = Path(os.environ.get("SHELL") or "/bin/sh").name
 
@@ -223,3 +224,35 @@ async def test_a_folder_that_no_machine_here_has_is_told(tmp_path: Path) -> None
         command_told, patch_told = await at.turn(command("pwd"), patch)
         assert command_told == "exec_command failed: roots must be absolute paths"
         assert patch_told == "apply_patch failed: environment `there`: it is not an absolute path"
+
+
+@claim("environment:threads")
+async def test_settings_of_programs_are_protected_down_to_its_folder(tmp_path: Path) -> None:
+    async with desk_there(tmp_path, "workspace-write") as at:
+        work = at.folder / "sub"
+        work.mkdir()
+        chosen = [entry(work, runtimeWorkspaceRoots=[str(at.folder)])]
+        await at.client.call(
+            "thread/settings/update", {"threadId": at.thread_id, "environments": chosen}
+        )
+        kept, above, patch_told = await at.turn(
+            command("mkdir .codex && touch .codex/x"),
+            command("mkdir sub/.codex/y", workdir=".."),
+            {"name": "apply_patch", "arguments": {"input": INTO_SETTINGS}},
+        )
+        assert (Told(kept).exit_code, Told(above).exit_code) == (1, 1)
+        assert patch_told.startswith("patch rejected: writing outside of the project")
+        [made] = await at.told(command("touch ../made made"))
+        assert made.exit_code == 0
+
+
+@claim("environment:threads")
+async def test_a_folder_without_environments_means_this_machine(tmp_path: Path) -> None:
+    async with desk_there(tmp_path) as at:
+        here = tmp_path / "here"
+        here.mkdir()
+        await at.client.turn(at.thread_id, "go home", cwd=str(here))
+        shown = {**entry(here, "local"), "runtimeWorkspaceRoots": [str(here)]}
+        assert await environments(at) == [shown]
+        [told] = await at.told(command("pwd"))
+        assert told.output == f"{here}\n"

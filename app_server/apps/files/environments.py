@@ -15,7 +15,8 @@ from app_server.apps.files.files import (
 )
 from app_server.apps.files.local import LOCAL, LocalFiles
 from app_server.apps.files.machines import Machine, Machines
-from protocol.exec_files import FilePolicy, FileProfile
+from protocol.exec_files import FileProfile
+from protocol.exec_server import WorkPolicy
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
@@ -54,7 +55,7 @@ class _RemoteFiles:
         policy: SandboxPolicy = ReadOnlySandboxPolicy()
         if state.permission_profile.get("type") in ("disabled", "external"):
             policy = DangerFullAccessSandboxPolicy()
-        self._policy = FilePolicy(roots=[], sandbox_policy=policy)
+        self._policy = WorkPolicy(roots=[], sandbox_policy=policy)
         self._profile = FileProfile(profile=state.permission_profile, cwd=state.sandbox_cwd)
 
     async def metadata(self, path: str) -> FileMetadata:

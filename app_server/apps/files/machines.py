@@ -9,7 +9,8 @@ from typing import Protocol
 
 import anyio
 
-from protocol.exec_files import FilePolicy, FileProfile
+from protocol.exec_files import FileProfile
+from protocol.exec_server import WorkPolicy
 
 
 class OpenFile(Protocol):
@@ -36,7 +37,7 @@ class Machine(Protocol):
     """One instance of an environment that is another machine."""
 
     def open_file(
-        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
+        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
     ) -> AbstractAsyncContextManager[OpenFile]:
         """Read a file while the context lasts; entering raises OSError where it cannot be."""
 

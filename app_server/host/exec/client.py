@@ -8,10 +8,9 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import anyio
-from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -27,9 +26,9 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
+from app_server.host.exec.requests import PendingRequest, failure_of, parameters, result_of
 from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
-from protocol.errors import ErrorObject
-from protocol.exec_files import FileOpenParams, FilePolicy, FileProfile, PatchStartParams
+from protocol.exec_files import FileOpenParams, FileProfile, PatchStartParams
 from protocol.exec_server import (
     CommandStartParams,
     CommandTerminal,
@@ -41,6 +40,7 @@ from protocol.exec_server import (
     ProcessParams,
     ProcessStartParams,
     ProcessStartResponse,
+    WorkPolicy,
 )
 from protocol.model import Json, WireModel
 
@@ -65,7 +65,7 @@ class ExecConnection:
         self._socket = socket
         self._request_ids = itertools.count(1)
         self._process_ids = itertools.count(1)
-        self._asked: dict[int, _Pending] = {}
+        self._asked: dict[int, PendingRequest] = {}
         self._processes: dict[int, RemoteProcess] = {}
         self._control: deque[str] = deque()
         self._with_input: deque[RemoteProcess] = deque()
@@ -102,7 +102,7 @@ class ExecConnection:
         Raises:
             ConnectionError: the connection has ended, or there was no answer.
         """
-        return _result(ExecEnvironmentInfoResponse, await self._ask("environment/info", None))
+        return result_of(ExecEnvironmentInfoResponse, await self._ask("environment/info", None))
 
     @asynccontextmanager
     async def run_process(self, launch: Launch) -> AsyncIterator[RemoteProcess]:
@@ -139,11 +139,9 @@ class ExecConnection:
             shell=order.shell,
             login=order.login,
             cwd=order.cwd,
-            roots=None if order.roots is None else list(order.roots),
             terminal=CommandTerminal() if order.tty else None,
             variables=order.variables,
-            sandbox_policy=order.sandbox_policy,
-            granted=order.granted,
+            **dict(order.policy),
         )
         async with self._running(
             number, "command/start", params, DEFAULT_READ_LIMIT_BYTES
@@ -167,7 +165,7 @@ class ExecConnection:
 
     @asynccontextmanager
     async def open_file(
-        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
+        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
     ) -> AsyncIterator[RemoteProcess]:
         """Read a regular file for as long as the context lasts: its bytes are `stdout`.
 
@@ -176,14 +174,14 @@ class ExecConnection:
             OSError: it is not there, is something else, or may not be read.
         """
         number = next(self._process_ids)
-        params = _made(
+        params = parameters(
             FileOpenParams, process_id=number, path=path, profile=profile, **dict(policy)
         )
         async with self._running(number, "file/open", params, DEFAULT_READ_LIMIT_BYTES) as opened:
             yield opened
 
     @asynccontextmanager
-    async def start_patch(self, cwd: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+    async def start_patch(self, cwd: str, policy: WorkPolicy) -> AsyncIterator[RemoteProcess]:
         """Begin a patch, which goes on over `stdin` and `stdout`, while the context lasts.
 
         Raises:
@@ -191,7 +189,7 @@ class ExecConnection:
             OSError: there are too many processes.
         """
         number = next(self._process_ids)
-        params = _made(PatchStartParams, process_id=number, cwd=cwd, **dict(policy))
+        params = parameters(PatchStartParams, process_id=number, cwd=cwd, **dict(policy))
         async with self._running(number, "patch/start", params, MAX_PLAN_BYTES) as started:
             yield started
 
@@ -214,7 +212,7 @@ class ExecConnection:
     async def _start(self, process: RemoteProcess, method: str, params: WireModel) -> None:
         try:
             answer = await self._ask(method, params)
-            process.size = _result(ProcessStartResponse, answer).size
+            process.size = result_of(ProcessStartResponse, answer).size
         except OSError:
             # It may start all the same, if it was the answer that did not come.
             self._kill(process)
@@ -228,7 +226,7 @@ class ExecConnection:
     async def _ask(self, method: str, params: WireModel | None) -> Json:
         if self.closed.is_set():
             raise ConnectionError(self.loss)
-        request_id, pending = next(self._request_ids), _Pending()
+        request_id, pending = next(self._request_ids), PendingRequest()
         self._asked[request_id] = pending
         try:
             text = render(id=request_id, method=method, params=params or {})
@@ -240,7 +238,7 @@ class ExecConnection:
         finally:
             del self._asked[request_id]
         if pending.error is not None:
-            raise _failure(pending.error)
+            raise failure_of(pending.error)
         if not pending.answered:
             why = self.loss if self.closed.is_set() else f"no answer to {method} in {ANSWER_S:g} s"
             raise ConnectionError(why)
@@ -320,37 +318,3 @@ class ExecConnection:
                 process.exited(exited)
         elif message.id is not None and (pending := self._asked.get(message.id)) is not None:
             pending.take(message)
-
-
-class _Pending:
-    """A request that waits for its answer."""
-
-    def __init__(self) -> None:
-        self.settled = anyio.Event()
-        self.answered = False
-        self.result: Json = None
-        self.error: ErrorObject | None = None
-
-    def take(self, message: ExecMessage) -> None:
-        self.answered, self.result, self.error = True, message.result, message.error
-        self.settled.set()
-
-
-def _made(kind: type[Result], **members: Any) -> Result:
-    try:
-        return kind(**members)
-    except ValidationError as exc:
-        raise OSError("it is not an absolute path") from exc
-
-
-def _failure(error: ErrorObject) -> OSError:
-    """Make an error of the exec server one of this machine; numbers are the other machine's."""
-    number = error.data.get("errno") if isinstance(error.data, dict) else None
-    return OSError(number, error.message) if isinstance(number, int) else OSError(error.message)
-
-
-def _result(kind: type[Result], value: Json) -> Result:
-    try:
-        return kind.model_validate(value)
-    except ValidationError as exc:
-        raise ConnectionError("the exec server gave an answer that makes no sense") from exc

@@ -14,8 +14,7 @@ import anyio.abc
 from app_server.host.commands.command import InputClosed, OnOutput
 from app_server.host.exec.process import RemoteProcess
 from app_server.host.exec.protocol import CHUNK_BYTES
-from protocol.exec_server import CommandVariables, ExecGrant
-from protocol.policy import SandboxPolicy
+from protocol.exec_server import CommandVariables, WorkPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +22,10 @@ class CommandOrder:
     """A command that is to be run on another machine: its shell, folder and sandbox are there."""
 
     line: str
-    sandbox_policy: SandboxPolicy
+    policy: WorkPolicy
     shell: str | None = None
     login: bool = True
     cwd: str | None = None
-    granted: ExecGrant = field(default_factory=ExecGrant)
-    roots: tuple[str, ...] | None = None
-    """Folders that the work belongs to; None: `cwd` alone."""
     tty: bool = False
     variables: CommandVariables = field(default_factory=CommandVariables, repr=False)
 

@@ -119,14 +119,13 @@ async def run_command(
         shell = await anyio.to_thread.run_sync(find_shell, params.shell)
         child = CommandChild()
         cwd = _folder(params.cwd)
-        roots = [cwd] if params.roots is None else params.roots
         launch = CommandLaunch(
             shell_command(shell, params.line, login=params.login),
             _variables(params),
             cwd,
             None if (size := params.terminal) is None else TerminalSize(size.rows, size.cols),
         )
-        confinement = confinement_there(params.sandbox_policy, roots, params.granted, places)
+        confinement = confinement_there(params, cwd, places)
         command = await machine.start(launch, confinement, child.take)
     except (SandboxUnavailable, UnknownShell) as exc:
         raise OSError(str(exc)) from exc

@@ -3,25 +3,25 @@
 Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Sandbox".
 """
 
-from collections.abc import Sequence
-
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.grants import Grant
-from protocol.exec_server import ExecGrant
-from protocol.policy import SandboxPolicy
+from protocol.exec_server import WorkPolicy
 
 
-def confinement_there(
-    policy: SandboxPolicy, roots: Sequence[str], granted: ExecGrant, places: Places
-) -> Confinement:
-    """Confine to a policy of the client's, with what was granted; `places` are of this machine.
+def confinement_there(policy: WorkPolicy, start: str | None, places: Places) -> Confinement:
+    """Confine work that begins in a folder; `places` are those of this machine.
 
     Raises:
         OSError: a root is not absolute.
     """
+    roots = policy.roots
+    if roots is None:
+        roots = [] if start is None else [start]
     if not all(root.startswith("/") for root in roots):
         raise OSError("roots must be absolute paths")
+    granted = policy.granted
     grant = Grant(tuple(granted.read), tuple(granted.write), granted.network)
-    return grant.widened(confinement_for(policy, roots, places))
+    folder = start if policy.folder is None else policy.folder
+    return grant.widened(confinement_for(policy.sandbox_policy, roots, places, folder))

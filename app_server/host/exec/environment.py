@@ -20,7 +20,8 @@ from app_server.host.exec.connect import open_exec_connection
 from app_server.host.exec.process import RemoteProcess
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
-from protocol.exec_files import FilePolicy, FileProfile
+from protocol.exec_files import FileProfile
+from protocol.exec_server import WorkPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class RemoteEnvironment:
 
     @asynccontextmanager
     async def open_file(
-        self, path: str, policy: FilePolicy, profile: FileProfile | None = None
+        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
     ) -> AsyncIterator[RemoteProcess]:
         """Read a file there; see RemotePlace."""
         connection = await self._connected()
@@ -102,7 +103,7 @@ class RemoteEnvironment:
             yield opened
 
     @asynccontextmanager
-    async def start_patch(self, cwd: str, policy: FilePolicy) -> AsyncIterator[RemoteProcess]:
+    async def start_patch(self, cwd: str, policy: WorkPolicy) -> AsyncIterator[RemoteProcess]:
         """Begin a patch there; see RemotePlace."""
         connection = await self._connected()
         async with connection.start_patch(cwd, policy) as started:

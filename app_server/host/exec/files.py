@@ -50,7 +50,7 @@ def _open(params: FileOpenParams, places: Places) -> BinaryIO:
 
 
 def _allows(params: FileOpenParams, places: Places) -> Allows:
-    confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
+    confinement = confinement_there(params, None, places)
     ruling = Ruling(resolved(confinement))
     given = params.profile
     if given is None or reads_everything(given.profile):

@@ -42,7 +42,7 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
     Raises:
         OSError: a root is not absolute.
     """
-    confinement = confinement_there(params.sandbox_policy, params.roots, params.granted, places)
+    confinement = confinement_there(params, params.cwd, places)
 
     async def work(child: ServedChild) -> None:
         try:
