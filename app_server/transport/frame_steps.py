@@ -12,6 +12,7 @@ FRAMES_AT_ONCE = 64
 """Frames that end in one step."""
 
 _HEAD_END = b"\r\n\r\n"
+_SHORT_HEAD = 2
 _MASK_BYTES = 4
 _LENGTH_BYTES = {126: 2, 127: 8}
 """That follow the first two, by what stands in the second one."""
@@ -61,6 +62,13 @@ class FrameSteps:
 
     def _end_of_frame(self, data: bytes, position: int) -> int:
         """Return where the frame that stands at `position` ends, or the data."""
+        if not self._payload and not self._head and len(data) - position >= _SHORT_HEAD:
+            # Most frames are short and come whole.
+            length = data[position + 1] & 0x7F
+            mask = _MASK_BYTES if data[position + 1] & 0x80 else 0
+            end = position + _SHORT_HEAD + mask + length
+            if length not in _LENGTH_BYTES and end <= len(data):
+                return end
         while not self._payload:
             missing = _head_size(self._head) - len(self._head)
             if not missing:
@@ -78,13 +86,13 @@ class FrameSteps:
 
 def _head_size(head: bytearray) -> int:
     """Return how many bytes a frame's head has, as far as its beginning tells."""
-    if len(head) < 2:
-        return 2
+    if len(head) < _SHORT_HEAD:
+        return _SHORT_HEAD
     masked, length = head[1] & 0x80, head[1] & 0x7F
-    return 2 + _LENGTH_BYTES.get(length, 0) + (_MASK_BYTES if masked else 0)
+    return _SHORT_HEAD + _LENGTH_BYTES.get(length, 0) + (_MASK_BYTES if masked else 0)
 
 
 def _payload_size(head: bytearray) -> int:
     length = head[1] & 0x7F
     size = _LENGTH_BYTES.get(length)
-    return length if size is None else int.from_bytes(head[2 : 2 + size], "big")
+    return length if size is None else int.from_bytes(head[_SHORT_HEAD : _SHORT_HEAD + size], "big")
