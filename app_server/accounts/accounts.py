@@ -270,35 +270,35 @@ class Accounts:
         permitted = credentials is not None and self._settings.permits(credentials)
         return credentials if permitted else None
 
-    async def _refresh(self, worn: Credentials, reason: RefreshReason) -> AuthState:
+    async def _refresh(self, old: Credentials, reason: RefreshReason) -> AuthState:
         try:
             with anyio.fail_after(REFRESH_S):
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(self._changing)
-                    if worn != self._account.state.credentials:
+                    if old != self._account.state.credentials:
                         # Somebody else was faster.
                         return self._account.state
                     if (refusal := self.refusal) is not None:
                         raise RefreshFailed(refusal)
                     store = await self._open()
-                    if worn.kind == "chatgptAuthTokens":
+                    if old.kind == "chatgptAuthTokens":
                         supplier = self._account.supplier
                         assert supplier is not None
-                        renewed = await supplier(worn.account_id)
+                        renewed = await supplier(old.account_id)
                         self._account.use_supplied(renewed, supplier, is_renewal=True)
-                    elif worn.kind == "chatgpt":
+                    elif old.kind == "chatgpt":
                         await stack.enter_async_context(store.alone())
-                        await self._renew(store, worn, reason)
+                        await self._renew(store, old, reason)
                     return self._account.state
         except TimeoutError:
             raise IssuerUnavailable("the token was not refreshed in time") from None
 
-    async def _renew(self, store: AuthStore, worn: Credentials, reason: RefreshReason) -> None:
+    async def _renew(self, store: AuthStore, old: Credentials, reason: RefreshReason) -> None:
         record = await store.load()
         stored = None if record is None else self._usable(record)
-        if record is None or stored is None or stored.account_id != worn.account_id:
+        if record is None or stored is None or stored.account_id != old.account_id:
             raise RefreshFailed(OTHER_ACCOUNT)
-        if stored.token != worn.token:
+        if stored.token != old.token:
             self._account.use_stored(record, is_renewal=True)
             return
         if record.refresh_token is None:

@@ -31,7 +31,7 @@ class AppsHooks(TurnHooks):
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """Tell the model of apps, if it has a tool of one."""
+        """Return what the model is shown of apps, if it has a tool of one."""
         published = self._published(context.thread_id)
         if published is None or not any(server in published.routes for server, _ in tools):
             return None

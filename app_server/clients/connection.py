@@ -110,7 +110,7 @@ class Client:
         await self._send({"id": request_id, "result": result})
 
     async def notify(self, method: str) -> None:
-        """Tell the server something that has no parameters and no answer."""
+        """Send the server a notification without parameters."""
         await self._send({"method": method})
 
     def _limit(self, timeout_s: float | None) -> float:

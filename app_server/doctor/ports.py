@@ -1,4 +1,4 @@
-"""Whether a server can listen where it is told to; without addresses, whether on any port."""
+"""Whether a server can listen where it is to; without addresses, whether on any port."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ def check_ports(machine: Machine) -> Check:
             case UnixAddress(path):
                 _check_socket(path, check)
     if not machine.listen:
-        _tell_of_default(default, check)
+        _report_default(default, check)
     return check
 
 
@@ -77,7 +77,7 @@ def _check_socket(path: Path, check: Check) -> None:
         check.advise("use that server, or choose another path")
 
 
-def _tell_of_default(path: Path, check: Check) -> None:
+def _report_default(path: Path, check: Check) -> None:
     if path.exists() and _answers(path):
         check.add("ok", f"a server listens on {path}")
 

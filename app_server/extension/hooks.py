@@ -15,7 +15,7 @@ from protocol.items import McpToolCallAppContext, UserInput
 logger = logging.getLogger(__name__)
 
 MAX_INSTRUCTIONS_BYTES = 16 * 1024
-"""UTF-8 bytes of what one hook tells the model; a longer text is left out."""
+"""UTF-8 bytes of what one hook adds for the model; a longer text is left out."""
 
 Answer = TypeVar("Answer")
 
@@ -88,15 +88,15 @@ class Hooks:
         return Presentation(contexts[-1] if contexts else None, uris[0] if uris else None)
 
     def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
-        """Tell what the user sent."""
+        """Notify every extension of what the user sent."""
         self._ask(lambda hook: hook.input_taken(thread_id, turn_id, content))
 
     def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
-        """Tell that a call is over."""
+        """Notify every extension of the end of a call."""
         self._ask(lambda hook: hook.call_ended(call, status))
 
     def turn_ended(self, thread_id: str, turn_id: str) -> None:
-        """Tell that a turn is over."""
+        """Notify every extension of the end of a turn."""
         self._ask(lambda hook: hook.turn_ended(thread_id, turn_id))
 
     def _ask(self, question: Callable[[TurnHooks], Answer]) -> list[Answer]:

@@ -86,7 +86,7 @@ class HookRunner:
 
 
 async def _give(command: RunningCommand, payload: bytes) -> None:
-    # A hook need not read what it is told.
+    # A hook need not read its input.
     with suppress(InputClosed):
         await command.write(payload)
     command.close_input()

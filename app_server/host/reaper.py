@@ -1,7 +1,7 @@
 """Sees to it that children end when this process dies, also by kill -9.
 
-A watchdog (app_server/host/watchdog.py) is told which process groups live. It is started with the
-first child, and again with the next child if it has died.
+A watchdog (app_server/host/watchdog.py) is given the process groups that live. It is started with
+the first child, and again with the next child if it has died.
 Source: docs/environments.md, "Children".
 """
 
@@ -21,7 +21,7 @@ CLOSE_S = 5.0
 
 
 class Reaper:
-    """The watchdog of this process, and what it has been told."""
+    """The watchdog of this process, and what it has been given."""
 
     def __init__(self) -> None:
         self.groups: set[int] = set()

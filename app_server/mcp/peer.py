@@ -34,7 +34,7 @@ class Peer(Protocol):
     ) -> JsonObject:
         """Call a method and return the result as the server sent it.
 
-        With `on_progress` the request carries a progress token. Cancelling tells the server.
+        With `on_progress` the request carries a progress token. Cancelling notifies the server.
 
         Raises:
             PeerError, TransportClosed, RequestTimedOut

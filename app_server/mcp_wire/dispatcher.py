@@ -170,7 +170,7 @@ class Dispatcher:
         return answer.result
 
     async def notify(self, method: str, headers: Mapping[str, str] | None = None) -> None:
-        """Tell the server something that has no parameters; what cannot be sent is dropped."""
+        """Send a notification without parameters; one that cannot be sent is dropped."""
         await self._send_if_open(JSONRPCNotification(jsonrpc="2.0", method=method), headers)
 
     async def _give_up(self, request_id: int) -> None:

@@ -23,8 +23,8 @@ def account_event(method: str, params: Mapping[str, Any]) -> tuple[str, JsonObje
         case "account/updated", {"authMode": mode}:
             return "authStatusChange", {"authMethod": mode}
         case "account/login/completed", {"loginId": str() as login, **rest}:
-            told = {"success": rest["success"], "error": rest.get("error")}
-            return "loginChatGptComplete", {"loginId": login, **told}
+            ended = {"success": rest["success"], "error": rest.get("error")}
+            return "loginChatGptComplete", {"loginId": login, **ended}
     return None
 
 

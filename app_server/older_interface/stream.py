@@ -189,8 +189,8 @@ class OlderInterface:
             asked = self._asked.pop(str(message.get("id")), None)
             return [text if asked is None else self._answered(message, *asked)]
         params = message.get("params") or {}
-        if (told := account_event(method, params)) is not None:
-            return [text, _notification(message, *told)]
+        if (rendered := account_event(method, params)) is not None:
+            return [text, _notification(message, *rendered)]
         thread_id = params.get("threadId")
         if thread_id not in self._begun and thread_id not in self._listeners.values():
             return [text]

@@ -53,7 +53,7 @@ def moved_to(path: str | None) -> str:
 
 
 def summary(changes: Iterable[PlannedChange]) -> str:
-    """Tell the model what was done: a line a file, with its path as the patch has it."""
+    """Render for the model what was done: a line a file, with its path as the patch has it."""
     letters = {"add": "A", "update": "M", "delete": "D"}
     lines = [
         f"{letters[kind]} {change.named}\n"

@@ -28,7 +28,7 @@ class PluginHooks(TurnHooks):
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """Tell the model of plugins, if one in force has skills or servers."""
+        """Return what the model is shown of plugins, if one in force has skills or servers."""
         active = self._plugins.active(context.config, context.thread_id)
         brings = any(one.plugin.skills or one.plugin.servers for one in active)
         return INSTRUCTIONS if brings else None

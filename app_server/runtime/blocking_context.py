@@ -14,7 +14,7 @@ T = TypeVar("T")
 async def in_worker(manager: AbstractContextManager[T]) -> AsyncIterator[T]:
     """Enter and leave a context manager in worker threads; it is left also when cancelled.
 
-    It is not told of exceptions of the block.
+    It does not see exceptions of the block.
     """
     value = await anyio.to_thread.run_sync(manager.__enter__)
     try:

@@ -1,4 +1,4 @@
-"""Tells systemd how far the server is, and that its event loop goes on.
+"""Notifies systemd of how far the server is, and that its event loop goes on.
 
 Source: sd_notify(3), systemd.service(5) (`Type=notify`, `WatchdogSec=`).
 """

@@ -260,10 +260,10 @@ async def _load_skills_changed() -> "type[SkillsChangedNotification]":
 def _skills_changed(
     hub: Hub, event: "Lazy[type[SkillsChangedNotification]]", tasks: anyio.abc.TaskGroup
 ) -> None:
-    tasks.start_soon(_tell_of_skills, hub, event)
+    tasks.start_soon(_broadcast_skills, hub, event)
 
 
-async def _tell_of_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
+async def _broadcast_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
     # What cannot be loaded was logged.
     with suppress(LoadFailed):
         hub.broadcast((await event.get())())

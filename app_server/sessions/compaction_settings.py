@@ -1,4 +1,4 @@
-"""What the model is told to sum up when a thread is compacted.
+"""What the model is asked to sum up when a thread is compacted.
 
 Source: docs/config.md, "Models".
 """

@@ -202,7 +202,7 @@ class ThreadServers:
         return NO_METADATA if server is None else server.config.metadata
 
     def environment_changed(self, environment_id: str, connected: bool) -> None:
-        """Tell the listeners, if the thread works there, or one of the servers belongs there."""
+        """Notify the listeners, if the thread works there, or one of the servers belongs there."""
         settings = self._thread.state.in_force
         if settings.working_folder(environment_id) is not None or any(
             server.config.environment_id == environment_id and server.config.enabled

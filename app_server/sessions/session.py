@@ -246,7 +246,7 @@ class ThreadSession:
             OSError: the disk refused.
         """
         await self.mcp.before_request(run.named.wants)
-        await self._mentions.tell(run)
+        await self._mentions.add_messages(run)
         await self.surroundings.add_changes()
 
     def _switch_plugins(self, settings: Settings) -> None:
@@ -257,7 +257,7 @@ class ThreadSession:
     # Going on.
 
     def resumed(self) -> None:
-        """Tell a client that has come of the queue, and go on with what waits."""
+        """Notify a client that has come of the queue, and go on with what waits."""
         if self.queue.state.entries:
             self.publisher.queue_changed()
         self.wake()

@@ -71,7 +71,7 @@ _CALMED = f"delivered as passive: a source may wake a thread {MAX_WAKES} times a
 
 
 def digest_of(params: SignalDeliverParams) -> str:
-    """Return what tells a signal said again from another one under its id."""
+    """Return a digest by which a signal sent again differs from another one under its id."""
     # A receiver may come to know its tool between two tries.
     body = params.model_dump(mode="json", exclude={"payload_tool"})
     return hashlib.sha256(to_json(body)).hexdigest()

@@ -87,7 +87,7 @@ class ExecCommand:
         return not (isinstance(call.input, str) and may_be_patch(call.input))
 
     async def run(self, call: RequestedCall) -> Json:
-        """Ask if need be, run the line, and tell what it printed until it ended or went on.
+        """Ask if need be, run the line, and return what it printed until it ended or went on.
 
         A line that does nothing but apply a patch changes files as `apply_patch` does.
         """
@@ -139,7 +139,7 @@ class ExecCommand:
     def _within(self, decision: Decision) -> Decision:
         if not self._may_not_leave or isinstance(decision, Refuse) or decision.sandboxed:
             return decision
-        # A rule lets it out by itself; what asks for it is told so.
+        # A rule lets it out by itself; what asks for it is answered so.
         return Run() if isinstance(decision, Run) else Refuse(STAYS)
 
     async def _plan(

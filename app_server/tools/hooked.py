@@ -27,7 +27,7 @@ OUTPUT = "\nOutput:\n"
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """A call, as hooks are told of it."""
+    """A call, as hooks are given it."""
 
     tool: str
     input: Mapping[str, Any]

@@ -63,7 +63,7 @@ class _Request(ToolArguments):
 
 
 class RequestPermissions:
-    """Asks for permissions, and tells the model what it was granted."""
+    """Asks for permissions, and returns to the model what it was granted."""
 
     def __init__(
         self, turn: TurnContext, gate: PermissionGate, environments: TurnEnvironments

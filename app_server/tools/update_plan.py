@@ -82,7 +82,7 @@ class UpdatePlan:
         return False
 
     async def run(self, call: RequestedCall) -> Json:
-        """Tell the clients of the thread.
+        """Notify the clients of the thread.
 
         Raises:
             BadCall: the plan makes no sense, or this is the mode in which plans are written.

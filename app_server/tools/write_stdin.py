@@ -47,7 +47,7 @@ class WriteStdin:
         return False
 
     async def run(self, call: RequestedCall) -> Json:
-        """Write, wait, and tell what the command printed since the model was last told."""
+        """Write, wait, and return what the command printed since the model last read of it."""
         arguments = call.read(StdinArguments)
         session_id = str(int(arguments.session_id))
         run = self._terminals.find(session_id)
@@ -77,7 +77,7 @@ class WriteStdin:
         process = run.process
         assert process is not None
         if not process.takes_input:
-            # What has ended is told as such, with what it printed last.
+            # What has ended is shown as such, with what it printed last.
             return None if process.finished.is_set() else NO_INPUT
         try:
             with anyio.fail_after(WRITE_S):

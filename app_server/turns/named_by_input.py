@@ -16,7 +16,7 @@ class NamedByInput:
     """What the user named."""
 
     plugins: Sequence[NamedPlugin] = ()
-    """Those that the model is told of, once it can be said which tools they have."""
+    """Those that the model is shown, once it is known which tools they have."""
     plugin_ids: frozenset[str] = frozenset()
     """Plugins of which at least a skill was named."""
     servers: frozenset[str] = frozenset()

@@ -12,13 +12,13 @@ class ClientPort(Protocol):
     """The clients of all threads."""
 
     def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
-        """Tell the listeners of a thread; `method` is for types that serve several. Never waits."""
+        """Send the listeners of a thread an event; `method` is for types that serve several."""
 
     def emit_run(self, thread_id: str, first: WireModel, more: Sequence[str]) -> None:
-        """Tell the listeners a delta, and the pieces of its text that came with it. Never waits."""
+        """Send the listeners a delta, and the pieces of its text that came with it."""
 
     def broadcast(self, event: WireModel) -> None:
-        """Tell every client; never waits."""
+        """Send every client an event; never waits."""
 
     async def ask(self, thread_id: str, method: str, params: WireModel) -> WireModel | None:
         """Put a question to the listeners of a thread and wait for the first answer.

@@ -48,12 +48,12 @@ class TurnRecorder:
         return self._clock.new_id()
 
     def emit(self, event: WireModel) -> None:
-        """Tell the thread's listeners."""
+        """Send an event to the thread's listeners."""
         self.thread.open_items.note(event)
         self._clients.emit(self.thread.id, event)
 
     def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
-        """Tell a piece of a message, and those that came with it, each as an event of its own."""
+        """Send a piece of a message, and those that came with it, each as an event of its own."""
         self.thread.open_items.note(first)
         for piece in more:
             self.thread.open_items.add_text(first.item_id, piece)
@@ -74,7 +74,7 @@ class TurnRecorder:
         self.announce_started(item)
 
     def announce_started(self, item: KnownThreadItem) -> None:
-        """Tell that an item exists."""
+        """Announce an item."""
         assert item.started_at_ms is not None
         # The item will change; what clients know of it changes by what they are sent.
         self.thread.open_items.begin(item.model_copy())
@@ -131,7 +131,7 @@ class TurnRecorder:
         self.announce_completed(item)
 
     def announce_completed(self, item: KnownThreadItem) -> None:
-        """Tell that an item which is in the log will not change any more."""
+        """Announce that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
         self.thread.open_items.end(item.id)
         self.emit(

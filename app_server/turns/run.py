@@ -58,7 +58,7 @@ class SessionSettings:
 
     model: ModelSettings = field(default_factory=ModelSettings)
     compact_prompt: str | None = None
-    """What the model is told to sum up; None means our own words."""
+    """What the model is asked to sum up; None means our own words."""
     output_limit_bytes: int = 12_000
     requests_permissions: bool = False
     """Whether the model may ask for more than the sandbox allows."""
@@ -118,7 +118,7 @@ class TurnRun:
         self.needed_servers: Sequence[NeededServer] = ()
         """What the skills of that input need, until it has been offered to the user."""
         self.named: NamedByInput = NOTHING_NAMED
-        """What that input names, until the model has been told."""
+        """What that input names, until the model has been shown it."""
         self.is_compaction = compacts
         """Whether the turn does nothing but compact, so far."""
         self.review: Callable[[], Awaitable[AgentMessageThreadItem]] | None = None

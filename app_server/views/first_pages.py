@@ -1,4 +1,4 @@
-"""Where the history of a thread begins to be paged, as answers of other methods tell it."""
+"""Where the history of a thread begins to be paged, as answers of other methods show it."""
 
 from typing import Any
 

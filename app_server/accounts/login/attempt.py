@@ -54,18 +54,18 @@ class Attempt:
 
 
 class LoginAttempts:
-    """Runs attempts, and tells how they ended."""
+    """Runs attempts, and reports how they ended."""
 
     def __init__(
         self,
         tasks: anyio.abc.TaskGroup,
         sign_in: Keep,
-        tell: Callable[[str, str | None], None],
+        report: Callable[[str, str | None], None],
     ) -> None:
-        """`tell` takes the id of a sign-in and why it failed."""
+        """`report` takes the id of a sign-in and why it failed."""
         self._tasks = tasks
         self._sign_in = sign_in
-        self._tell = tell
+        self._report = report
         self._active: Attempt | None = None
         self._starting = anyio.Lock()
 
@@ -131,4 +131,4 @@ class LoginAttempts:
                 self._active = None
             attempt.ended.set()
         await attempt.answered.wait()
-        self._tell(attempt.id, error)
+        self._report(attempt.id, error)

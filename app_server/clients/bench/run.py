@@ -77,12 +77,12 @@ class Measured:
 
 
 async def bench(
-    targets: Sequence[Target], rows: Sequence[Row], steps: int, tell: Callable[[str], None]
+    targets: Sequence[Target], rows: Sequence[Row], steps: int, report: Callable[[str], None]
 ) -> list[Measured]:
     """Measure `rows` with about `steps` steps of each on every target.
 
-    `tell` hears what is being done. Threads that were started are deleted afterwards, where the
-    server can do that.
+    `report` is called with what is being done. Threads that were started are deleted afterwards,
+    where the server can do that.
 
     Raises:
         ValueError: a target's URL is none.
@@ -94,10 +94,10 @@ async def bench(
         config = await stack.enter_async_context(_model())
         subjects = []
         for target in targets:
-            tell(f"preparing {target.url}")
+            report(f"preparing {target.url}")
             subjects.append(await stack.enter_async_context(_subject(target, config)))
         for row in rows:
-            tell(f"measuring {row.name}")
+            report(f"measuring {row.name}")
             measured.append(await _measure(row, targets, subjects, steps))
     return measured
 

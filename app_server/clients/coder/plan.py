@@ -33,7 +33,7 @@ class Plan:
     home: Path
     folder: Path
     agent_words: Sequence[str]
-    """What the agent is told besides `--remote` and `--cd`."""
+    """What the agent is given besides `--remote` and `--cd`."""
     url: str | None = None
     """A server that is there already."""
     first_port: int = FIRST_PORT

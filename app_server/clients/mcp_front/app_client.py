@@ -84,7 +84,7 @@ class AppClient:
                 future.exception()
 
     async def notify(self, method: str) -> None:
-        """Tell the app-server something that has no parameters and no answer."""
+        """Send the app-server a notification without parameters."""
         await self._send({"method": method})
 
     def answer(self, question_id: RequestId, result: JsonObject) -> Awaitable[None]:

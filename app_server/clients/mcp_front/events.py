@@ -24,7 +24,7 @@ def event_params(
 
 
 def session_configured(thread: JsonObject) -> JsonObject:
-    """Tell of a thread that was started or resumed, from the answer to that."""
+    """Render the event of a thread that was started or resumed, from the answer to that."""
     return {
         "type": "session_configured",
         "session_id": thread["thread"]["id"],

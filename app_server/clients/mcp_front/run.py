@@ -24,7 +24,7 @@ from protocol.model import Json, JsonObject
 INTERRUPT_S = 10.0
 """How long a cancelled call waits for the end of its turn."""
 
-Tell: TypeAlias = Callable[[JsonObject], Awaitable[None]]
+SendEvent: TypeAlias = Callable[[JsonObject], Awaitable[None]]
 """Sends the params of a `codex/event`."""
 
 _UNKNOWN_THREAD = ("threadNotFound", "invalidThreadId")
@@ -62,11 +62,13 @@ class Runs:
 class ToolRun:
     """One call. `request_id` is the caller's."""
 
-    def __init__(self, request_id: RequestId, app: AppClient, runs: Runs, tell: Tell) -> None:
+    def __init__(
+        self, request_id: RequestId, app: AppClient, runs: Runs, send_event: SendEvent
+    ) -> None:
         self.request_id = request_id
         self._app = app
         self._runs = runs
-        self._tell = tell
+        self._send_event = send_event
         self._named_thread_id: str | None = None
         self._thread_id: str | None = None
         self._thread: JsonObject = {}
@@ -101,7 +103,7 @@ class ToolRun:
             self._text = item["text"] if item["type"] == "agentMessage" else self._text
         msg = message_of(event.method, params, self._text)
         if msg is not None:
-            await self._tell(event_params(self.request_id, self._thread_id, turn_id, msg))
+            await self._send_event(event_params(self.request_id, self._thread_id, turn_id, msg))
         if event.method == "turn/completed" and turn_id == self._turn_id:
             self._turn = turn
             self._over.set()
@@ -126,7 +128,7 @@ class ToolRun:
             await self._resume(self._named_thread_id)
         assert self._thread_id is not None
         configured = session_configured(self._thread)
-        await self._tell(event_params(self.request_id, self._thread_id, "", configured))
+        await self._send_event(event_params(self.request_id, self._thread_id, "", configured))
         content = [{"type": "text", "text": arguments.prompt}]
         await self._app.call(
             "turn/start", {"threadId": self._thread_id, "input": content}, self._take_turn

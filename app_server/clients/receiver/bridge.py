@@ -35,7 +35,7 @@ MAX_ADDED_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """What a bridge is told."""
+    """Settings of a bridge."""
 
     modes: Mapping[str, Mode] = field(default_factory=dict)
     """Types of signals that wake, or do not, whatever their envelope says."""

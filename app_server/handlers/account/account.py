@@ -264,7 +264,7 @@ class AccountHandlers:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """Tell nothing by itself: who makes the change does."""
+        """Send no notification by itself: who makes the change does."""
         self._asked_for += 1
         try:
             yield
@@ -272,15 +272,17 @@ class AccountHandlers:
             self._asked_for -= 1
 
     @contextmanager
-    def _announced_after(self, context: RequestContext, tell: Callable[[], None]) -> Iterator[None]:
-        """Tell of a change that works out once the request was answered."""
+    def _announced_after(
+        self, context: RequestContext, notify: Callable[[], None]
+    ) -> Iterator[None]:
+        """Notify of a change that works out, once the request was answered."""
         with self._quietly():
             yield
-        context.after_answer(tell)
+        context.after_answer(notify)
 
 
 def _news(state: AuthState) -> tuple[str | None, ...]:
-    """Return what makes a change worth telling."""
+    """Return what makes a change worth a notification."""
     found = state.credentials
     if found is None:
         return ()

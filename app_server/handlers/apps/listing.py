@@ -42,15 +42,15 @@ class AppListing:
         apps: AppsPort,
         terms: AppTerms,
         backend: Backend,
-        tell: Callable[[list[AppInfo]], None],
+        send: Callable[[list[AppInfo]], None],
         *,
         refetch: bool,
     ) -> None:
-        """`tell` hears of every list that is worth it, no list twice."""
+        """`send` is called with every list that is worth it, with none twice in a row."""
         self._apps = apps
         self._terms = terms
         self._backend = backend
-        self._tell = tell
+        self._send = send
         self._refetch = refetch
         self._known_accessible: _Accessible | None = None
         self._known_directory: KnownDirectory | None = None
@@ -96,7 +96,7 @@ class AppListing:
         return self._merged
 
     async def follow_up(self) -> None:
-        """Wait until the apps that can be used are live ones, and tell if that changes the list.
+        """Wait until the apps that can be used are live ones, and send the list if that changes it.
 
         Raises:
             AppsUnavailable: they cannot be fetched now.
@@ -140,7 +140,7 @@ class AppListing:
                 return
             if await anyio.to_thread.run_sync(_fits, apps) and not self.is_outdated:
                 self._last_sent = apps
-                self._tell(apps)
+                self._send(apps)
 
     async def _merge(self) -> list[AppInfo]:
         """Merge beside the event loop: a directory has thousands of apps."""

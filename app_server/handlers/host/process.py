@@ -62,7 +62,7 @@ class ProcessHandlers:
     async def spawn(
         self, context: RequestContext, params: ProcessSpawnParams
     ) -> ProcessSpawnResponse:
-        """Start a program; what it prints and its end are told after the answer."""
+        """Start a program; notifications of what it prints and of its end follow the answer."""
         client, handle = context.connection_id, params.process_handle
         if not handle:
             raise invalid_request("processHandle must not be empty", "invalidCommand")

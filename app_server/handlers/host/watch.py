@@ -1,4 +1,4 @@
-"""fs/watch and fs/unwatch: changes of files, told to the connection that asked for them.
+"""fs/watch and fs/unwatch: changes of files, for the connection that asked for them.
 
 Source: docs/tools.md, "Host methods".
 """
@@ -31,7 +31,7 @@ class WatchHandlers:
         return {"fs/unwatch": self.unwatch, "fs/watch": self.watch}
 
     async def watch(self, context: RequestContext, params: FsWatchParams) -> FsWatchResponse:
-        """Begin to tell of changes; the first may come right after the answer."""
+        """Begin to report changes; the first may come right after the answer."""
         client, watch_id, path = context.connection_id, params.watch_id, as_path(params.path)
 
         def changed(paths: Sequence[str]) -> None:
@@ -44,6 +44,6 @@ class WatchHandlers:
         return FsWatchResponse(path=str(path))
 
     async def unwatch(self, context: RequestContext, params: FsUnwatchParams) -> FsUnwatchResponse:
-        """Tell of no more changes; a watch that is not there is no failure."""
+        """Report no more changes; a watch that is not there is no failure."""
         self._watches.remove(context.connection_id, params.watch_id)
         return FsUnwatchResponse()

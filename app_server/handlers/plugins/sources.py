@@ -1,4 +1,4 @@
-"""What the methods of plugins and marketplaces work with, and what they tell of failures."""
+"""What the methods of plugins and marketplaces work with, and what they answer of failures."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence

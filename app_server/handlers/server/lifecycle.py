@@ -33,7 +33,7 @@ class LifecycleHandlers:
         self._configuration = services.configuration
         self._problems = Lazy("the check of the configuration", self._make_problems)
         self._warned: set[ConnectionId] = set()
-        """The clients that were told of what is wrong, as far as they are still there."""
+        """The clients that were warned of what is wrong, as far as they are still there."""
         self._configuration.on_change(self._files_have_changed)
         self._hub = services.hub
         self._tasks = services.tasks
@@ -81,19 +81,19 @@ class LifecycleHandlers:
         self._tasks.start_soon(self._warn_of_configuration, connection_id)
 
     async def _warn_of_rules(self, connection_id: ConnectionId) -> None:
-        """Tell a client that has come of files of rules that are broken."""
+        """Warn a client that has come of files of rules that are broken."""
         for broken in await self._rules.broken_before():
             self._hub.notify(connection_id, rules_warning(broken))
 
     async def _warn_of_configuration(self, connection_id: ConnectionId) -> None:
-        """Tell a client that has come of settings that are wrong, and those before it of news."""
+        """Warn a client that has come of wrong settings, and those before it of new ones."""
         for problem in await self._warn_of_news():
             self._hub.notify(connection_id, problem)
         self._warned.add(connection_id)
         self._hub.connections.when_gone(connection_id, self._warned.discard)
 
     async def _warn_of_news(self) -> "Sequence[ConfigWarningNotification]":
-        """Tell those who know of the others of faults that were not there before; returns all."""
+        """Warn those who know of the others of faults that were not there before; returns all."""
         try:
             problems = await self._problems.get()
         except LoadFailed:
@@ -107,7 +107,7 @@ class LifecycleHandlers:
 
     def _files_have_changed(self) -> None:
         if self._problems.value is not None:
-            # Before that nobody was told anything, and who comes is told all.
+            # Before that nobody was warned, and who comes is warned of all.
             self._tasks.start_soon(self._warn_of_news)
 
     async def _make_problems(self) -> "ConfigProblems":

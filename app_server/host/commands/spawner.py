@@ -96,20 +96,20 @@ def enter(entrance: str) -> None:
 
 def stand_by(server: socket.socket) -> bool:
     """Have a supervisor wait for the next order, as forking takes time; False: no more come."""
-    heard, tell_parent = os.pipe()
+    word_end, parent_end = os.pipe()
     if fork_when_possible() == 0:
-        os.close(heard)
+        os.close(word_end)
         fds = receive(server)
-        os.write(tell_parent, b"o" if fds else b"x")
-        os.close(tell_parent)
+        os.write(parent_end, b"o" if fds else b"x")
+        os.close(parent_end)
         server.close()
         if fds:
             supervise(fds)
         os._exit(0)
-    os.close(tell_parent)
+    os.close(parent_end)
     # Nothing is read of one that was killed while it waited: another takes its place.
-    word = os.read(heard, 1)
-    os.close(heard)
+    word = os.read(word_end, 1)
+    os.close(word_end)
     return word != b"x"
 
 
@@ -270,7 +270,7 @@ class Command:
             send(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Take the ends of children, and tell of the command's own."""
+        """Take the ends of children, and report the command's own."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -27,7 +27,7 @@ class WatchedPlace:
     exists: bool
 
     def changed(self, changes: Set[str], by_folder: dict[str, list[str]]) -> Sequence[str]:
-        """Return what is to be told of changes: the path, and names in its folder."""
+        """Return what is to be reported of changes: the path, and names in its folder."""
         changed = [str(self.path)] if changes & self.names else []
         if self.inside is not None:
             changed += [f"{self.path}/{name}" for name in by_folder.get(self.inside, ())]
@@ -53,7 +53,7 @@ def look_at(path: Path) -> WatchedPlace:
         folders.add(real if is_folder else os.path.dirname(real))  # noqa: PTH120
         names.add(real)
     if is_folder and real == named:
-        # The end of a folder is told to who watches it.
+        # The end of a folder is reported to who watches it.
         folders.remove(folder)
     return WatchedPlace(
         path=path,

@@ -32,13 +32,13 @@ MAX_WATCHES = 64
 """Of one owner."""
 
 MERGE_MS = 200
-"""Changes within this time are told together."""
+"""Changes within this time are reported together."""
 
 STEP_MS = 50
-"""Without a further change for this long, changes are told."""
+"""Without a further change for this long, changes are reported."""
 
 MAX_PATHS = 1000
-"""Told at once; of more than these, the watched path alone is told."""
+"""Reported at once; of more than these, the watched path alone is reported."""
 
 MAX_CHARS = 256 * 1024
 """Of these paths together."""
@@ -76,7 +76,7 @@ class FileWatches:
         self._thread = anyio.CapacityLimiter(1)
 
     async def add(self, owner: Owner, watch_id: str, path: Path, on_change: OnChange) -> None:
-        """Tell `on_change` of what changes at a path from now on.
+        """Call `on_change` with what changes at a path from now on.
 
         Raises:
             PathRefused: the owner has a watch of this id, or MAX_WATCHES of them.
@@ -199,7 +199,7 @@ class FileWatches:
     async def _look_again(self, changes: frozenset[str], heard: Set[_Watch]) -> None:
         """Look at paths that may have come, gone or become others; watch what is there now.
 
-        Who has `heard` of the changes already is not told that something has come or gone.
+        Who has `heard` of the changes already is not notified that something has come or gone.
         """
         watches = [watch for watch in self._all() if watch.place.may_have_moved(changes)]
         if not self._native or changes & self._folders:

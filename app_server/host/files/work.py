@@ -21,7 +21,7 @@ class Stopped(Exception):
 
 
 class Stop:
-    """Tells work in a thread that nobody waits for it."""
+    """Lets work in a thread know that nobody waits for it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

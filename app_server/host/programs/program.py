@@ -156,7 +156,7 @@ class Program:
                 await command.write(data)
                 self._input_bytes -= len(data)
         except InputClosed:
-            # It reads no more; that it ends is told, and what it did not read is nobody's.
+            # It reads no more; its end is reported, and what it did not read is nobody's.
             self._is_input_closed = True
             self._input.clear()
             self._input_bytes = 0

@@ -65,7 +65,7 @@ class UnaskedGate:
         return refusal_of(verdict_on(target, self.policy, rules.networks))
 
     async def refused(self, target: Target, why: Refusal) -> None:
-        """Nobody has to be told."""
+        """Nobody has to be notified."""
 
 
 def refusal_of(verdict: Verdict) -> Refusal | None:

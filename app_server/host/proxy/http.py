@@ -187,7 +187,7 @@ async def _forward(
                 with suppress(asyncio.CancelledError, OSError, h11.ProtocolError):
                     await sending
     except (h11.ProtocolError, TimeoutError) as exc:
-        # A local one: the response cannot be told to this client, as trailers to one of HTTP/1.0.
+        # A local one: what came cannot be relayed to this client, as trailers to one of HTTP/1.0.
         if client.state.our_state is h11.SEND_RESPONSE:
             await _fail(client, 502, f"{target.shown()}: {exc}", request.method)
 
@@ -282,7 +282,7 @@ async def _next(
 
 
 async def _refuse(client: _Client, method: bytes, target: Target, why: Refusal) -> None:
-    told = {
+    refusal = {
         "status": "blocked",
         "host": target.host,
         "reason": why,
@@ -295,7 +295,7 @@ async def _refuse(client: _Client, method: bytes, target: Target, why: Refusal) 
         (b"content-type", b"application/json"),
         (b"x-proxy-error", _ERRORS[why].encode()),
     ]
-    await client.answer(403, to_json(told), headers, method)
+    await client.answer(403, to_json(refusal), headers, method)
 
 
 async def _fail(client: _Client, status: int, text: str, method: bytes = b"GET") -> None:

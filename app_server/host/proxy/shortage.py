@@ -1,4 +1,4 @@
-"""No descriptor is left for what a proxy wants to take: it is tried again, and told once.
+"""No descriptor is left for what a proxy wants to take: it is tried again, and logged once.
 
 Source: docs/tools.md, "Network through a proxy".
 """
@@ -20,12 +20,12 @@ class Shortage:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._has_told = False
+        self._is_logged = False
 
     async def pause(self, why: str) -> None:
         """Wait for the next try; the first one is logged."""
-        if not self._has_told:
-            self._has_told = True
+        if not self._is_logged:
+            self._is_logged = True
             bound = limit()
             allowed = "any number of" if bound is None else bound
             logger.warning(

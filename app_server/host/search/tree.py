@@ -153,7 +153,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 def _folders_and_files(
     entries: Sequence["os.DirEntry[str]"],
 ) -> tuple[list["os.DirEntry[str]"], list[str]]:
-    """Tell folders from the names of files; what is neither is left out."""
+    """Part folders from the names of files; what is neither is left out."""
     folders, files = [], []
     for entry in entries:
         try:

@@ -207,10 +207,10 @@ class McpServer:
         lists_same = self.config.known == config.known
         return self.lives and lists_same and self._made_of == ingredients(config, cwd)
 
-    def reuse(self, config: ServerConfig, *, tell: bool) -> None:
-        """Go on with new filters and bounds; with `tell` a server that runs says it is ready."""
+    def reuse(self, config: ServerConfig, *, announce: bool) -> None:
+        """Go on with new filters and bounds; with `announce` one that runs is said to be ready."""
         self.config = config
-        if tell and self._status == "connected":
+        if announce and self._status == "connected":
             self._notify(config.name, "ready", None)
 
     @property

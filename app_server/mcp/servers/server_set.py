@@ -101,11 +101,11 @@ class ServerSet:
                 config.is_registered and server is not None and server.lives
             )
             if server is not None and is_same and not is_announced:
-                # Of what was registered at run time a reload tells nothing new.
+                # Of what was registered at run time a reload says nothing new.
                 del before[name]
             elif server is not None and config.enabled and server.fits(config, self._launcher.cwd):
                 del before[name]
-                server.reuse(config, tell=reload)
+                server.reuse(config, announce=reload)
             else:
                 server = self._replace(server, config)
                 fresh.append(server)

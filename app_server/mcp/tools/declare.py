@@ -66,7 +66,7 @@ def deferred_lines(table: ToolTable) -> list[str]:
 
 
 def deferred_note(lines: Sequence[str]) -> str:
-    """Tell the model which namespaces there are to search in; `lines` describe one each."""
+    """Declare which namespaces there are to search in; `lines` describe one each."""
     return "\n".join([NOTE, "<tools>", *lines, "</tools>"])
 
 

@@ -63,7 +63,7 @@ class HttpTransport:
         self._listener = Listener(sender, session, inbox)
         self._tasks = tasks
         self._asking: dict[RequestId, asyncio.Task[None]] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._call_slots = asyncio.Semaphore(MAX_CALLS)
         self._one_way_slots = asyncio.Semaphore(MAX_ONE_WAY)
@@ -94,9 +94,9 @@ class HttpTransport:
                 await self._notify(body)
                 self._listen()
             else:
-                self._begin_to_tell(body, _cancelled_by(message))
+                self._begin_notifying(body, _cancelled_by(message))
         else:
-            self._begin_to_tell(body)
+            self._begin_notifying(body)
 
     async def _ask(self, message: JSONRPCRequest, body: bytes, headers: Mapping[str, str]) -> None:
         is_first = message.method == "initialize"
@@ -116,13 +116,13 @@ class HttpTransport:
         finally:
             self._asking.pop(message.id, None)
 
-    def _begin_to_tell(self, body: bytes, gives_up: RequestId | None = None) -> None:
-        if len(self._telling) >= MAX_ONE_WAY_WAITING:
+    def _begin_notifying(self, body: bytes, gives_up: RequestId | None = None) -> None:
+        if len(self._notifying) >= MAX_ONE_WAY_WAITING:
             self._give_up(gives_up)
             raise anyio.BrokenResourceError
         task = self._tasks.create_task(self._notify(body, gives_up))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
 
     async def _notify(self, body: bytes, gives_up: RequestId | None = None) -> None:
         try:
@@ -149,11 +149,11 @@ class HttpTransport:
         """End everything that is under way."""
         self._is_closed = True
         listening = [] if self._listening is None else [self._listening]
-        for task in (*self._asking.values(), *self._telling, *listening):
+        for task in (*self._asking.values(), *self._notifying, *listening):
             task.cancel()
 
     async def end_session(self) -> None:
-        """Tell the server that the session is over, if there is one; it has GOODBYE_S to hear."""
+        """End the session at the server, if there is one, within GOODBYE_S."""
         if self._session.id is None:
             return
         try:

@@ -1,7 +1,7 @@
 """Who is connected, who listens to which thread, and what clients were asked.
 
 Every event of a loaded thread has a number and is kept for a while, so that a client that was away
-can be told what it missed. Questions go to every listener of a thread; the first answer wins; a
+can be sent what it missed. Questions go to every listener of a thread; the first answer wins; a
 question that nobody can answer waits for the next listener.
 Source: docs/wire.md, "Replay", "Server requests".
 """
@@ -31,7 +31,7 @@ MAX_AT_ONCE = 1024
 
 
 class EventObserver(Protocol):
-    """Who wants to know what threads tell their clients; does not wait."""
+    """Who is shown what threads send to their clients; does not wait."""
 
     def observe(self, event: WireModel) -> None:
         """Take an event of a thread; deltas are not shown."""
@@ -94,7 +94,7 @@ class Hub:
             self.listeners.hold(connection_id, thread_id, position)
 
     def release(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
-        """Tell a connection what came since it was held, ask what is open, and go on from there.
+        """Send a connection what came since it was held, ask what is open, and go on from there.
 
         If it has missed more than is kept of the stream, the connection is given up.
         """
@@ -143,13 +143,13 @@ class Hub:
         self.streams.close(thread_id)
 
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
-        """Tell the listeners of a thread; `method` is for types that serve several."""
+        """Send an event to the listeners of a thread; `method` is for types that serve several."""
         if self.observer is not None:
             self.observer.observe(event)
         self._notify(self.listeners.of(thread_id), thread_id, event, method)
 
     def emit_run(self, thread_id: ThreadId, first: WireModel, more: Sequence[str]) -> None:
-        """Tell the listeners of a thread a delta, and the pieces of its text that came with it.
+        """Send the listeners of a thread a delta, and the pieces of its text that came with it.
 
         Each is an event of its own, as `emit` would send it, in half the time.
         """
@@ -174,7 +174,7 @@ class Hub:
             self._sent_since_yield += len(listeners) * len(run)
 
     def broadcast(self, event: WireModel) -> None:
-        """Tell every client that has initialized.
+        """Send an event to every client that has initialized.
 
         What is about a loaded thread is part of its stream, for those who listen to it.
         """
@@ -182,7 +182,7 @@ class Hub:
         self._notify(self._peers, thread_id, event)
 
     def notify(self, connection_id: ConnectionId, event: WireModel) -> None:
-        """Tell one client, if it is still there; this is part of no stream."""
+        """Send an event to one client, if it is still there; this is part of no stream."""
         self._notify((connection_id,), None, event)
 
     def _notify(
@@ -228,7 +228,7 @@ class Hub:
 
         None means that a client refused it or answered nonsense. With no listener the question
         stays open and goes to the next one. Waits without limit, for an answer or to be cancelled;
-        whoever saw the question hears once that it is settled.
+        whoever saw the question is notified once that it is settled.
         """
         return (await self.ask_by_name(thread_id, method, params))[0]
 

@@ -70,7 +70,7 @@ class QuietUnloading:
         return session.slot.idle.is_set() and session.publisher.began and not wanted
 
     async def unload_quiet(self, thread_id: str) -> None:
-        """Unload a thread if it is still quiet, and tell every client."""
+        """Unload a thread if it is still quiet, and notify every client."""
         session = self._loaded.find(thread_id)
         if session is None or not self._is_quiet(session):
             return

@@ -78,7 +78,7 @@ def read_agents_settings(config: Config) -> AgentsSettings:
 def read_instructions(
     home: Path | None, cwd: str | None, config: Config, settings: AgentsSettings
 ) -> Instructions:
-    """Read what a thread in a folder is told; `cwd` None is a thread without a folder.
+    """Read the instructions for a thread in a folder; `cwd` None is a thread without a folder.
 
     A project that the user does not trust is not read. A file that cannot be read is named in a
     warning, and left out.

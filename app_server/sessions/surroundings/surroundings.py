@@ -1,7 +1,7 @@
 """What the model of one loaded thread is shown of its place, and when it is shown again.
 
 Files of instructions are read when the thread is loaded and when its working directory becomes
-another one. Whatever the history does not have yet is told before the input of a turn, and, where
+another one. Whatever the history does not have yet is sent before the input of a turn, and, where
 the settings of a running turn change, before its next request.
 Source: docs/wire.md, "What the model is sent".
 """
@@ -91,7 +91,7 @@ class ThreadSurroundings:
         return news(self._surroundings(settings), {})
 
     async def add_changes(self) -> None:
-        """Tell the model what changed in the running turn.
+        """Send the model what changed in the running turn.
 
         Raises:
             OSError: the disk refused.

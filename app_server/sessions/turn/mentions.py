@@ -1,4 +1,4 @@
-"""What the input of a turn names, and what the model is told of it once servers have started.
+"""What the input of a turn names, and what the model is sent of it once servers have started.
 
 Source: docs/plugins.md, "In turns".
 """
@@ -64,8 +64,8 @@ class InputMentions:
             else SkillNames(),
         )
 
-    async def tell(self, run: TurnRun) -> None:
-        """Tell the model what was named and can be told now; once a turn, behind its input.
+    async def add_messages(self, run: TurnRun) -> None:
+        """Send the model what was named and is known now; once a turn, behind its input.
 
         That is the text of skills of MCP servers, which takes at most 10 s, and what plugins have.
 

@@ -50,7 +50,7 @@ class Seen(NamedTuple):
         return cls(file.thread_id, file.place, file.size, file.mtime_ns, name)
 
 
-class Shelf(Protocol):
+class SummaryStore(Protocol):
     """Where summaries are kept; see ThreadIndex."""
 
     def seen(self) -> list[Seen]:
@@ -93,12 +93,12 @@ class CodexThreads:
         self.compressed = 0
         """Rollouts that Codex has compressed; they cannot be read here."""
 
-    def look(self, shelf: Shelf) -> None:
-        """Bring a shelf up to date, unless it was within the last LOOK_S seconds."""
+    def look(self, store: SummaryStore) -> None:
+        """Bring a store up to date, unless it was within the last LOOK_S seconds."""
         with self._lock:
             if time.monotonic() - self._looked_at < LOOK_S:
                 return
-            self._look(shelf)
+            self._look(store)
             self._looked_at = time.monotonic()
 
     def is_looked_at(self) -> bool:
@@ -108,9 +108,9 @@ class CodexThreads:
         # None were there, and none are: most homes have never seen Codex.
         return self._seen == {} and not has_folders(self._home)
 
-    def _look(self, shelf: Shelf) -> None:
+    def _look(self, store: SummaryStore) -> None:
         if self._seen is None:
-            self._seen = {seen.thread_id: seen for seen in shelf.seen()}
+            self._seen = {seen.thread_id: seen for seen in store.seen()}
             self._shown.update((seen.thread_id, Path(seen.path)) for seen in self._seen.values())
         folder = find_files(self._home)
         names = self._names.read()
@@ -120,7 +120,7 @@ class CodexThreads:
         gone = [thread_id for thread_id in self._seen if thread_id not in folder.files]
         if gone:
             theirs = [thread_id for thread_id in gone if not self._is_ours(thread_id)]
-            shelf.forget_seen(theirs, rows_too=True)
+            store.forget_seen(theirs, rows_too=True)
             for thread_id in gone:
                 del self._seen[thread_id]
                 self._shown.pop(thread_id, None)
@@ -135,14 +135,14 @@ class CodexThreads:
             if state is not None:
                 changed.append((state, seen))
             if len(changed) == STEP:
-                self._keep(shelf, changed)
+                self._keep(store, changed)
                 changed = []
-        self._keep(shelf, changed)
+        self._keep(store, changed)
 
-    def _keep(self, shelf: Shelf, changed: list[tuple[ThreadState, Seen]]) -> None:
+    def _keep(self, store: SummaryStore, changed: list[tuple[ThreadState, Seen]]) -> None:
         assert self._seen is not None
         if changed:
-            shelf.put_seen(changed)
+            store.put_seen(changed)
             self._seen.update((seen.thread_id, seen) for _, seen in changed)
             self._shown.update((seen.thread_id, Path(seen.path)) for _, seen in changed)
 
@@ -204,12 +204,12 @@ class CodexThreads:
         self._shown[thread_id] = source.file.path
         return state
 
-    def imported(self, thread_id: str, shelf: Shelf) -> None:
+    def imported(self, thread_id: str, store: SummaryStore) -> None:
         """Note that a thread has a log of ours from now on."""
         with self._lock:
             self._shown.pop(thread_id, None)
             if self._seen is not None and self._seen.pop(thread_id, None) is not None:
-                shelf.forget_seen([thread_id], rows_too=False)
+                store.forget_seen([thread_id], rows_too=False)
 
 
 def records_to_import(source: CodexSource, faults: LogFaults) -> Iterator[Record]:

@@ -46,7 +46,7 @@ def excerpt(text: str, start: int, end: int) -> Excerpt:
 
 
 def _origins(text: str) -> list[int]:
-    """Tell for each character of the folded text which character it comes from."""
+    """Say for each character of the folded text which character it comes from."""
     return [place for place, char in enumerate(text) for _ in char.casefold()]
 
 

@@ -170,7 +170,7 @@ class Outliner:
 
 
 def item_kind(line: bytes) -> ItemKind:
-    """Tell the kind of the item in a line that adds one, by its head if that is ours."""
+    """Return the kind of the item in a line that adds one, by its head if that is ours."""
     head = _ITEM.search(line, 0, _HEAD_BYTES)
     if head is not None:
         name = head[1].decode()

@@ -28,7 +28,7 @@ class OutputDeltas:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, data: bytes) -> None:
-        """Take output; it is told now, or with what comes soon."""
+        """Take output; it is sent now, or with what comes soon."""
         self._pending.add(data)
         if self._timer is not None:
             return

@@ -39,11 +39,11 @@ class CommandRun:
         """What the shell runs."""
         self.number = number
         self.completed = anyio.Event()
-        """The item is complete: in the log, and told to clients."""
+        """The item is complete: in the log, and sent to clients."""
         self.is_background = False
         """The model was shown its session id."""
         self.unread = KeptOutput()
-        """What it printed since the model was last told."""
+        """What it printed since the model last read of it."""
         self.output_s = time.monotonic()
         """When it printed last, or began."""
         self.process: RunningCommand | RemoteCommand | None = None
@@ -77,7 +77,7 @@ class CommandRun:
         return notes
 
     def send_pending(self) -> None:
-        """Tell clients what it printed and they were not told yet, as its process has ended."""
+        """Send clients what it printed and was not sent yet, as its process has ended."""
         self._deltas.finish()
 
     def again(self) -> None:
@@ -103,7 +103,7 @@ class CommandRun:
         return self.item.model_copy(update={"aggregated_output": text})
 
     def snapshot(self, limit_bytes: int) -> CommandExecutionThreadItem:
-        """Return the item with all output that clients were told of; what waited is told first."""
+        """Return the item with all output that clients were sent; what waited is sent first."""
         self._deltas.flush()
         output = self._output.shortened(limit_bytes)
         text = output.text() if output.total else None

@@ -180,9 +180,9 @@ class Terminals:
                 yield run
 
     def snapshot(self) -> dict[str, CommandExecutionThreadItem]:
-        """Return the items of running commands, by id, with the output that clients were told of.
+        """Return the items of running commands, by id, with the output that clients were sent.
 
-        Deltas that are told from now on continue it.
+        Deltas that are sent from now on continue it.
         """
         running = [run for run in self._runs.values() if not run.completed.is_set()]
         return {run.item.id: run.snapshot(SNAPSHOT_BYTES // len(running)) for run in running}

@@ -30,7 +30,7 @@ def state_line(exit_code: int | None, session_id: str) -> str:
 def model_text(
     output: KeptOutput, limit_bytes: int, wall_s: float, state: str, notes: Sequence[str] = ()
 ) -> str:
-    """Tell the model of a command: how long it waited, how the command is, and what it printed."""
+    """Render a command for the model: how long it waited, how the command is, what it printed."""
     lines = [
         f"Chunk ID: {token_hex(3)}",
         f"Wall time: {wall_s:.4f} seconds",

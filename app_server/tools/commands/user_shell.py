@@ -1,4 +1,4 @@
-"""A command line that the user runs in a thread: unconfined, and told to the model afterwards.
+"""A command line that the user runs in a thread: unconfined, and shown to the model afterwards.
 
 Source: docs/tools.md, "Commands of the user".
 """

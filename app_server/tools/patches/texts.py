@@ -21,7 +21,7 @@ class Written:
     wall_s: float
 
     def output(self) -> str:
-        """Tell the model."""
+        """Render it for the model."""
         code = 0 if self.failure is None else 1
         head = f"Exit code: {code}\nWall time: {round(self.wall_s, 1):g} seconds\nOutput:\n"
         done = summary(self.made)

@@ -29,7 +29,7 @@ class TurnChanges:
         """The diff that clients have."""
 
     async def notify(self, made: Sequence[PlannedChange], found: FoundEnvironment) -> None:
-        """Add what a patch has changed, and tell clients if the diff is another one now."""
+        """Add what a patch has changed, and notify clients if the diff is another one now."""
         folders = self._turn.settings.working_folders
         is_only = len(folders) < 2 and [one.environment_id for one in folders] in ([], [found.id])
         shown = await anyio.to_thread.run_sync(

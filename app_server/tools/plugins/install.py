@@ -32,7 +32,7 @@ class PluginInstall:
         offers: PluginOffers,
         context: Callable[[], ContributionContext],
     ) -> None:
-        """`context` tells extensions of the thread."""
+        """`context` is what extensions are given of the thread."""
         self._turn = turn
         self._offers = offers
         self._context = context

@@ -49,7 +49,7 @@ class Question:
     tool_name: str
     """What hooks know the tool as."""
     tool_input: JsonObject
-    """The action, as hooks are told of it."""
+    """The action, as hooks are given it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ class ElicitationGate:
         return CANCELLED
 
     def turn_over(self, turn_id: str) -> None:
-        """Withdraw what was asked for a turn; its servers are told that the user cancelled."""
+        """Withdraw what was asked for a turn; its servers are answered that the user cancelled."""
         for scope, caller in self._open.items():
             if caller == turn_id:
                 scope.cancel()

@@ -54,7 +54,7 @@ class FileRequest:
 
     @property
     def question_reason(self) -> str | None:
-        """What the user is told besides the paths: why, and on which other machine."""
+        """What the user is shown besides the paths: why, and on which other machine."""
         if self.environment_id == LOCAL:
             return self.reason
         place = f"in environment `{self.environment_id}`"

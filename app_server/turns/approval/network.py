@@ -68,13 +68,13 @@ class NetworkGate:
     _open: dict[anyio.CancelScope, str] = field(default_factory=dict, init=False)
 
     def of_command(
-        self, policy: NetworkPolicy, turn_id: str, item_id: str, tell: Callable[[str], None]
+        self, policy: NetworkPolicy, turn_id: str, item_id: str, note: Callable[[str], None]
     ) -> "CommandConnections":
         """Return what decides about the connections of one command, whose item is named.
 
-        `tell` is called with a text for the model for each host that is refused, once.
+        `note` is called with a text for the model for each host that is refused, once.
         """
-        return CommandConnections(self, policy, turn_id, item_id, tell)
+        return CommandConnections(self, policy, turn_id, item_id, note)
 
     def turn_over(self, turn_id: str) -> None:
         """Withdraw what was asked in a turn: it is refused."""
@@ -206,14 +206,14 @@ class CommandConnections:
         policy: NetworkPolicy,
         turn_id: str,
         item_id: str,
-        tell: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
         self.policy = policy
         """What settings say."""
         self._gate = gate
         self._turn_id = turn_id
         self._item_id = item_id
-        self._tell = tell
+        self._note = note
         self._written: dict[Target, set[Word]] = {}
         self._accepted: set[Target] = set()
         """What somebody allowed this once: for this command."""
@@ -242,15 +242,15 @@ class CommandConnections:
         return why
 
     async def refused(self, target: Target, why: Refusal) -> None:
-        """Write a refusal down, and tell the model, once for each target."""
+        """Write a refusal down, and note it for the model, once for each target."""
         if "decline" not in self._written.get(target, ()):
-            self._tell(f"Network access to {target.shown()} was refused: {REASONS[why]}")
+            self._note(f"Network access to {target.shown()} was refused: {REASONS[why]}")
         await self._write(target, "decline")
 
     def _may_be_asked(self, target: Target) -> bool:
         if len(self._written) + len(self._accepted) >= MAX_TARGETS:
             return False
-        # Whoever was told no does not ask again and again.
+        # What was refused is not asked about again and again.
         return "decline" not in self._written.get(target, ())
 
     async def _write(self, target: Target, word: Word) -> None:

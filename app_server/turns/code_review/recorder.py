@@ -26,12 +26,12 @@ class ReviewRecorder(TurnRecorder):
         return self._history
 
     def emit(self, event: WireModel) -> None:
-        """Tell the thread's listeners, but for texts of messages."""
+        """Send an event to the thread's listeners, but for texts of messages."""
         if not isinstance(event, AgentMessageDeltaNotification):
             super().emit(event)
 
     def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
-        """Tell nobody: these are texts of messages."""
+        """Send nothing: these are texts of messages."""
 
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item, but for messages."""

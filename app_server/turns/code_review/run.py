@@ -45,7 +45,7 @@ class CodeReview:
         reviewer: TurnRun,
         surroundings: Sequence[JsonObject],
     ) -> None:
-        """`reviewer` writes to `aside`; `surroundings` are told it first."""
+        """`reviewer` writes to `aside`; `surroundings` are sent to it first."""
         self._target = target
         self._recorder = recorder
         self._aside = aside

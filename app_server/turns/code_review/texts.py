@@ -1,4 +1,4 @@
-"""What a model is asked to review, and what is shown and told of its answer. No I/O.
+"""What a model is asked to review, and what is shown of its answer. No I/O.
 
 Source: docs/tools.md, "Reviews".
 """
@@ -122,7 +122,7 @@ def shown_review(answer: str) -> str:
 
 
 def review_for_model(shown: str) -> str:
-    """Tell the thread's own model what a review has found."""
+    """Render for the thread's own model what a review has found."""
     return (
         "<code_review>\nThe user had a review done, by a model that did not see this conversation. "
         "Its result is below: information, and no request to act on it yet. The user may ask to "

@@ -83,7 +83,7 @@ class ModelCalls:
         return provider
 
     async def account(self, usage: TokenUsageBreakdown | None) -> None:
-        """Add what a call used to the thread's account, and tell."""
+        """Add what a call used to the thread's account, and notify."""
         if usage is None:
             return
         before = self._recorder.thread.state.usage
@@ -116,7 +116,7 @@ class ModelCalls:
         )
 
     def emit_usage(self, account: ThreadTokenUsage) -> None:
-        """Tell the account, which is in the log."""
+        """Send clients the account, which is in the log."""
         self._recorder.emit(
             ThreadTokenUsageUpdatedNotification(
                 thread_id=self._recorder.thread.id,
@@ -126,12 +126,12 @@ class ModelCalls:
         )
 
     def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
-        """Tell where the account stands with its usage limits, one by one."""
+        """Send clients where the account stands with its usage limits, one by one."""
         for limit in limits:
             self._recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
 
     def announce(self, failure: ModelFailure) -> None:
-        """Tell of a failure that ends the turn."""
+        """Notify of a failure that ends the turn."""
         error = TurnError(message=failure.message, codex_error_info=failure.info)
         self._emit_error(error, will_retry=False)
 

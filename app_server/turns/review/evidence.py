@@ -105,7 +105,7 @@ def excerpt(history: Sequence[JsonObject]) -> JsonObject:
 
     Both lists are in the order of the thread; the newest entries are the ones that are kept, and
     how many are left out is said. Reasoning is never shown, and nothing that the server itself
-    told the model: it is no word of the user's, though it has that role.
+    sent to the model: it is no word of the user's, though it has that role.
     """
     history = [item for item in history if kind_of(item) is None]
     said = [item for item in history if _is_of_user(item)]

@@ -199,7 +199,7 @@ class _ReviewEvents:
         )
 
     def ended(self, status: End, reason: str | None = None) -> None:
-        """Tell of an end without a verdict."""
+        """Notify of an end without a verdict."""
         if reason is not None:
             self._warn(reason)
         self._completed(GuardianApprovalReview(status=status, rationale=reason))

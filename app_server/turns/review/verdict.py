@@ -1,4 +1,4 @@
-"""What the reviewer is told to do, and the only answer that counts. No I/O.
+"""What the reviewer is asked, and the only answer that counts. No I/O.
 
 Source: docs/mcp.md, "Reviewer".
 """

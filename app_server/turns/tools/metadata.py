@@ -1,4 +1,4 @@
-"""What MCP servers are told of the turn that calls them.
+"""What MCP servers are sent of the turn that calls them.
 
 Source: docs/mcp.md, "Calls".
 """

@@ -57,7 +57,7 @@ class SessionCaller:
         return answer.root
 
     async def report(self, progress: float, total: float, message: str) -> None:
-        """Tell how far the request is; see Caller."""
+        """Report how far the request is; see Caller."""
         await self._context.session.report_progress(progress, total, message)
 
 

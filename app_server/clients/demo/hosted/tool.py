@@ -23,7 +23,7 @@ class Caller(Protocol):
         """
 
     async def report(self, progress: float, total: float, message: str) -> None:
-        """Tell how far the call is, if the client wants to know."""
+        """Report how far the call is, if the client wants to know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A signal, and what its reader is told besides."""
+    """A signal, and what its reader is shown besides."""
 
     envelope: Envelope
     payload_tool: str | None = None

@@ -175,7 +175,7 @@ class DemoRouter:
 
 
 async def run(path: Path, key: str, port: int, when_ready: Callable[[str], None]) -> None:
-    """Run a router with a store until SIGTERM or SIGINT; `when_ready` is told its URL.
+    """Run a router with a store until SIGTERM or SIGINT; `when_ready` is called with its URL.
 
     Raises:
         OSError: the port cannot be bound, or the store cannot be used.

@@ -50,28 +50,28 @@ def main() -> None:
     """Become bubblewrap; a child does the rest and ends."""
     server, port, pids = sys.argv[1:4]
     line = sys.argv[5:]
-    told, tell = os.pipe()
+    info_fd, info_writer = os.pipe()
     held, release = os.pipe()
     sandbox = os.getpid()
     # Twice, so that bubblewrap has no child that it does not know.
     if os.fork() == 0:
         if os.fork() == 0:
-            os.close(tell)
+            os.close(info_writer)
             os.close(held)
-            prepare(sandbox, told, release, server, port, pids)
+            prepare(sandbox, info_fd, release, server, port, pids)
         os._exit(0)
     os.wait()
-    for fd in (told, release):
+    for fd in (info_fd, release):
         os.close(fd)
     if server != NOT_WANTED:
         os.close(int(server))
-    for fd in (tell, held):
+    for fd in (info_writer, held):
         os.set_inheritable(fd, True)
     # Python has changed these for itself, and who is executed inherits them.
     for number in (SIGPIPE, SIGXFSZ):
         LIBC.signal(number, SIG_DFL)
-    told_where = ["--info-fd", str(tell), "--block-fd", str(held)]
-    os.execve(line[0], [line[0], *told_where, *line[1:]], first_environment())  # noqa: S606
+    pipes = ["--info-fd", str(info_writer), "--block-fd", str(held)]
+    os.execve(line[0], [line[0], *pipes, *line[1:]], first_environment())  # noqa: S606
 
 
 def first_environment() -> dict[bytes, bytes]:
@@ -82,11 +82,11 @@ def first_environment() -> dict[bytes, bytes]:
     return {name: value for name, sign, value in parted if sign}
 
 
-def prepare(sandbox: int, told: int, release: int, server: str, port: str, pids: str) -> None:
+def prepare(sandbox: int, info_fd: int, release: int, server: str, port: str, pids: str) -> None:
     """Make what is wanted, and let the command start; otherwise the sandbox is ended."""
     is_settled = False
     try:
-        pid = pid_in(told)
+        pid = pid_in(info_fd)
         if pid is not None:
             network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
             processes = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
@@ -108,14 +108,14 @@ def prepare(sandbox: int, told: int, release: int, server: str, port: str, pids:
             os.kill(sandbox, SIGKILL)
 
 
-def pid_in(told: int) -> int | None:
+def pid_in(info_fd: int) -> int | None:
     """Return the process in the sandbox, as bubblewrap names it; None if it has ended before.
 
     Raises:
         OSError, ValueError: it said nothing that makes sense.
     """
     info = b""
-    while len(info) < MAX_INFO_BYTES and (piece := os.read(told, MAX_INFO_BYTES)):
+    while len(info) < MAX_INFO_BYTES and (piece := os.read(info_fd, MAX_INFO_BYTES)):
         info += piece
         if b"}" in info:
             break

@@ -53,7 +53,7 @@ def parse_models(content: bytes) -> list[ListedModel]:
     entries = document.get("data", document.get("models"))
     if not isinstance(entries, list):
         raise ValueError("a list of models must have `data` or `models`")
-    # Beside `data`, llama.cpp's server tells in `models` what each of them can take.
+    # Beside `data`, llama.cpp's server says in `models` what each of them can take.
     others = document.get("models")
     beside = (
         {_name(entry): entry for entry in others if isinstance(entry, dict)}

@@ -38,7 +38,7 @@ class ThreadModel:
         lists: ModelLists,
         warn: Callable[[str], None],
     ) -> None:
-        """`warn` tells the thread's clients."""
+        """`warn` notifies the thread's clients."""
         self._thread = thread
         self._settings = settings
         self._lists = lists

@@ -1,4 +1,4 @@
-"""Images that a model is shown: what they are is told by their content, not by a name.
+"""Images that a model is shown: what they are is known by their content, not by a name.
 
 Knows: the beginnings of the four formats that models take. Does not know: where images come from.
 Source: docs/tools.md, "Images"; the public Responses reference, "Images" (formats); RFC 2397; the

@@ -1,4 +1,4 @@
-"""What a model is told of a plugin that the user named. No I/O.
+"""What a model is shown of a plugin that the user named. No I/O.
 
 Source: docs/plugins.md, "In turns".
 """

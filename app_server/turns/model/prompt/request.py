@@ -54,8 +54,8 @@ def request_body(
 ) -> JsonObject:
     """Assemble the body of one call of the Responses API.
 
-    What nobody chose is asked for as the model's `features` say. `notes` are told the model before
-    the history, and are not part of it. `history` takes the place of the thread's own.
+    What nobody chose is asked for as the model's `features` say. `notes` are sent before the
+    history, and are not part of it. `history` takes the place of the thread's own.
     """
     settings = state.in_force
     shown = state.history if history is None else history

@@ -37,7 +37,7 @@ NO_LONGER = "The project instructions that were given before no longer apply."
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What there is to tell of a thread's place."""
+    """What there is to show of a thread's place."""
 
     settings: Settings
     instructions: str | None
@@ -79,7 +79,7 @@ class KnownSurroundings:
 
 
 def news(surroundings: Surroundings, known: Mapping[str, JsonObject]) -> list[JsonObject]:
-    """Make the messages that tell a model what it does not know yet of its surroundings.
+    """Make the messages for a model about what it does not know yet of its surroundings.
 
     `known` is the newest message of each kind that the model has seen.
     """
@@ -112,7 +112,7 @@ def newest_of_each(history: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObj
 
 
 def kind_of(item: JsonObject) -> str | None:
-    """Say what an item tells of the surroundings; None if it is any other item."""
+    """Say what an item shows of the surroundings; None if it is any other item."""
     if item.get("role") not in ("user", "developer"):
         return None
     text = _text(item)

@@ -99,7 +99,7 @@ async def _content(part: UserInput) -> JsonObject:
                 return _text(f"[audio {part.path} could not be read]")
             return _only(type="input_audio", audio_url=sound)
         case MentionUserInput():
-            # As users write a link in a text, which is what models are told of.
+            # As users write a link in a text, which is the form that models are shown.
             sign = "@" if part.path.startswith(PLUGIN_SCHEME) else "$"
             return _text(f"[{sign}{part.name}]({part.path})")
         case SkillUserInput():
