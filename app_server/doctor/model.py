@@ -8,9 +8,10 @@ from app_server.config.default_provider import OFFLINE, default_provider_id
 from app_server.config.values import ConfigError
 from app_server.doctor.machine import Machine
 from app_server.threads.repair.doctor import Check
-from app_server.turns.model.catalogue.providers import Provider, read_providers
+from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.client import ModelClient
 from app_server.turns.model.interface import ModelFailure
+from app_server.turns.model.provider import Provider
 
 MODEL_S = 20.0
 CLOSE_S = 2.0

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.interface import (
     ItemDone,
     LimitsReported,
@@ -27,6 +26,7 @@ from app_server.turns.model.prompt.context import (
     worth_compacting,
 )
 from app_server.turns.model.prompt.request import message, request_body
+from app_server.turns.model.provider import Provider
 from app_server.turns.model.response.reader import texts_of
 from app_server.turns.recorder import TurnRecorder
 from protocol.account import RateLimitSnapshot

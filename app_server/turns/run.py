@@ -16,11 +16,11 @@ from app_server.skills.dependencies import NeededServer
 from app_server.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.catalogue.thread_model import ModelSettings, ThreadModel
 from app_server.turns.model.interface import EventBatches, Model, ModelFailure, ModelRequest
 from app_server.turns.model.prompt.context import tokens_in_context
 from app_server.turns.model.prompt.request import INTERRUPTED, request_body
+from app_server.turns.model.provider import Provider
 from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import TurnPlans
 from app_server.turns.model.response.reader import ResponseReader

@@ -8,7 +8,7 @@ import pytest
 from app_server.config.values import Config, ConfigError
 from app_server.tools.web_search import WebSearch
 from app_server.turns.model.catalogue.built_in import features_of
-from app_server.turns.model.catalogue.providers import Provider
+from app_server.turns.model.provider import Provider
 from app_server.turns.model.web_search_settings import read_web_search
 from tests.support.harness import COMPLETED, claim, says, serve
 

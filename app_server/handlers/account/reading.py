@@ -13,11 +13,8 @@ from app_server.config.default_provider import OPENAI, chooses_no_provider, defa
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.catalogue.providers import (
-    Provider,
-    read_providers,
-    spare_key_is_set,
-)
+from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
+from app_server.turns.model.provider import Provider
 from protocol.account import (
     Account,
     ApiKeyAccount,

@@ -17,7 +17,8 @@ from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
-from app_server.turns.model.catalogue.providers import Provider, read_providers
+from app_server.turns.model.catalogue.providers import read_providers
+from app_server.turns.model.provider import Provider
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error
 from protocol.models import (
     CustomGatewayProviderSettings,

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import anyio
 
-from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.model.interface import Model, ModelFailure
 from app_server.turns.model.prompt.request import outputs_for_open_calls
+from app_server.turns.model.provider import Provider
 from app_server.turns.recorder import TurnRecorder
 from protocol.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
 from protocol.rollout import TokensUsed

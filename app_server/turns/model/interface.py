@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from app_server.turns.model.catalogue.providers import Provider
+from app_server.turns.model.provider import Provider
 from protocol.account import RateLimitSnapshot
 from protocol.model import Json, JsonObject, WireModel
 from protocol.turns import TokenUsageBreakdown

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from app_server.accounts.accounts import Accounts
 from app_server.runtime.loader import Lazy, LoadFailed, load
-from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.interface import EventBatches, ModelFailure, ModelRequest
+from app_server.turns.model.provider import Provider
 
 if TYPE_CHECKING:
     import ssl

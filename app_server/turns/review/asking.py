@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import anyio
 
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.interface import ItemDone, Model, ModelFailure, ModelRequest
+from app_server.turns.model.provider import Provider
 from app_server.turns.model.response.reader import texts_of
 from app_server.turns.review.verdict import (
     MAX_ANSWER_BYTES,

@@ -14,8 +14,8 @@ import anyio
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.catalogue.providers import Provider
 from app_server.turns.model.interface import Model, ModelFailure
+from app_server.turns.model.provider import Provider
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.evidence import excerpt

@@ -12,7 +12,8 @@ from importlib import resources
 from pydantic_core import from_json
 
 from app_server.turns.model.catalogue.features import UNKNOWN_WINDOW, ModelFeatures, served_by
-from app_server.turns.model.catalogue.providers import OFFLINE_MODEL, Provider
+from app_server.turns.model.catalogue.providers import OFFLINE_MODEL
+from app_server.turns.model.provider import Provider
 
 FILE = "built_in.json"
 

@@ -5,7 +5,7 @@ Source: docs/config.md, "Models".
 
 from dataclasses import dataclass, replace
 
-from app_server.turns.model.catalogue.providers import Provider
+from app_server.turns.model.provider import Provider
 
 UNKNOWN_WINDOW = 258_400
 """Tokens that clients are shown as the context of a model of which nothing is known.

@@ -20,8 +20,9 @@ from app_server.runtime.loader import LoadFailed
 from app_server.turns.model.catalogue.built_in import features_of
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.catalogue.listed import ListedModel, parse_models
-from app_server.turns.model.catalogue.providers import OFFLINE_MODEL, Provider
+from app_server.turns.model.catalogue.providers import OFFLINE_MODEL
 from app_server.turns.model.interface import ModelFailure
+from app_server.turns.model.provider import Provider
 
 logger = logging.getLogger(__name__)
 

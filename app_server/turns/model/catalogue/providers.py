@@ -1,16 +1,15 @@
-"""Model providers: `[model_providers.<id>]` of config.toml, and the ones that are built in.
+"""Which providers there are: `[model_providers.<id>]` of config.toml, and those that are built in.
 
 Source: docs/config.md, "Models".
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
 
 from app_server.accounts.settings import chatgpt_base_url
 from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY
 from app_server.config.values import Config, ConfigView
+from app_server.turns.model.provider import WIRE_APIS, Provider
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
@@ -20,44 +19,8 @@ DEFAULT_MODEL = "gpt-6.1-sol"
 MAX_RETRIES = 100
 
 
-WireApi: TypeAlias = Literal["responses", "chat"]
-"""The Responses API, or Chat Completions."""
-
-
-WIRE_APIS: Sequence[WireApi] = ("responses", "chat")
-
-
 class ProviderNotFound(Exception):
     """No provider has this id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """How to reach the models of one provider."""
-
-    id: str
-    name: str
-    base_url: str | None
-    """None for the offline model, whose address is known when it runs."""
-    wire_api: WireApi = "responses"
-    """Which API it speaks."""
-    env_key: str | None = None
-    """Environment variable that holds the bearer token."""
-    bearer_token: str | None = field(default=None, repr=False)
-    http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    env_http_headers: Mapping[str, str] = field(default_factory=dict)
-    query_params: Mapping[str, str] = field(default_factory=dict, repr=False)
-    request_max_retries: int = 4
-    """Tries after the first for a request that got no stream."""
-    stream_max_retries: int = 5
-    """Tries after the first for a stream that broke; each is announced."""
-    stream_idle_timeout_s: float = 300.0
-    requires_openai_auth: bool = False
-    """Requests are made as the account that is signed in."""
-    chatgpt_url: str | None = None
-    """Where requests of ChatGPT accounts go; None: where all go."""
-    spare_env_key: str | None = None
-    """Environment variable with the bearer token for when nobody is signed in."""
 
 
 def credential_variables(providers: Iterable[Provider]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.catalogue.lists import ModelLists
-from app_server.turns.model.catalogue.providers import Provider
+from app_server.turns.model.provider import Provider
 
 WINDOW_SHARE = 0.9
 """Of the model's context, which a request may fill before the thread is compacted."""

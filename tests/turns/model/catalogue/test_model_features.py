@@ -4,7 +4,8 @@ import pytest
 
 from app_server.turns.model.catalogue.built_in import ENTRIES, features_of, find_entry
 from app_server.turns.model.catalogue.features import UNKNOWN_WINDOW, ModelFeatures
-from app_server.turns.model.catalogue.providers import DEFAULT_MODEL, Provider
+from app_server.turns.model.catalogue.providers import DEFAULT_MODEL
+from app_server.turns.model.provider import Provider
 
 OPENAI = Provider("openai", "OpenAI", "http://127.0.0.1/v1", requires_openai_auth=True)
 CUSTOM = Provider("p", "p", "http://127.0.0.1/v1")

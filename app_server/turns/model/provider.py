@@ -1,0 +1,42 @@
+"""One provider of models, as requests to it need it; where providers are declared is elsewhere.
+
+Source: docs/config.md, "Models".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+WireApi: TypeAlias = Literal["responses", "chat"]
+"""The Responses API, or Chat Completions."""
+
+WIRE_APIS: Sequence[WireApi] = ("responses", "chat")
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """How to reach the models of one provider."""
+
+    id: str
+    name: str
+    base_url: str | None
+    """None for the offline model, whose address is known when it runs."""
+    wire_api: WireApi = "responses"
+    """Which API it speaks."""
+    env_key: str | None = None
+    """Environment variable that holds the bearer token."""
+    bearer_token: str | None = field(default=None, repr=False)
+    http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env_http_headers: Mapping[str, str] = field(default_factory=dict)
+    query_params: Mapping[str, str] = field(default_factory=dict, repr=False)
+    request_max_retries: int = 4
+    """Tries after the first for a request that got no stream."""
+    stream_max_retries: int = 5
+    """Tries after the first for a stream that broke; each is announced."""
+    stream_idle_timeout_s: float = 300.0
+    requires_openai_auth: bool = False
+    """Requests are made as the account that is signed in."""
+    chatgpt_url: str | None = None
+    """Where requests of ChatGPT accounts go; None: where all go."""
+    spare_env_key: str | None = None
+    """Environment variable with the bearer token for when nobody is signed in."""
