@@ -191,6 +191,8 @@ class OlderInterface:
         params = message.get("params") or {}
         if (rendered := account_event(method, params)) is not None:
             return [text, _notification(message, *rendered)]
+        if method == "serverRequest/resolved":
+            self._questions.discard(params.get("requestId"))
         thread_id = params.get("threadId")
         if thread_id not in self._begun and thread_id not in self._listeners.values():
             return [text]
@@ -229,8 +231,6 @@ class OlderInterface:
 
     def _events(self, message: JsonObject, method: str, params: JsonObject) -> list[str]:
         """Render a notification about a conversation that the client listens to."""
-        if method == "serverRequest/resolved":
-            self._questions.discard(params.get("requestId"))
         if method == "item/started" and params["item"]["type"] == "fileChange":
             self._changes[params["item"]["id"]] = params["item"]["changes"]
             if len(self._changes) > MAX_CHANGES:

@@ -13,12 +13,15 @@ import json
 import re
 import sys
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 FLOOD_CHARS = 500_000
 """Of each delta of a flood."""
 HUGE_CHARS = 20_000_000
+
+MAX_RENDERED = 32
+"""Responses that are kept; there is one for each row."""
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
@@ -67,7 +70,7 @@ def chunk(content: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(content), content)
 
 
-@cache
+@lru_cache(maxsize=MAX_RENDERED)
 def answer(kind: str, number: int) -> bytes:
     """Render a whole response."""
     if kind == "huge":

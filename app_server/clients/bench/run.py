@@ -25,6 +25,9 @@ BLOCKS = 10
 WARM_UP = 3
 """Steps of each server before the first block; they do not count."""
 
+START_S = 60.0
+"""For the model to say where it listens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -156,7 +159,8 @@ async def _model() -> AsyncIterator[JsonObject]:
     )
     try:
         assert process.stdout is not None
-        port = int(await process.stdout.readline())
+        async with asyncio.timeout(START_S):
+            port = int(await process.stdout.readline())
         yield {
             "model": "bench",
             "model_provider": "bench",

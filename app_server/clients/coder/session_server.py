@@ -136,25 +136,28 @@ async def _running(
 
 async def _until_ready(process: asyncio.subprocess.Process) -> None:
     assert process.stderr is not None
-    while line := await process.stderr.readline():
+    while line := await _line_of(process.stderr):
         logger.info("server: %s", line.decode(errors="replace").rstrip())
         if line.startswith(b"listening on: "):
             return
     raise _Ended
 
 
+async def _line_of(log: asyncio.StreamReader) -> bytes:
+    """Return the next line; of one that is too long only that there was one."""
+    try:
+        return await log.readline()
+    except ValueError:
+        return b"(a line that is too long)\n"
+
+
 async def _log(process: asyncio.subprocess.Process) -> None:
     assert process.stderr is not None
     lines = 0
-    try:
-        while line := await process.stderr.readline():
-            lines += 1
-            if lines <= MAX_LOGGED_LINES:
-                logger.info("server: %s", line.decode(errors="replace").rstrip())
-    except ValueError:
-        logger.warning("the server wrote a line that is too long; its log ends here")
-        while await process.stderr.read(65536):
-            pass
+    while line := await _line_of(process.stderr):
+        lines += 1
+        if lines <= MAX_LOGGED_LINES:
+            logger.info("server: %s", line.decode(errors="replace").rstrip())
     logger.warning("the server has closed its log")
 
 

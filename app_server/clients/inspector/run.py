@@ -3,6 +3,7 @@
 Source: docs/inspector.md, "Access".
 """
 
+import asyncio
 import contextlib
 import http
 import logging
@@ -10,6 +11,8 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import anyio
 from websockets.asyncio.server import ServerConnection, serve
@@ -31,6 +34,9 @@ WIRE = "/wire"
 
 MAX_PAGES = 8
 """WebSockets of pages at a time; the next one gets 503."""
+MAX_SOCKETS = 128
+"""At a time, also those of requests for files and those that ask for nothing; the next one is cut
+off at once."""
 OPEN_S = 10.0
 """For a request to come."""
 CLOSE_S = 2.0
@@ -63,9 +69,12 @@ async def serve_inspector(upstream: Upstream, port: int = 0) -> AsyncIterator[In
         bound: int = listener.getsockname()[1]
         access = Access(bound)
         pages = _Pages(upstream, site, access, content_security_policy(bound))
+        # The library wants a class, and calls it to make a connection.
+        connection: Any = partial(_Connection, pages=pages)
         async with serve(
             pages.converse,
             sock=listener,
+            create_connection=connection,
             process_request=pages.before_upgrade,
             subprotocols=[Subprotocol(PROTOCOL)],
             max_size=MAX_MESSAGE_BYTES,
@@ -86,6 +95,7 @@ class _Pages:
         self._access = access
         self._policy = policy
         self._open = 0
+        self.sockets = 0
 
     def before_upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
         if not self._access.is_ours(request.headers):
@@ -117,6 +127,24 @@ class _Pages:
             return _refuse(http.HTTPStatus.NOT_FOUND)
         header = (*HEADER, ("Content-Security-Policy", self._policy))
         return _response(http.HTTPStatus.OK, file.media_type, file.content, header)
+
+
+class _Connection(ServerConnection):
+    """A connection that counts from when it is accepted."""
+
+    def __init__(self, *arguments: Any, pages: _Pages, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._pages = pages
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._pages.sockets += 1
+        if self._pages.sockets > MAX_SOCKETS:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pages.sockets -= 1
+        super().connection_lost(exc)
 
 
 def _refuse(status: http.HTTPStatus) -> Response:

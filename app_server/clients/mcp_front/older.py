@@ -4,6 +4,7 @@ Source: docs/older_interface.md; docs/mcp_server.md, "Methods of the app-server"
 """
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -20,8 +21,13 @@ from protocol.model import Json, JsonObject
 FORWARDED = frozenset({*TRANSLATIONS, *OWN, *METHODS} - {"initialize"})
 """Methods of the older interface and of today's wire; none is a method of MCP."""
 
+RESOLVED = "serverRequest/resolved"
+
 PREFIX = "older:"
 """With what ids of questions begin that the client is asked by the second conversation."""
+
+MAX_QUESTIONS = 1024
+"""That wait for the client's answer; of more the oldest are forgotten, and stay open."""
 
 HELLO = "hello"
 """The id of the requests that it begins with."""
@@ -43,7 +49,8 @@ class OlderSide:
         self._stream: MessageStream | None = None
         self._opening = anyio.Lock()
         self._numbers = itertools.count(1)
-        self._questions: dict[str, Json] = {}
+        self._questions: OrderedDict[str, Json] = OrderedDict()
+        """The app-server's ids of what the client was asked, by the ids that it was given."""
 
     async def forward(self, text: str, client: JsonObject) -> None:
         """Pass a request on; its answer goes to the client. `client` is its `clientInfo`."""
@@ -76,11 +83,23 @@ class OlderSide:
                 message = from_json(await stream.receive())
                 if message.get("id") == HELLO and "method" not in message:
                     continue
-                if "method" in message and "id" in message:
-                    own_id = f"{PREFIX}{next(self._numbers)}"
-                    self._questions[own_id] = message["id"]
-                    message = {**message, "id": own_id}
-                await self._send(to_json(message).decode())
+                await self._send(to_json(self._shown(message)).decode())
+
+    def _shown(self, message: JsonObject) -> JsonObject:
+        """Give a question an id of our own, here and where it is said that it was settled."""
+        if "method" in message and "id" in message:
+            own_id = f"{PREFIX}{next(self._numbers)}"
+            self._questions[own_id] = message["id"]
+            if len(self._questions) > MAX_QUESTIONS:
+                self._questions.popitem(last=False)
+            return {**message, "id": own_id}
+        if message.get("method") == RESOLVED:
+            params = message["params"]
+            for own_id, question_id in self._questions.items():
+                if question_id == params["requestId"]:
+                    del self._questions[own_id]
+                    return {**message, "params": {**params, "requestId": own_id}}
+        return message
 
     async def _say(self, message: JsonObject) -> None:
         assert self._stream is not None

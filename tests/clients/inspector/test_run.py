@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -275,3 +275,23 @@ async def test_pages_that_come_at_once_are_no_more_than_that() -> None:
         refused = [answer for answer in came if answer != "here"]
         assert len(refused) == 4
         assert set(refused) <= {503, CloseCode.TRY_AGAIN_LATER}
+
+
+async def test_sockets_have_a_bound_whatever_they_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app_server.clients.inspector.run.MAX_SOCKETS", 2)
+    async with serve_inspector(NOWHERE) as inspector:
+        # They ask for nothing, for as long as a request may take to come.
+        held = [await asyncio.open_connection("127.0.0.1", inspector.port) for _ in range(2)]
+        with pytest.raises(ConnectionError):
+            await get(inspector, "/")
+        for _, writer in held:
+            writer.close()
+        for reader, _ in held:
+            with anyio.fail_after(WAIT_S):
+                assert await reader.read() == b""
+        with anyio.fail_after(WAIT_S):
+            while True:
+                # The inspector may not have seen yet that they are gone.
+                with suppress(ConnectionError):
+                    assert (await get(inspector, "/"))[0].status == 200
+                    break
