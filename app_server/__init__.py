@@ -1,4 +1,4 @@
-"""The app-server: rooms joined by server.py, entered through cli.py.
+"""The app-server: packages joined by `server`, started by `cli`.
 
 docs/architecture.md has the map.
 """

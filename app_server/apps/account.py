@@ -1,4 +1,4 @@
-"""Whose apps they are: what this room needs of accounts; server.py joins them.
+"""Whose apps they are: what this package needs of accounts; app_server/server joins them.
 
 Source: docs/apps.md, "Accounts".
 """

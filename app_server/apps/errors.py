@@ -1,4 +1,4 @@
-"""What callers of this room may catch."""
+"""What callers of this package may catch."""
 
 
 class AppsUnavailable(Exception):

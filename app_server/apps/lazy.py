@@ -1,6 +1,6 @@
 """The Apps service, loaded when somebody with apps is signed in. Light: imports none of the rest.
 
-The rest of this room brings the MCP SDK and a web server; most processes never need them.
+The rest of this package brings the MCP SDK and a web server; most processes never need them.
 Source: docs/apps.md, "The service".
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOAD_S = 30.0
-"""For the rest of this room to be imported, when a request needs it."""
+"""For the rest of this package to be imported, when a request needs it."""
 
 
 class LazyApps(TurnHooks):
@@ -244,7 +244,7 @@ class LazyApps(TurnHooks):
         return [] if self._service is None else self._service.contribute(context)
 
     async def discovered(self, context: ContributionContext) -> None:
-        """Wait for this room to be loaded, and for the first look at the apps; see Contributor."""
+        """Wait until this package is loaded and the apps were looked at once; see Contributor."""
         try:
             serves = AppsSettings.read(context.config).serves_mcp
         except ConfigError:

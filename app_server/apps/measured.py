@@ -1,4 +1,4 @@
-"""How long this room takes, as lines of the log at level debug, under the names that Codex uses.
+"""How long this package takes, as lines of the log at level debug, under the names that Codex uses.
 
 Nothing counts or sends them.
 Source: docs/apps.md, "Measurements".

@@ -1,4 +1,4 @@
-"""What apps need of plugins, which this room does not know; server.py joins them.
+"""What apps need of plugins, which this package does not know; app_server/server joins them.
 
 Source: docs/apps.md, "Plugins".
 """

@@ -105,7 +105,7 @@ class ApprovalTemplates:
 
 
 PresentedTools: TypeAlias = Mapping[str, Mapping[str, ToolMetadata]]
-"""What the generic rooms may know of tools, by server and routed name."""
+"""What the generic packages may know of tools, by server and routed name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ NOTHING_PRESENTED = Presented({}, {})
 def present_tools(
     routes: Sequence[Route], templates: ApprovalTemplates, before: Presented = NOTHING_PRESENTED
 ) -> PresentedTools:
-    """Say what the generic rooms may know of each tool; once for each generation.
+    """Say what the generic packages may know of each tool; once for each generation.
 
     A full inventory takes a twentieth of a second: not for the loop.
     Source: docs/extensions.md, "Metadata".

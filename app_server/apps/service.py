@@ -1,7 +1,7 @@
 """The Apps service: what the rest of the program may ask of the apps.
 
-Knows: who is signed in, what every part of this room does.  Does not know: clients, threads' turns,
-the MCP room; threads get its servers as registrations, like any other.
+Knows: who is signed in, what every part of this package does. Does not know: clients, turns, the
+package of MCP; threads get its servers as registrations, like any other.
 Source: docs/apps.md, "The service".
 """
 

@@ -1,7 +1,7 @@
 """config.toml: reading, overriding, and saying exactly what is wrong with a value.
 
 Knows: layers (file, command line, request), key paths, positions, types.
-Does not know: what any key means; each room reads its own table through a ConfigView.
+Does not know: what any key means; each package reads its own table through a ConfigView.
 Source: docs/config.md.
 """
 

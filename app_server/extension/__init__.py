@@ -1,5 +1,5 @@
 """What an extension gives to the rest: MCP servers that it registers while the server runs.
 
-Knows: its own shapes and bounds.  Does not know: any room above it, and no extension by name.
+Knows: its own shapes and bounds.  Does not know: any package above it, and no extension by name.
 In: registrations of contributors.  Out: the same, validated, to whoever resolves servers.
 """

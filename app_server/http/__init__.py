@@ -1,1 +1,1 @@
-"""HTTP that several rooms share: server-sent events, loopback servers, ports for browsers."""
+"""HTTP that several packages share: server-sent events, loopback servers, ports for browsers."""

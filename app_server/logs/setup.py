@@ -42,7 +42,7 @@ class LogSettings:
     """What is logged, and how."""
 
     level: str = "warning"
-    rooms: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
     """Levels of folders of the server, by the names of their loggers."""
     format: Literal["text", "json"] = "text"
 
@@ -58,13 +58,13 @@ def read_log_settings(
     source = "--log-level"
     if levels is None:
         source, levels = LEVEL_VARIABLE, environ.get(LEVEL_VARIABLE) or "warning"
-    general, rooms = "warning", dict[str, str]()
+    general, folders = "warning", dict[str, str]()
     for part in levels.split(","):
-        room, separator, level = part.strip().rpartition("=")
+        folder, separator, level = part.strip().rpartition("=")
         if level.strip().lower() not in LEVELS:
             raise ValueError(f"{source}: `{level.strip()}` is none of {', '.join(LEVELS)}")
         if separator:
-            rooms[_logger_of(room.strip(), source)] = level.strip().lower()
+            folders[_logger_of(folder.strip(), source)] = level.strip().lower()
         else:
             general = level.strip().lower()
     source = "--log-format"
@@ -72,15 +72,15 @@ def read_log_settings(
         source, log_format = FORMAT_VARIABLE, environ.get(FORMAT_VARIABLE) or "text"
     for known in FORMATS:
         if log_format.lower() == known:
-            return LogSettings(general, rooms, known)
+            return LogSettings(general, folders, known)
     raise ValueError(f"{source}: `{log_format}` is none of {', '.join(FORMATS)}")
 
 
-def _logger_of(room: str, source: str) -> str:
-    path = room.replace(".", "/")
-    if not path or not (PACKAGE / path).is_dir() or ".." in room:
+def _logger_of(folder: str, source: str) -> str:
+    path = folder.replace(".", "/")
+    if not path or not (PACKAGE / path).is_dir() or ".." in folder:
         raise ValueError(
-            f"{source}: `{room}` is no folder of the server, such as `mcp` or `turns/model`"
+            f"{source}: `{folder}` is no folder of the server, such as `mcp` or `turns/model`"
         )
     return f"app_server.{path.replace('/', '.')}"
 
@@ -108,7 +108,7 @@ def set_up_logs(settings: LogSettings) -> "LogHandler":
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
-    for name, level in settings.rooms.items():
+    for name, level in settings.folders.items():
         logging.getLogger(name).setLevel(level.upper())
     atexit.register(handler.end)
     return handler

@@ -1,4 +1,4 @@
-"""A connected MCP server, as the rest of this room sees it. Light: no SDK."""
+"""A connected MCP server, as the rest of this package sees it. Light: no SDK."""
 
 from typing import Protocol
 

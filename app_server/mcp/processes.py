@@ -1,4 +1,4 @@
-"""What this room needs of processes; app_server/host has it, server.py joins them."""
+"""What this package needs of processes; app_server/host has it, app_server/server joins them."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -71,6 +71,6 @@ class Processes(Protocol):
         What comes from it is stdout. Leaving ends it.
 
         Raises:
-            ConnectionError: the environment is out of reach, if there is no number of an error.
+            ConnectionError: without an `errno`: the environment is out of reach.
             OSError: nobody listens there.
         """

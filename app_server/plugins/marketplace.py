@@ -93,7 +93,10 @@ def read_marketplace(file: Path) -> Marketplace:
 def find_marketplaces(
     folders: Sequence[Path], user_home: Path, configured: Sequence[Path]
 ) -> Sequence[Path]:
-    """Return the files: of the user's home, of folders and their repositories, configured ones."""
+    """Return the marketplaces' files, each once.
+
+    They are those of the user's home, of folders and their repositories, and the configured ones.
+    """
     roots = [user_home]
     for folder in folders[:MAX_FOLDERS]:
         repository = _repository(folder)
@@ -179,7 +182,11 @@ def _entry(root: Path, value: object) -> Entry | None:
 
 
 def _choice(value: object, choices: Sequence[str]) -> str:
-    """Return a policy, the first for none; what a policy means is not guessed."""
+    """Return the policy that a value names, the first one for None.
+
+    Raises:
+        BrokenFiles: it names none of them.
+    """
     if value is None:
         return choices[0]
     if not isinstance(value, str) or value not in choices:

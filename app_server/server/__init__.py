@@ -1,1 +1,1 @@
-"""The composition root: builds every room, joins them, starts and stops the process."""
+"""The composition root: builds every part, joins them, starts and stops the process."""

@@ -48,7 +48,7 @@ async def _run_apps(apps: LazyApps, accounts: Accounts, configuration: Configura
     if not is_demo:
         await apps.run(AppsAccount(accounts))
         return
-    # The demo is a client, above this room: it is named, not imported.
+    # The demo is a client, above this package: it is named, not imported.
     hosted = await load_module("app_server.clients.demo.hosted.endpoint")
     endpoint = hosted.HostedEndpoint()
     async with endpoint.serve():

@@ -1,4 +1,4 @@
-"""The steps of entries: each is in the ledger before anybody hears of it.
+"""The steps of entries: each is in the ledger before anybody is notified of it.
 
 Source: docs/signals.md, "Stages".
 """
@@ -47,7 +47,7 @@ class Entries:
         return found
 
     async def write(self, entries: list[Entry], effects: Effects) -> None:
-        """Write entries down; telling of them is added to the effects.
+        """Write entries down; notifying of them is added to the effects.
 
         Raises:
             OSError: the disk refused; nothing has changed.

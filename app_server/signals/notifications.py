@@ -1,4 +1,4 @@
-"""What signals need of the rooms around them: a voice, and settings for threads to load."""
+"""What signals need of other packages: somebody who sends receipts, and settings for threads."""
 
 from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of

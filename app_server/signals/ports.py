@@ -18,7 +18,7 @@ Configure: TypeAlias = Callable[[ThreadState], Awaitable[tuple[Config, Settings]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalPorts:
-    """The ledger, and the rooms around it."""
+    """The ledger, and what other packages give."""
 
     ledger: Ledger
     store: ThreadStore

@@ -1,4 +1,4 @@
-"""The only door to stored threads: no path, lock or database is in what it takes and returns.
+"""The only way to stored threads: no path, lock or database is in what it takes and returns.
 
 Behind it are logs (`log`, `log_files`), which LiveThread writes, one writer a thread; the index of
 all threads, which follows the logs (`index`); pages and searches (`history`); projects and sections

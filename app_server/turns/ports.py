@@ -1,4 +1,4 @@
-"""What turns need from the rooms above them; server.py joins them."""
+"""What turns need from the packages above them; app_server/server joins them."""
 
 from collections.abc import Sequence
 from typing import Protocol

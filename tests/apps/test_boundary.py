@@ -1,4 +1,4 @@
-"""No room but a few knows of apps. Also a program: `python -m tests.apps.test_boundary`.
+"""No package but a few knows of apps. Also a program: `python -m tests.apps.test_boundary`.
 
 It reads sources and runs nothing. It is a guard, not a proof: that no generic branch depends on
 where a registration came from is for a reader to see.
@@ -95,7 +95,7 @@ def _is_in(module: str, package: str) -> bool:
 
 
 @claim("apps:r5")
-def test_no_other_room_knows_of_apps() -> None:
+def test_no_other_package_knows_of_apps() -> None:
     assert violations(PACKAGE) == []
 
 
@@ -156,8 +156,8 @@ def planted(copy: Path, line: str, *paths: str) -> list[str]:
         ("class ConnectorTool: ...", "a class of connectors"),
     ],
 )
-def test_a_violation_is_found_in_every_room(copy: Path, line: str, rule: str) -> None:
-    paths = [f"{room}/planted.py" for room in PROTECTED]
+def test_a_violation_is_found_in_every_package(copy: Path, line: str, rule: str) -> None:
+    paths = [f"{package}/planted.py" for package in PROTECTED]
     assert planted(copy, line, *paths) == [f"{path}: {rule}" for path in paths]
 
 

@@ -14,7 +14,7 @@ IMPORT = re.compile(
 def test_nothing_is_imported_from_a_module_of_tests() -> None:
     sources = {str(path.relative_to(TESTS)): path.read_text() for path in TESTS.rglob("*.py")}
 
-    for line in ("from tests.room.test_it import helper", "from tests.a.room import test_it"):
+    for line in ("from tests.package.test_it import helper", "from tests.a.package import test_it"):
         assert IMPORT.search(line)
     assert [name for name, source in sources.items() if IMPORT.search(source)] == []
 

@@ -72,5 +72,5 @@ def test_coverage_has_a_floor_for_each_room_that_it_measures() -> None:
     floors = re.findall(r"^(\w+) (\d+)$", script, re.MULTILINE)
 
     assert settings["patch"] == ["subprocess"]
-    assert settings["source_pkgs"] == [f"app_server.{room}" for room, _ in floors]
-    assert all(f" tests/{room}" in script and int(floor) >= 85 for room, floor in floors)
+    assert settings["source_pkgs"] == [f"app_server.{package}" for package, _ in floors]
+    assert all(f" tests/{package}" in script and int(floor) >= 85 for package, floor in floors)

@@ -51,13 +51,13 @@ print(json.dumps(sorted(sys.modules)))
 MOST_TO_LISTEN = 314
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
-ROOMS_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}
+PACKAGES_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}
 """All that a start imports of the server before that; of `rpc` two modules that import nothing."""
 
 MOST_TO_ANSWER = 840
 """Modules until the first request can be answered."""
 
-MOST_IN_ROOM = {
+MOST_IN_PACKAGE = {
     "app_server.threads": 72,
     "app_server.turns": 50,
     "app_server.permissions": 36,
@@ -69,7 +69,7 @@ MOST_IN_ROOM = {
     "app_server.server": 20,
     "app_server.patch": 18,
 }
-"""The heaviest rooms. One that grows makes the first answer slower: import what that does not need
+"""The heaviest ones. One that grows makes the first answer slower: import what that does not need
 where it is needed (docs/architecture.md)."""
 
 MOST_ELSEWHERE = 14
@@ -94,7 +94,7 @@ def test_the_module_of_the_program_can_be_run_by_its_name() -> None:
     assert (result.returncode, result.stdout) == (0, f"app-server {VERSION}\n")
 
 
-def rooms_of(modules: list[str]) -> Counter[str]:
+def packages_of(modules: list[str]) -> Counter[str]:
     return Counter(
         ".".join(name.split(".")[: 2 if name.startswith("app_server.") else 1]) for name in modules
     )
@@ -102,31 +102,33 @@ def rooms_of(modules: list[str]) -> Counter[str]:
 
 def test_clients_can_connect_before_the_server_is_imported(tmp_path: Path) -> None:
     modules = json.loads(run(STARTED, str(tmp_path)))
-    rooms = rooms_of(modules)
-    ours = {room for room in rooms if room.startswith("app_server.")}
-    assert ours == {f"app_server.{room}" for room in ROOMS_TO_LISTEN}
+    packages = packages_of(modules)
+    ours = {package for package in packages if package.startswith("app_server.")}
+    assert ours == {f"app_server.{package}" for package in PACKAGES_TO_LISTEN}
     light = {"app_server.rpc.client_gone", "app_server.rpc.limits"}
     assert {name for name in modules if name.startswith("app_server.rpc.")} <= light
-    assert {*NEVER, "jsonrpcserver", "protocol", "pydantic", "sqlite3"} & set(rooms) == set()
+    assert {*NEVER, "jsonrpcserver", "protocol", "pydantic", "sqlite3"} & set(packages) == set()
     assert len(modules) <= MOST_TO_LISTEN
 
 
 def test_the_first_request_waits_for_no_more_modules_than_it_did() -> None:
     modules = json.loads(run(CORE))
-    rooms = rooms_of(modules)
-    ours = {room: number for room, number in rooms.items() if room.startswith("app_server.")}
-    ours["protocol"] = rooms["protocol"]
+    packages = packages_of(modules)
+    ours = {
+        package: number for package, number in packages.items() if package.startswith("app_server.")
+    }
+    ours["protocol"] = packages["protocol"]
     grown = {
-        room: number
-        for room, number in ours.items()
-        if number > MOST_IN_ROOM.get(room, MOST_ELSEWHERE)
+        package: number
+        for package, number in ours.items()
+        if number > MOST_IN_PACKAGE.get(package, MOST_ELSEWHERE)
     }
     assert grown == {}
     assert ours["app_server.threads"] > 0
     assert len(modules) <= MOST_TO_ANSWER
     assert "app_server.telemetry.spans" in modules
     assert "app_server.telemetry.exporting" not in modules
-    assert NEVER & set(rooms) == set()
+    assert NEVER & set(packages) == set()
 
 
 def test_worker_threads_of_a_server_hand_the_interpreter_over_soon(

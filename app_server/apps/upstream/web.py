@@ -1,4 +1,4 @@
-"""One HTTP client for requests of this room that are not MCP.
+"""One HTTP client for requests of this package that are not MCP.
 
 Source: docs/apps.md, "The backend".
 """

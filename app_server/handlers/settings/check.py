@@ -1,4 +1,4 @@
-"""Whether a configuration can be used: every room reads its own tables.
+"""Whether a configuration can be used: every package reads its own tables.
 
 Source: docs/config.md, "What clients write".
 """

@@ -1,4 +1,4 @@
-"""What it takes to start a command: a value that the rooms above hand to this one."""
+"""What it takes to start a command: a value that the packages above hand to this one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Commands on this machine, each within what confines it: the door of this room.
+"""Commands on this machine, each within what confines it.
 
 Source: docs/tools.md, "Commands", "Sandbox".
 """

@@ -1,4 +1,4 @@
-"""Who decides whether the proxy may connect somewhere: a port that rooms above fill.
+"""Who decides whether the proxy may connect somewhere: a port that packages above fill.
 
 Source: docs/tools.md, "Network through a proxy".
 """

@@ -1,4 +1,4 @@
-"""From a command and what confines it to what is started: the door of this room.
+"""From a command and what confines it to what is started.
 
 Source: docs/tools.md, "Sandbox".
 """
@@ -38,7 +38,7 @@ class SandboxLauncher:
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
     ) -> Wrapped:
-        """Say what to start so that a command is confined; one that is not stays as it is.
+        """Return what to start in the place of a command; one that nothing confines stays as it is.
 
         `cwd` is absolute and real, `confinement` resolved. With `tty` its stdin is a terminal,
         which becomes its controlling one. The sandbox ends with the thread that started it. Call

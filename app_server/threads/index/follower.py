@@ -104,7 +104,10 @@ class IndexFollower:
         self._is_complete.set()
 
     async def keep_repaired(self, repaired: Callable[[str], None]) -> None:
-        """Make rows of processes that died again, while this one lives; says of which threads."""
+        """As long as this process lives, make rows anew that processes which died left behind.
+
+        `repaired` is called with the id of each thread whose row was made.
+        """
         while True:
             await anyio.sleep(REPAIR_S)
             try:
