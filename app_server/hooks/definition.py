@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from app_server.hooks.plugins import Origin
+
 Event: TypeAlias = Literal[
     "SessionStart",
     "UserPromptSubmit",
@@ -42,7 +44,7 @@ WIRE: Mapping[str, str] = {
 
 WITHOUT_MATCHER = frozenset({"UserPromptSubmit", "Stop"})
 
-Source: TypeAlias = Literal["user", "project"]
+Source: TypeAlias = Literal["user", "project", "plugin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,14 @@ class Hook:
     is_enabled: bool = True
     trusted_hash: str | None = None
     """What the user trusted; None: nothing."""
+    origin: Origin | None = None
+    """Where in which plugin it was declared, if a plugin brought it."""
 
     @property
     def key(self) -> str:
         """What settings name it by."""
-        return f"{self.file}:{SNAKE[self.event]}:{self.group}:{self.number}"
+        place = self.file if self.origin is None else f"{self.origin.plugin_id}:{self.origin.name}"
+        return f"{place}:{SNAKE[self.event]}:{self.group}:{self.number}"
 
     @property
     def hash(self) -> str:
@@ -86,7 +91,9 @@ class Hook:
         if self.matcher is not None:
             identity["matcher"] = self.matcher
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        own = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        # What a hook of a plugin does may be in any file beside it.
+        return own if self.origin is None else f"{own}/sha256:{self.origin.fingerprint}"
 
     @property
     def runs(self) -> bool:

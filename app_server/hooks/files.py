@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import from_json
 
 from app_server.hooks.definition import SNAKE, Event, Hook, Source
+from app_server.hooks.fingerprint import NoFingerprint, fingerprint
+from app_server.hooks.plugins import HookedPlugin, Origin
 
 FILE = "hooks.json"
 PROJECT_FOLDER = ".codex"
@@ -33,6 +35,8 @@ class Place(NamedTuple):
 
     file: Path
     source: Source
+    origin: Origin | None = None
+    """The plugin that has the file, if one has it."""
 
 
 @dataclass(slots=True)
@@ -51,17 +55,22 @@ def places_of(home: Path, trusted_folders: Sequence[Path]) -> list[Place]:
 
 
 def read_hooks(
-    places: Sequence[Place], settings: Mapping[str, Any], settings_file: Path
+    places: Sequence[Place],
+    settings: Mapping[str, Any],
+    settings_file: Path,
+    plugins: Sequence[HookedPlugin] = (),
 ) -> HookList:
-    """Read all hooks: those of files, then those of config.toml, whose text is `settings`."""
+    """Read all hooks: of files, of config.toml, whose text is `settings`, and of plugins."""
     found = HookList()
     table = settings.get("hooks")
     table = table if isinstance(table, dict) else {}
     for place in places:
         declared = _read_file(place, found)
         if declared is not None:
-            _add(found, declared, place)
-    _add(found, table, Place(settings_file, "user"))
+            add_hooks(found, declared, place)
+    add_hooks(found, table, Place(settings_file, "user"))
+    for plugin in plugins:
+        _add_plugin(found, plugin)
     if len(found.hooks) > MAX_HOOKS:
         found.warnings.append(f"there are over {MAX_HOOKS} hooks: the last ones do not run")
         del found.hooks[MAX_HOOKS:]
@@ -99,7 +108,8 @@ def _read_file(place: Place, found: HookList) -> Mapping[str, Any] | None:
     return hooks
 
 
-def _add(found: HookList, declared: Mapping[str, Any], place: Place) -> None:
+def add_hooks(found: HookList, declared: Mapping[str, Any], place: Place) -> None:
+    """Add what a place declares, by event; what cannot run becomes a warning."""
     for event, groups in declared.items():
         if event == "state" and place.file.suffix == ".toml":
             continue
@@ -115,6 +125,21 @@ def _add(found: HookList, declared: Mapping[str, Any], place: Place) -> None:
                     found.warnings.append(f"{where}: {exc}")
                     continue
                 found.hooks.append(replace(hook, group=group, number=number))
+
+
+def _add_plugin(found: HookList, plugin: HookedPlugin) -> None:
+    declared, problems = plugin.read()
+    found.errors += problems
+    if not declared:
+        return
+    try:
+        digest = fingerprint(plugin.root)
+    except NoFingerprint as exc:
+        found.warnings.append(f"hooks of the plugin {plugin.id} do not run: {exc}")
+        return
+    for name, file, hooks in declared:
+        origin = Origin(plugin.id, name, plugin.root, plugin.data, digest)
+        add_hooks(found, hooks, Place(file, "plugin", origin))
 
 
 class _Unusable(Exception):
@@ -147,6 +172,7 @@ def _hook(event: Event, group: Any, handler: Any, place: Place) -> Hook:
         status_message=message if isinstance(message, str) else None,
         file=place.file,
         source=place.source,
+        origin=place.origin,
         group=0,
         number=0,
         order=0,
@@ -166,7 +192,9 @@ def _check_matcher(matcher: Any) -> None:
 
 def _with_state(hook: Hook, states: Mapping[str, Any]) -> Hook:
     state = states.get(hook.key)
-    trusted = _member(state, "trusted_hash")
+    trusted, whole = _member(state, "trusted_hash"), _member(state, "trusted_content_hash")
+    if hook.origin is not None and isinstance(trusted, str) and isinstance(whole, str):
+        trusted = f"{trusted}/{whole}"
     return replace(
         hook,
         is_enabled=_member(state, "enabled") is not False,

@@ -9,10 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from pydantic_core import to_json
 
 from app_server.hooks.definition import Hook
+from app_server.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.hooks.outcome import Outcome, failed, read_outcome
+from app_server.hooks.plugins import Origin
 from app_server.host.commands.command import InputClosed, RunningCommand, Stream
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
@@ -56,10 +59,15 @@ class HookRunner:
                 if command is not None:
                     command.terminate()
 
+        text, variables = hook.command, self._environment()
+        if hook.origin is not None:
+            if not await anyio.to_thread.run_sync(_is_unchanged, hook.origin):
+                return failed("the plugin was changed since its hook was trusted")
+            text, variables = hook.origin.filled_in(text), {**variables, **hook.origin.variables}
         command: RunningCommand | None = None
         launch = CommandLaunch(
-            argv=["/bin/sh", "-c", hook.command],
-            env=self._environment(),
+            argv=["/bin/sh", "-c", text],
+            env=variables,
             cwd=cwd,
             has_stdin=True,
             merges_stderr=False,
@@ -83,6 +91,13 @@ class HookRunner:
         assert code is not None
         stdout, stderr = (bytes(kept).decode(errors="replace") for kept in output.values())
         return read_outcome(hook.event, code, stdout, stderr)
+
+
+def _is_unchanged(origin: Origin) -> bool:
+    try:
+        return fingerprint(origin.root) == origin.fingerprint
+    except NoFingerprint:
+        return False
 
 
 async def _give(command: RunningCommand, payload: bytes) -> None:

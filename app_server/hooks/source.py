@@ -3,17 +3,23 @@
 Source: docs/hooks.md, "Declaring hooks".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from app_server.config.trust import trust_of
 from app_server.config.values import Config, ConfigError
 from app_server.hooks.definition import Hook
 from app_server.hooks.files import HookList, places_of, read_hooks
+from app_server.hooks.plugins import HookedPlugin, OfPlugins
 from app_server.host.folder_reads import FolderReads
 from app_server.runtime.repository import folders_of_project
+
+
+def _no_plugins(settings: Mapping[str, Any]) -> Sequence[HookedPlugin]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,7 @@ class HookSource:
     home: Path | None
     """None: there are no hooks."""
     reads: FolderReads
+    of_plugins: OfPlugins = _no_plugins
 
     async def read(self, folder: Path | None) -> Sequence[Hook] | None:
         """Read the hooks that hold in a folder; `None` if the disk does not answer in time.
@@ -33,11 +40,15 @@ class HookSource:
         """
         if self.home is None:
             return ()
-        found = await self.reads.read(partial(hooks_of, self.config(), self.home, folder))
+        config = self.config()
+        plugins = self.of_plugins(config.document)
+        found = await self.reads.read(partial(hooks_of, config, self.home, folder, plugins))
         return None if found is None else found.hooks
 
 
-def hooks_of(config: Config, home: Path, folder: Path | None) -> HookList:
+def hooks_of(
+    config: Config, home: Path, folder: Path | None, plugins: Sequence[HookedPlugin] = ()
+) -> HookList:
     """Read the hooks that hold in a folder; `None` is a thread without one. This blocks."""
     trusted: list[Path] = []
     if folder is not None:
@@ -48,4 +59,4 @@ def hooks_of(config: Config, home: Path, folder: Path | None) -> HookList:
         except ConfigError:
             # The same value is named to every client that needs it.
             trusted = []
-    return read_hooks(places_of(home, trusted), config.document, home / "config.toml")
+    return read_hooks(places_of(home, trusted), config.document, home / "config.toml", plugins)

@@ -29,6 +29,7 @@ from app_server.permissions.environment import EnvironmentPolicy, command_enviro
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
+from app_server.plugins.hooks import hooked_plugins
 from app_server.plugins.mentions import Mentions
 from app_server.plugins.offers import Offers
 from app_server.plugins.store import PluginStore
@@ -161,6 +162,7 @@ async def build_services(
             ),
             plugin_mentions=Mentions(plugins),
             plugin_switches=plugins,
+            hooked_plugins=partial(hooked_plugins, plugins, home),
             log_grew=log_grew,
             figures=figures,
             requirements=configuration.requirements,

@@ -1,9 +1,10 @@
 """What all loaded threads share."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
@@ -11,6 +12,7 @@ from app_server.extension.installs import PluginOffers
 from app_server.extension.mentions import PluginMentions
 from app_server.extension.plugin_switches import PluginSwitches
 from app_server.extension.registry import ExtensionRegistry
+from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
@@ -76,6 +78,8 @@ class SessionPorts:
     """Which plugins users name; None: there are none."""
     plugin_switches: PluginSwitches | None = None
     """Where it is said which plugins a thread goes without; None: there are no plugins."""
+    hooked_plugins: Callable[[Mapping[str, Any], str], Sequence[HookedPlugin]] | None = None
+    """Gives the plugins that settings and a thread have, with their hooks; None: there are none."""
     rules: RuleBook = field(default_factory=RuleBook)
     """Those of the home; without one there are none."""
     log_grew: Callable[[ThreadState], None] = _ignore

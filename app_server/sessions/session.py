@@ -6,11 +6,13 @@ Source: docs/wire.md, "Turns".
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio.abc
 
 from app_server.config.values import Config
+from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.catalog.config import credential_variables as mcp_credentials
@@ -160,7 +162,7 @@ class ThreadSession:
         thread, clients, clock = self.thread, ports.clients, ports.clock
         user_hooks = ThreadHooks(
             thread,
-            HookSource(lambda: self.config, ports.home, ports.folder_reads),
+            self._hook_source(ports),
             ports.store.shown_path(thread.id),
             ports.hook_runner,
             clients,
@@ -213,6 +215,13 @@ class ThreadSession:
             self._switch_plugins,
             self._tasks,
         )
+
+    def _hook_source(self, ports: SessionPorts) -> HookSource:
+        def of_plugins(settings: Mapping[str, Any]) -> Sequence[HookedPlugin]:
+            plugins = ports.hooked_plugins
+            return () if plugins is None else plugins(settings, self.thread.id)
+
+        return HookSource(lambda: self.config, ports.home, ports.folder_reads, of_plugins)
 
     @property
     def status(self) -> ThreadStatus:

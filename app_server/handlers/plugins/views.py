@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from app_server.handlers.plugins.sources import is_enabled
+from app_server.hooks.definition import WIRE
+from app_server.hooks.files import HookList, Place, add_hooks
+from app_server.hooks.plugins import Origin
+from app_server.plugins.hooks import read_declarations
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId
@@ -15,6 +19,7 @@ from protocol.plugins import (
     LocalPluginSource,
     MarketplaceInterface,
     PluginDetail,
+    PluginHookSummary,
     PluginInterface,
     PluginMarketplaceEntry,
     PluginSummary,
@@ -96,7 +101,7 @@ class PluginViews:
             summary=self.summary(of, entry, plugin),
             description=None if plugin is None else plugin.description,
             skills=[] if plugin is None else _skills(plugin),
-            hooks=[],
+            hooks=[] if plugin is None else _hooks(PluginId(of.name, entry.name), plugin),
             apps=list(apps),
             app_templates=[],
             mcp_servers=[] if plugin is None else sorted(plugin.servers),
@@ -113,6 +118,15 @@ def _skills(plugin: Plugin) -> list[SkillSummary]:
         )
         for skill in plugin.skills
     ]
+
+
+def _hooks(id_: PluginId, plugin: Plugin) -> list[PluginHookSummary]:
+    found = HookList()
+    for name, file, hooks in read_declarations(plugin.root)[0]:
+        # It may not be installed yet, so there is nothing to trust.
+        origin = Origin(str(id_), name, plugin.root, data=plugin.root, fingerprint="")
+        add_hooks(found, hooks, Place(file, "plugin", origin))
+    return [PluginHookSummary(key=hook.key, event_name=WIRE[hook.event]) for hook in found.hooks]
 
 
 def _interface(entry: Entry, plugin: Plugin | None) -> PluginInterface | None:

@@ -3,7 +3,7 @@
 Source: docs/hooks.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.hooks.definition import WIRE, Hook
+from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.source import hooks_of
+from app_server.plugins.hooks import hooked_plugins
 from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import invalid_params, invalid_request
 from protocol.skills import (
@@ -37,6 +39,7 @@ class HookHandlers:
         self._configuration = services.configuration
         self._sessions = services.sessions
         self._home = services.home
+        self._plugins = services.plugins
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -60,16 +63,22 @@ class HookHandlers:
                     session = self._sessions.get(params.thread_id)
                 config, folders = session.config, [session.thread.state.settings.cwd]
         resolved = [Path(self._configuration.resolve(folder)) for folder in folders]
-        read = partial(_entries, config, self._home.absolute(), folders, resolved)
+        home = self._home.absolute()
+        plugins = hooked_plugins(self._plugins, home, config.document, params.thread_id)
+        read = partial(_entries, config, home, plugins, folders, resolved)
         return HooksListResponse(data=await anyio.to_thread.run_sync(read))
 
 
 def _entries(
-    config: Config, home: Path, names: list[str], folders: list[Path]
+    config: Config,
+    home: Path,
+    plugins: Sequence[HookedPlugin],
+    names: list[str],
+    folders: list[Path],
 ) -> list[HooksListEntry]:
     entries = []
     for name, folder in zip(names, folders, strict=True):
-        found = hooks_of(config, home, folder)
+        found = hooks_of(config, home, folder, plugins)
         errors = [HookErrorInfo(path=str(file), message=text) for file, text in found.errors]
         hooks: list[HookMetadata] = [_shown(hook) for hook in found.hooks]
         entries.append(
@@ -88,6 +97,7 @@ def _shown(hook: Hook) -> CommandHookMetadata:
         status_message=hook.status_message,
         source_path=str(hook.file),
         source=hook.source,
+        plugin_id=None if hook.origin is None else hook.origin.plugin_id,
         display_order=hook.order,
         enabled=hook.is_enabled,
         is_managed=False,

@@ -26,6 +26,7 @@ from app_server.config.key_check.unknown_keys import refuse_unknown_overrides
 from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
+from app_server.handlers.settings.hook_trust import with_parts
 from app_server.handlers.settings.layers import (
     SHOWN_TABLES,
     Layer,
@@ -110,6 +111,10 @@ class ConfigWriteHandlers:
         self, edits: Sequence[ConfigEdit], file_path: str | None, expected: str | None
     ) -> ConfigWriteResponse:
         file, path = self._file(file_path)
+        try:
+            edits = with_parts(edits)
+        except BadEdit as exc:
+            raise _refusal("configValidationError", str(exc)) from exc
         try:
             around = await self._configuration.read()
         except ConfigError as exc:
