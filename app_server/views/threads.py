@@ -155,7 +155,7 @@ def turns_of_state(state: ThreadState, open_items: Sequence[ThreadItem] = ()) ->
 
     The newest keep their items; older ones are there without items, the oldest may be missing.
     """
-    wires = [_turn(turn) for turn in state.turns]
+    wires = [turn_of_state(turn) for turn in state.turns]
     if wires and state.open_turn is not None:
         wires[-1].items.extend(open_items)
     return _fitting(wires)
@@ -213,11 +213,12 @@ def _fitting(turns: Sequence[Turn]) -> list[Turn]:
     return shown[::-1]
 
 
-def _turn(turn: TurnState) -> Turn:
+def turn_of_state(turn: TurnState, open_items: Sequence[ThreadItem] = ()) -> Turn:
+    """Show a turn, with items that are not complete behind those that are."""
     return Turn(
         id=turn.id,
         root_turn_id=turn.id,
-        items=list(turn.items),
+        items=[*turn.items, *open_items],
         status=turn.status,
         error=turn.error,
         started_at=turn.started_at_ms // 1000,

@@ -3,7 +3,7 @@
 Source: docs/wire.md, "Replay", "Joining a running turn".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,15 @@ from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.hub.replay_buffer import Position
 from app_server.sessions.session import ThreadSession
-from app_server.views.threads import turns_of_state, turns_with_items, turns_with_log
+from app_server.views.threads import (
+    turn_of_state,
+    turns_of_state,
+    turns_with_items,
+    turns_with_log,
+)
 from protocol.errors import invalid_params
-from protocol.threads import ThreadResumeParams
+from protocol.items import ThreadItem
+from protocol.threads import ThreadResumeParams, TurnsPage
 from protocol.turns import Turn
 
 
@@ -26,6 +32,8 @@ class Joining:
     turns: list[Turn]
     resync_required: bool | None
     """None if the client did not ask for what it missed."""
+    page: TurnsPage | None = None
+    """The page of turns that was asked for."""
 
     @property
     def is_replay(self) -> bool:
@@ -64,26 +72,44 @@ def join(
     logged: Sequence[Turn],
     *,
     with_turns: bool,
+    page: TurnsPage | None = None,
 ) -> Joining:
     """Subscribe a client, held, so that what it is shown and what it hears later fit together.
 
     Never waits: what is shown is the state at the position, to the event. `logged` are the turns
-    that the log had a moment ago, where memory does not have them all.
+    that the log had a moment ago, where memory does not have them all, and `page` is some of them.
     """
     stream = hub.streams.find(session.thread.id)
     assert stream is not None, "a loaded thread has a stream"
     if known is not None and stream.can_go_on(known):
-        joining = Joining(known, [], resync_required=False)
+        joining = Joining(known, [], resync_required=False, page=page)
     else:
         resync = None if known is None else True
         turns: list[Turn] = []
+        # Before the position: it may tell others what has been printed.
+        running = session.terminals.snapshot() if with_turns or resync or page else {}
         if with_turns or resync:
-            # Before the position: it may tell others what has been printed.
-            running = session.terminals.snapshot()
             turns = turns_with_items(_shown_turns(session, logged), running)
-        joining = Joining(stream.position, turns, resync)
+        if page is not None:
+            page = _page_now(session, page, running)
+        joining = Joining(stream.position, turns, resync, page)
     hub.hold(connection_id, session.thread.id, joining.position)
     return joining
+
+
+def _page_now(
+    session: ThreadSession, page: TurnsPage, running: Mapping[str, ThreadItem]
+) -> TurnsPage:
+    """Put what is not in the log yet into a page of it: items that are not complete, and output."""
+    state, begun = session.thread.state, session.thread.open_items.snapshot()
+    data = []
+    for turn in page.data:
+        now = turn
+        if state.open_turn is not None and turn.id == state.turns[-1].id:
+            (now,) = turns_with_log([turn_of_state(state.turns[-1], begun)], [turn])
+        (now,) = turns_with_items([now], running)
+        data.append(now if turn.items_view == "full" else turn)
+    return page.model_copy(update={"data": data})
 
 
 def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:

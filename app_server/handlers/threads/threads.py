@@ -239,11 +239,14 @@ class ThreadHandlers:
                     known,
                     logged,
                     with_turns=not params.exclude_turns,
+                    page=history.get("initial_turns_page"),
                 )
         thread = self._thread(session, joining.turns)
         context.after_answer(partial(self._announce_resume, context, session, joining))
         context.after_answer(partial(self._warn, context, session, warnings))
         context.after_answer(partial(self._notify_of_loading, context, session))
+        if joining.page is not None:
+            history["initial_turns_page"] = joining.page
         return ThreadResumeResponse(**_members(session, thread, joining), **history)
 
     def _warn_of_ignored(

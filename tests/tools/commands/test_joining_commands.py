@@ -27,10 +27,14 @@ async def begin(at: Desk, line: str, first: str, *, behind: bool) -> str:
     return item_id
 
 
-async def joined(client: WireClient, thread_id: str) -> tuple[list[dict[str, Any]], list[Any]]:
+async def joined(
+    client: WireClient, thread_id: str, *, paged: bool = False
+) -> tuple[list[dict[str, Any]], list[Any]]:
     """Join; gives the command items of the answer, and what was told since."""
-    answer = await client.call("thread/resume", {"threadId": thread_id})
-    items = [item for turn in answer["thread"]["turns"] for item in turn["items"]]
+    page = {"excludeTurns": True, "initialTurnsPage": {"itemsView": "full"}} if paged else {}
+    answer = await client.call("thread/resume", {"threadId": thread_id, **page})
+    turns = answer["initialTurnsPage"]["data"] if paged else answer["thread"]["turns"]
+    items = [item for turn in turns for item in turn["items"]]
     return [i for i in items if i["type"] == "commandExecution"], client.take_kept()
 
 
@@ -48,13 +52,14 @@ async def until_end(client: WireClient, kept: Sequence[Any]) -> tuple[str, dict[
 
 
 @claim("commands:join")
+@pytest.mark.parametrize("paged", [False, True], ids=["all turns", "a page of turns"])
 @pytest.mark.parametrize("behind", [False, True], ids=["in a turn", "behind the turns"])
 async def test_what_was_printed_and_what_comes_are_the_whole_output(
-    tmp_path: Path, *, behind: bool
+    tmp_path: Path, *, behind: bool, paged: bool
 ) -> None:
     async with desk(tmp_path) as at, at.served.client() as second:
         item_id = await begin(at, LINE, "caf", behind=behind)
-        [shown], kept = await joined(second, at.thread_id)
+        [shown], kept = await joined(second, at.thread_id, paged=paged)
         # The begin of the character waits for its rest.
         assert (shown["id"], shown["status"], shown["aggregatedOutput"]) == (
             item_id,
