@@ -9,14 +9,29 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
+from pydantic_core import to_json
 
+from app_server.mcp_wire.errors import BadQuestion
 from protocol.model import JsonObject
 
 MAX_OPEN_QUESTIONS = 16
 """Of one server; what it asks beyond that is cancelled at once."""
 
+MAX_QUESTION_BYTES = 256 * 1024
+"""Of one question as JSON; so many can be open that together they still fit into a client."""
+
 CANCELLED: JsonObject = {"action": "cancel"}
 DECLINED: JsonObject = {"action": "decline"}
+
+
+def check_size(params: JsonObject) -> None:
+    """Refuse a question that is larger than any form is.
+
+    Raises:
+        BadQuestion: it has more than MAX_QUESTION_BYTES.
+    """
+    if len(to_json(params, inf_nan_mode="null")) > MAX_QUESTION_BYTES:
+        raise BadQuestion(f"a question may have at most {MAX_QUESTION_BYTES} bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ GIVE_UP_S = 5.0
 MAX_ASKED = 64
 """Requests of the server that are being answered; those above it are refused."""
 
+MAX_ID_DIGITS = 18
+"""Of an id of ours; what is longer is none."""
+
 CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 
@@ -276,7 +279,9 @@ def _request(request_id: int, method: str, params: JsonObject) -> JSONRPCRequest
 
 def _our_id(found: RequestId | None) -> RequestId | None:
     """Take an id that came back as a string for the number that it was."""
-    return int(found) if isinstance(found, str) and found.isdecimal() else found
+    if isinstance(found, str) and len(found) <= MAX_ID_DIGITS and found.isdecimal():
+        return int(found)
+    return found
 
 
 def _is_number(value: Any) -> bool:

@@ -3,12 +3,23 @@
 Source: JSON-RPC 2.0; MCP 2025-06-18, "Messages".
 """
 
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+import json
+
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from app_server.mcp_wire.long_lists import LARGE_BYTES, parse_in_pieces
 from protocol.model import Json
+
+HALF_CHARACTER = "hex escape"
+"""In what the parser says of half a character."""
 
 
 class NoMessage(Exception):
@@ -28,6 +39,22 @@ def parse_message(content: bytes | str) -> JSONRPCMessage:
         # A text with surrogates, which bytes that are no UTF-8 become.
         raise NoMessage("Invalid JSON: not UTF-8") from None
     except ValueError as exc:
+        if HALF_CHARACTER in str(exc):
+            return _message(_with_whole_characters(content))
+        raise NoMessage(f"Invalid JSON: {exc}") from None
+
+
+def _with_whole_characters(content: bytes | str) -> Json:
+    """Read JSON in which characters were cut in two: JavaScript writes such halves as escapes.
+
+    Raises:
+        NoMessage: it is not JSON.
+    """
+    try:
+        # It lets them pass; U+FFFD takes their place then.
+        text = json.dumps(json.loads(content), ensure_ascii=False)
+        return from_json(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+    except (ValueError, RecursionError) as exc:
         raise NoMessage(f"Invalid JSON: {exc}") from None
 
 
@@ -48,4 +75,10 @@ def _message(value: Json) -> JSONRPCMessage:
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise NoMessage(first["msg"]) from None
+        message_id = value.get("id")
+        is_answer = "method" not in value and isinstance(message_id, int | str)
+        if not is_answer or isinstance(message_id, bool):
+            raise NoMessage(first["msg"]) from None
+        # Whoever waits for this answer learns now that it will not come.
+        error = ErrorData(code=INTERNAL_ERROR, message=f"the answer is none: {first['msg']}")
+        return JSONRPCError(jsonrpc="2.0", id=message_id, error=error)

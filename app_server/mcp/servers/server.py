@@ -24,6 +24,7 @@ from app_server.mcp.elicitation import (
     ElicitationPort,
     RunningCalls,
     ServerQuestion,
+    check_size,
 )
 from app_server.mcp.errors import (
     ClientUnavailable,
@@ -198,6 +199,7 @@ class McpServer:
         assert self._asks is not None, "a server that may not ask does not know how"
         if not self.calls.may_ask:
             return CANCELLED
+        check_size(params)
         question = ServerQuestion(self.config.name, params, self.calls.newest_caller)
         with self.calls.question():
             return await self._asks.elicit(question)

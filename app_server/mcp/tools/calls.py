@@ -35,6 +35,9 @@ MAX_MODEL_BLOCKS = 256
 MAX_RESULT_BYTES = 900 * 1024
 """UTF-8 bytes of a result inside an item; a message to a client stays below 1 MiB."""
 
+MAX_CAUSE_BYTES = 12_000
+"""UTF-8 bytes of what a server says of a call that failed; the middle is cut out."""
+
 OMITTED_AUDIO = "<audio content omitted because you do not support audio input>"
 
 
@@ -98,7 +101,7 @@ def failure_text(raw: RawName, error: McpError) -> str:
     """Say what went wrong with a call, for the item and for the model."""
     if isinstance(error, PeerError):
         data = "" if error.data is None else f"({to_json(error.data).decode()})"
-        cause = f"Mcp error: {error.code}: {error.message}{data}"
+        cause = cut_middle(f"Mcp error: {error.code}: {error.message}{data}", MAX_CAUSE_BYTES)
     else:
         cause = str(error)
     return (

@@ -18,6 +18,7 @@ from app_server.mcp.tools.calls import (
     INPUT_CAPABILITY,
     SANDBOX_CAPABILITIES,
     CallOrigin,
+    blocks_of,
     bounded_result,
     failed_output,
     failure_text,
@@ -31,6 +32,7 @@ from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from app_server.tools.confinements import Confinements
+from app_server.tools.mcp.progress import ProgressRate, shortened
 from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
 from app_server.turns.approval.question import ApprovalRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
@@ -122,7 +124,7 @@ class McpCalls:
         failed = result.get("isError") is True
         item.status = "failed" if failed else "completed"
         item.result = McpToolCallResult(
-            content=bounded.get("content") or [],
+            content=blocks_of(bounded),
             structured_content=bounded.get("structuredContent"),
             meta=bounded.get("_meta"),
         )
@@ -162,14 +164,16 @@ class McpCalls:
         )
         meta = request_meta(origin, self._client_meta(tool))
 
+        rate = ProgressRate()
+
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            if message is not None:
+            if message is not None and rate.lets_one_pass():
                 recorder.emit(
                     McpToolCallProgressNotification(
                         thread_id=recorder.thread.id,
                         turn_id=recorder.turn_id,
                         item_id=call.call_id,
-                        message=message,
+                        message=shortened(message),
                     )
                 )
 

@@ -2,12 +2,15 @@
 
 `hang` never answers initialize. `flood` writes to stderr without end. `garbage` answers every line
 with nonsense, then with the answer. `huge` answers its tool with 100 MB in one line. `many` answers
-it with a legal result of very many blocks. `die` ends in the middle of its tool.
+it with a legal result of very many blocks. `die` ends in the middle of its tool. `says FILE` writes
+the lines of a file instead of the answer to its tool, with the ids of the call and of its progress
+in the place of ID and TOKEN.
 """
 
 import json
 import sys
 import threading
+from pathlib import Path
 
 KIND = sys.argv[1]
 TOOLS = [{"name": "act", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}]
@@ -49,6 +52,12 @@ def main() -> None:
             case "tools/call" if KIND == "huge":
                 for _ in range(1600):
                     sys.stdout.write("x" * 65_536)
+                sys.stdout.flush()
+            case "tools/call" if KIND == "says":
+                said = Path(sys.argv[2]).read_text()
+                token = message["params"].get("_meta", {}).get("progressToken")
+                said = said.replace("ID", str(message["id"])).replace("TOKEN", str(token))
+                sys.stdout.write(said)
                 sys.stdout.flush()
             case "tools/call" if KIND == "many":
                 block = {"type": "text", "text": "ab"}
