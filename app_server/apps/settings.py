@@ -131,24 +131,13 @@ def _read_app(view: ConfigView) -> AppChoice:
             for name, link in links.items()
             if (mode := link.choice("default_tools_approval_mode", APPROVAL_MODES)) is not None
         },
-        omit_from=_read_surfaces(view),
+        omit_from=view.choices("omit_tools_from", SURFACES),
     )
 
 
 def _read_reviewer(view: ConfigView) -> Reviewer | None:
     word = view.choice("approvals_reviewer", tuple(_REVIEWERS))
     return None if word is None else _REVIEWERS[word]
-
-
-def _read_surfaces(view: ConfigView) -> Sequence[str]:
-    chosen = view.strings("omit_tools_from") or ()
-    for surface in chosen:
-        if surface not in SURFACES:
-            names = ", ".join(f"`{name}`" for name in SURFACES)
-            raise view.error(
-                f"unknown variant `{surface}`, expected one of {names}", "omit_tools_from"
-            )
-    return tuple(chosen)
 
 
 def _boolean(view: ConfigView, key: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""What the apps add to turns: words for the model, and to which app a call's item belongs.
+"""What the apps add to turns: texts for the model, and to which app a call's item belongs.
 
 Source: docs/apps.md, "Turns".
 """

@@ -270,6 +270,14 @@ class ConfigView:
                 raise self._wrong_type(key, element, "a string")
         return value
 
+    def choices(self, key: str, variants: Sequence[str]) -> tuple[str, ...]:
+        """Read a list of some of a few words; an empty one when absent."""
+        chosen = tuple(self.strings(key) or ())
+        for word in chosen:
+            if word not in variants:
+                raise self.error(f"unknown variant `{word}`, expected {_any_of(variants)}", key)
+        return chosen
+
     def items(self, key: str) -> Iterator["str | ConfigView"]:
         """Read a list of strings and tables."""
         for element in self._typed(key, list, "a sequence") or ():

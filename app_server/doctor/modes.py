@@ -1,4 +1,4 @@
-"""Who else may read credentials, or change what the server believes."""
+"""Who else may read credentials, or change its settings and code."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What an extension adds to turns: words for the model, facts for items, and an ear for calls.
+"""What an extension adds to turns: texts for the model, facts for items, and what follows a call.
 
 Nothing here waits. A hook that fails adds nothing, and that is logged.
 Source: docs/extensions.md, "Hooks".

@@ -12,7 +12,7 @@ from protocol.model import Json, JsonObject
 COMMAND = "item/commandExecution/requestApproval"
 PATCH = "item/fileChange/requestApproval"
 
-_DECISIONS: Mapping[str, str] = {
+DECISIONS: Mapping[str, str] = {
     "allow": "accept",
     "approved": "accept",
     "approved_for_session": "acceptForSession",
@@ -20,6 +20,7 @@ _DECISIONS: Mapping[str, str] = {
     "denied": "decline",
     "abort": "cancel",
 }
+"""What the older interface calls the decisions of approvals; `allow` and `deny` are older still."""
 
 
 def command_approval(params: Mapping[str, Any]) -> JsonObject:
@@ -53,4 +54,4 @@ def decision(result: Json) -> JsonObject:
     """Read a client's answer; what makes no sense declines."""
     said = result.get("decision") if isinstance(result, dict) else None
     word = said if isinstance(said, str) else ""
-    return {"decision": _DECISIONS.get(word, "decline")}
+    return {"decision": DECISIONS.get(word, "decline")}

@@ -1,4 +1,4 @@
-"""Reading many plugins; one that is broken hurts no other. Blocks: call it in a worker thread.
+"""Reading many plugins; one that is broken is left out alone. Blocks: call it in a worker thread.
 
 Source: docs/plugins.md, "Installing", "Plugins of a thread".
 """

@@ -1,4 +1,4 @@
-"""What plugins add to turns: words for the model on how to use them.
+"""What plugins add to turns: texts for the model on how to use them.
 
 Source: docs/plugins.md, "In turns".
 """

@@ -1,4 +1,4 @@
-"""From a request to its rendered answer: the jsonrpcserver adapter and the only error wall.
+"""From a request to its rendered answer, by jsonrpcserver; all failures end here, as errors.
 
 jsonrpcserver looks the method up, calls it and shapes the outcome. It gets messages that are parsed
 already, one at a time (batches are split before, so that order and bounds hold for each element);

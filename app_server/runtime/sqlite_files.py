@@ -1,4 +1,4 @@
-"""Which files of SQLite this process has open: whoever opens one and closes it again does harm.
+"""Which files of SQLite this process has open: whoever closes one lets go of the locks on it.
 
 The locks of a process on a file go with any descriptor of it that the process closes. Other
 processes then take it for nobody's, and remove the log with what was committed. This module imports

@@ -1,4 +1,4 @@
-"""What the clients of a thread hear of it: status, turns, messages of the user, MCP servers.
+"""What the clients of a thread are notified of: status, turns, messages of the user, MCP servers.
 
 Events of MCP servers wait until the thread itself has been announced.
 Source: docs/wire.md, "Turns".

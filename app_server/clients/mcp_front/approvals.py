@@ -4,26 +4,15 @@ Source: openai/codex, codex-rs/mcp-server (`exec-approval`, `patch-approval`, `R
 docs/mcp_server.md, "Questions".
 """
 
-import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from app_server.older_interface.approvals import DECISIONS
+from app_server.older_interface.history import parsed, words
 from protocol.envelope import RequestId
 from protocol.model import Json, JsonObject
 
-COMMAND = "item/commandExecution/requestApproval"
-PATCH = "item/fileChange/requestApproval"
-
 NO_FORM: JsonObject = {"type": "object", "properties": {}}
 
-_DECISIONS: Mapping[str, str] = {
-    "allow": "accept",
-    "approved": "accept",
-    "approved_for_session": "acceptForSession",
-    "deny": "decline",
-    "denied": "decline",
-    "abort": "cancel",
-}
 _ACTIONS = ("accept", "decline", "cancel")
 
 
@@ -39,9 +28,9 @@ def command_params(asked: JsonObject, call_id: RequestId) -> JsonObject:
     return {
         **_common(asked, call_id, "exec-approval"),
         "message": message,
-        "codex_command": _words(command),
+        "codex_command": words(command),
         "codex_cwd": cwd,
-        "codex_parsed_cmd": [_parsed(action) for action in asked.get("commandActions") or []],
+        "codex_parsed_cmd": [parsed(action) for action in asked.get("commandActions") or []],
     }
 
 
@@ -65,7 +54,7 @@ def parse_decision(result: Json) -> str:
         return "decline"
     decision, action, meta = result.get("decision"), result.get("action"), result.get("_meta")
     if isinstance(decision, str):
-        return _DECISIONS.get(decision, "decline")
+        return DECISIONS.get(decision, "decline")
     if action == "accept" and isinstance(meta, dict) and meta.get("persist") == "session":
         return "acceptForSession"
     return action if action in _ACTIONS else "decline"
@@ -80,21 +69,6 @@ def _common(asked: JsonObject, call_id: RequestId, kind: str) -> JsonObject:
         "codex_event_id": asked["turnId"],
         "codex_call_id": asked["itemId"],
     }
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return [command]
-
-
-def _parsed(action: JsonObject) -> JsonObject:
-    """Give an action the names of its members that this surface has."""
-    renamed = {"command": "cmd"}
-    kind = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", action["type"])
-    members = {renamed.get(name, name): value for name, value in action.items() if name != "type"}
-    return {"type": kind, **members}
 
 
 def _change(change: JsonObject) -> JsonObject:

@@ -19,8 +19,6 @@ from pydantic_core import from_json, to_json
 
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.approvals import (
-    COMMAND,
-    PATCH,
     command_params,
     parse_decision,
     patch_params,
@@ -35,6 +33,7 @@ from app_server.clients.mcp_front.questions import (
 )
 from app_server.clients.mcp_front.run import Runs, ToolRun
 from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
+from app_server.older_interface.approvals import COMMAND, PATCH
 from app_server.rpc.connection import MessageStream
 from protocol.envelope import (
     Answer,

@@ -332,7 +332,7 @@ def _read_server(
         tool_approval_modes=modes,
         supports_parallel_calls=view.boolean("supports_parallel_tool_calls", default=False),
         tool_output_tokens=budgets,
-        omit_from=_read_surfaces(view),
+        omit_from=view.choices("omit_tools_from", SURFACES),
     )
 
 
@@ -343,17 +343,6 @@ def _read_budget(view: ConfigView) -> int | None:
             "invalid value: integer `0`, expected a nonzero usize", "output_token_limit"
         )
     return limit
-
-
-def _read_surfaces(view: ConfigView) -> Sequence[str]:
-    chosen = view.strings("omit_tools_from") or ()
-    for surface in chosen:
-        if surface not in SURFACES:
-            names = ", ".join(f"`{name}`" for name in SURFACES)
-            raise view.error(
-                f"unknown variant `{surface}`, expected one of {names}", "omit_tools_from"
-            )
-    return chosen
 
 
 def _read_transport(view: ConfigView) -> Transport:

@@ -1,4 +1,4 @@
-"""A thread's log to the beginning of another one's. Blocks.
+"""A log that begins with a copy of another one's lines. Blocks.
 
 What turns wrote is copied as bytes, whatever its size; what is said about the thread as such (its
 name, whether it is archived) stays behind.

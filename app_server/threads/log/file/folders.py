@@ -1,4 +1,4 @@
-"""Folders that are still there after the machine has lost its power. Everything here blocks."""
+"""Makes folders that survive a loss of power. Everything here blocks."""
 
 import os
 from pathlib import Path
