@@ -195,7 +195,11 @@ class Environments:
 
     @asynccontextmanager
     async def open_file(
-        self, environment_id: str, path: str, policy: WorkPolicy
+        self,
+        environment_id: str,
+        path: str,
+        policy: WorkPolicy,
+        profile: FileProfile | None = None,
     ) -> AsyncIterator[RemoteProcess]:
         """Read a file of an environment that is not this machine, while the context lasts.
 
@@ -206,7 +210,7 @@ class Environments:
             ConnectionError: it is out of reach.
             OSError: the file is not there, is something else, or may not be read.
         """
-        async with self._find(environment_id).open_file(path, policy) as opened:
+        async with self._find(environment_id).open_file(path, policy, profile) as opened:
             yield opened
 
     def start_patch(

@@ -33,6 +33,9 @@ Allows: TypeAlias = Callable[[str], bool]
 """Whether something may be done with a real path."""
 
 
+NOT_A_FILE = "it is not a file"
+
+
 class NotReached(Exception):
     """A path is not gone to; the text is the reason."""
 
@@ -108,7 +111,7 @@ def open_file(path: str, allows: Allows) -> BinaryIO:
         # It may have become a pipe meanwhile, which would be waited for without an end.
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
-            raise NotReached("it is not a file")
+            raise NotReached(NOT_A_FILE)
         return os.fdopen(opened, "rb")
 
 

@@ -120,7 +120,9 @@ class ThreadSession:
             thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
         )
         self.out_of_band = OutOfBandElicitations(self.mcp)
-        self.instructions = ThreadInstructions(config, ports.home, ports.folder_reads)
+        self.instructions = ThreadInstructions(
+            config, ports.home, ports.folder_reads, ports.environments
+        )
         self.surroundings = surroundings = ThreadSurroundings(
             thread,
             config,

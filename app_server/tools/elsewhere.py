@@ -9,6 +9,7 @@ import anyio
 
 from app_server.host.environments import Environments
 from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
 from protocol.exec_server import ExecGrant, WorkPolicy
@@ -44,22 +45,14 @@ async def read_elsewhere(
         OSError: it is not there, may not be read, or is not read in 60 s; or the machine is out of
             reach.
     """
-    content = bytearray()
     policy = work_policy(environments, found)
+    opening = _machines(environments).open_file(found.id, path, policy)
     try:
         with anyio.fail_after(READ_S):
-            async with _machines(environments).open_file(found.id, path, policy) as process:
-                while len(content) < limit_bytes:
-                    chunk = await process.stdout.read(limit_bytes - len(content))
-                    if not chunk:
-                        await process.ended.wait()
-                        break
-                    content += chunk
+            content, _ = await read_beginning(opening, limit_bytes)
     except TimeoutError as exc:
         raise OSError(f"it was not read in {READ_S:g} s") from exc
-    if len(content) < limit_bytes and process.returncode != 0:
-        raise ConnectionError("it was not read to its end")
-    return bytes(content)
+    return content
 
 
 def start_patch(

@@ -12,7 +12,6 @@ from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.patches import patch_of
 from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
 
-ADD = patch_of("*** Add File: a", "+x")
 INTO_SETTINGS = patch_of("*** Add File: .codex/config.toml", "+x")
 
 SHELL = Path(os.environ.get("SHELL") or "/bin/sh").name
@@ -182,6 +181,11 @@ async def test_environments_are_stored_with_the_thread(tmp_path: Path) -> None:
             "Invalid params: `environments[0].runtimeWorkspaceRoots` accepts at most 100 entries",
             "environments[0].runtimeWorkspaceRoots",
         ),
+        (
+            [{"environmentId": "there", "cwd": "C:\\work"}],
+            "Invalid params: `environments[0].cwd` must be an absolute POSIX path",
+            "environments[0].cwd",
+        ),
     ],
 )
 async def test_what_cannot_be_chosen_is_named(
@@ -210,20 +214,6 @@ async def test_clients_hear_when_an_environment_of_a_thread_comes_and_goes(tmp_p
             await at.client.turn(thread_id, "hello")
         gone = await at.client.wait_for("thread/environment/disconnected")
         assert gone["params"] == {"threadId": thread_id, "environmentId": "there"}
-
-
-@claim("environment:threads")
-async def test_a_folder_that_no_machine_here_has_is_told(tmp_path: Path) -> None:
-    async with listening() as url, desk(tmp_path / "at", "workspace-write") as at:
-        await add(at.client, url)
-        chosen = [{"environmentId": "there", "cwd": "C:\\work"}]
-        await at.client.call(
-            "thread/settings/update", {"threadId": at.thread_id, "environments": chosen}
-        )
-        patch = {"name": "apply_patch", "arguments": {"input": ADD}}
-        command_told, patch_told = await at.turn(command("pwd"), patch)
-        assert command_told == "exec_command failed: roots must be absolute paths"
-        assert patch_told == "apply_patch failed: environment `there`: it is not an absolute path"
 
 
 @claim("environment:threads")

@@ -3,8 +3,9 @@
 Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Files that the model names".
 """
 
+import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import BinaryIO
 
@@ -17,8 +18,11 @@ from app_server.permissions.confinement.confinement import Ruling
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.readable import parts_of, readable, reads_everything
-from app_server.runtime.reaching import Allows, NotReached, open_file
+from app_server.runtime.reaching import NOT_A_FILE, Allows, NotReached, open_file
 from protocol.exec_files import FileOpenParams
+
+NUMBERS: Mapping[str, int] = {os.strerror(errno.ENOENT): errno.ENOENT, NOT_A_FILE: errno.EINVAL}
+"""Those of errors that a client has to know from others."""
 
 
 @asynccontextmanager
@@ -46,7 +50,9 @@ def _open(params: FileOpenParams, places: Places) -> BinaryIO:
     try:
         return open_file(params.path, _allows(params, places))
     except NotReached as exc:
-        raise OSError(str(exc)) from None
+        text = str(exc)
+        number = NUMBERS.get(text)
+        raise (OSError(text) if number is None else OSError(number, text)) from None
 
 
 def _allows(params: FileOpenParams, places: Places) -> Allows:

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from app_server.config.values import Config
@@ -98,6 +98,19 @@ def read_instructions(
     return found
 
 
+def left_out(path: PurePath, settings: AgentsSettings) -> str:
+    """Say that a file and those after it are above the bound of a project."""
+    return (
+        f"{path} and what follows it was left out: the project's instructions have "
+        f"{settings.max_bytes} bytes already (project_doc_max_bytes)"
+    )
+
+
+def was_cut(path: PurePath, kept: int, size: int) -> str:
+    """Say how many bytes of a file are read."""
+    return f"{path} was cut: only its first {kept} of {size} bytes are read"
+
+
 def project_folders(cwd: Path, root_markers: Sequence[str]) -> list[Path]:
     """Give the folders from the root of a project down to a working directory."""
     folders = [cwd, *cwd.parents][:MAX_FOLDERS]
@@ -133,10 +146,7 @@ def _of_project(
         if path is None:
             continue
         if left == 0:
-            found.warnings.append(
-                f"{path} and what follows it was left out: the project's instructions have "
-                f"{settings.max_bytes} bytes already (project_doc_max_bytes)"
-            )
+            found.warnings.append(left_out(path, settings))
             return
         content = _read_inside(path, root, left, found)
         if content is None:
@@ -186,7 +196,5 @@ def _beginning(file: BinaryIO, path: Path, limit_bytes: int, found: Instructions
     content = file.read(limit_bytes)
     size = os.fstat(file.fileno()).st_size
     if size > len(content):
-        found.warnings.append(
-            f"{path} was cut: only its first {len(content)} of {size} bytes are read"
-        )
+        found.warnings.append(was_cut(path, len(content), size))
     return content

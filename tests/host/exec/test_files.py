@@ -1,5 +1,6 @@
 """environments: files of an exec server's machine."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -66,17 +67,17 @@ async def test_a_file_that_nobody_takes_waits_and_can_be_let_go(tmp_path: Path) 
 
 @claim("environment:files")
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "number", "message"),
     [
-        ("none", "No such file or directory"),
-        ("", "it is not a file"),
-        ("pipe", "it is not a file"),
-        ("secret/auth.json", "not allowed by the sandbox"),
-        ("link", "not allowed by the sandbox"),
+        ("none", errno.ENOENT, "No such file or directory"),
+        ("", errno.EINVAL, "it is not a file"),
+        ("pipe", errno.EINVAL, "it is not a file"),
+        ("secret/auth.json", None, "not allowed by the sandbox"),
+        ("link", None, "not allowed by the sandbox"),
     ],
 )
 async def test_what_may_not_be_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int | None, message: str
 ) -> None:
     monkeypatch.setenv("APP_SERVER_HOME", f"{tmp_path}/secret")
     (tmp_path / "secret").mkdir()
@@ -91,7 +92,7 @@ async def test_what_may_not_be_read_is_refused(
             roots=[str(tmp_path)],
             sandboxPolicy=READ_ONLY,
         )
-        expected = {"code": -32000, "message": message, "data": {"errno": None}}
+        expected = {"code": -32000, "message": message, "data": {"errno": number}}
         assert answer == {"error": expected}
 
 

@@ -36,7 +36,7 @@ def chosen_environments(
     wins over `cwd`, and the roots of the first entry over `roots`.
 
     Raises:
-        RpcError: an id that is not known, or twice; roots that are too many, or not absolute.
+        RpcError: an id that is not known, or twice; folders that are not absolute; too many roots.
     """
     given = _roots(roots, ROOTS)
     if environments is None:
@@ -54,6 +54,7 @@ def chosen_environments(
             here, of_here = one.cwd, of_entry
             stored.append(StoredEnvironment(id=LOCAL))
         else:
+            _check_folder(one.cwd, f"{member}.cwd")
             stored.append(
                 StoredEnvironment(id=one.environment_id, cwd=one.cwd, workspace_roots=of_entry)
             )
@@ -73,6 +74,13 @@ def _check_id(
         raise _refused("unknown", "unknownEnvironment", environment_id, field)
     if any(one.id == environment_id for one in before):
         raise _refused("duplicate", "duplicateEnvironment", environment_id, field)
+
+
+def _check_folder(cwd: str, field: str) -> None:
+    # The wire has paths of Windows too, and no exec server runs there.
+    if not cwd.startswith("/") or "\0" in cwd:
+        rule = "must be an absolute POSIX path"
+        raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
 
 
 def _refused(what: str, word: str, environment_id: str, field: str) -> RpcError:

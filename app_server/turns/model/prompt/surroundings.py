@@ -136,7 +136,9 @@ def _framed(kind: str, text: str) -> str:
 
 def _instructions(surroundings: Surroundings, before: JsonObject | None) -> str | None:
     text = surroundings.instructions
-    folder = _escaped(surroundings.settings.cwd).replace('"', "&quot;")
+    settings = surroundings.settings
+    where = next((folder.cwd for folder in settings.working_folders), settings.cwd)
+    folder = _escaped(where).replace('"', "&quot;")
     opening = f'<{INSTRUCTIONS} folder="{folder}">'
     if text is None:
         if before is None or NO_LONGER in _text(before):
