@@ -19,6 +19,7 @@ from typing import Any, Literal
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.harness import Gate, ScriptedModel, says, serve
+from tests.support.http_peer import HttpRequest
 from tests.support.lean import LeanClient, is_end, lean_client
 from tests.support.seen import merged, numbered
 
@@ -37,13 +38,15 @@ class Soon(asyncio.Event):
 class PacedModel(ScriptedModel):
     """A model that pauses between groups of deltas."""
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(
+        self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         script: list[Any] = []
         events = says(*(f"{n} " for n in range(DELTAS)), item_id=f"m{len(self.requests)}")
         for number, event in enumerate(events):
             script += [event] if number % 10 else [Gate(opened=Soon()), event]
         self.scripts[:] = [script]
-        return await super()._answer(reader, writer)
+        return await super()._answer(request, reader, writer)
 
 
 @dataclass

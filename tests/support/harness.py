@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,6 +31,7 @@ from app_server.server.settings import Settings
 from app_server.transport.address import Address, TcpAddress
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.prompt.surroundings import kind_of
+from tests.support.http_peer import HttpRequest, answering
 from tests.support.paths import MCP_PEER
 from tests.support.transcripts import TRANSCRIPTS
 from tests.support.wire.schema_check import MessageCheck
@@ -365,25 +366,15 @@ class ScriptedModel:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["ScriptedModel"]:
         """Listen while the context lasts."""
-        server = await asyncio.start_server(self._converse, "127.0.0.1", 0, limit=1 << 27)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        try:
+        async with answering(self._answer) as port:
+            self.url = f"http://127.0.0.1:{port}/v1"
             yield self
-        finally:
-            server.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of asyncio's that is cancelled makes its own callback complain, so it just ends.
-        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            while await self._answer(reader, writer):
-                await writer.drain()
-        writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        lines = head.split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
-        if head.startswith("GET "):
+    async def _answer(
+        self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        headers = {name: value.lower() for name, value in request.headers.items()}
+        if request.method == "GET":
             self.lists += 1
             self.list_headers = headers
             content = json.dumps(self.models).encode()
@@ -392,10 +383,9 @@ class ScriptedModel:
                 b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(content), content)
             )
             return True
-        body = await reader.readexactly(int(headers["content-length"]))
-        self.requests.append(json.loads(body))
+        self.requests.append(json.loads(request.body))
         self.headers.append(headers)
-        self.paths.append(lines[0].split(" ")[1])
+        self.paths.append(request.target)
         if self.choose is not None:
             script: Script | Refusal = self.choose(self.requests[-1])
         else:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.support.harness import Gate
+from tests.support.http_peer import HttpRequest, answering
 
 MARK = "mArKeD"
 
@@ -91,28 +92,15 @@ class IssuerPeer:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["IssuerPeer"]:
         """Listen while the context lasts."""
-        server = await asyncio.start_server(self._converse, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
+        async with answering(self._serve_one) as port:
+            self.url = f"http://127.0.0.1:{port}"
             yield self
-        finally:
-            server.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of asyncio's that is cancelled makes its own callback complain, so it just ends.
-        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            while True:
-                await self._serve_one(reader, writer)
-        writer.close()
-
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        headers = dict(
-            line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line
-        )
-        path = head.split(" ")[1]
-        content = await reader.readexactly(int(headers["content-length"]))
-        is_json = headers["content-type"] == "application/json"
+    async def _serve_one(
+        self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        path, content = request.target, request.body
+        is_json = request.headers["content-type"] == "application/json"
         body = json.loads(content) if is_json else dict(parse_qsl(content.decode()))
         self.requests.append((path, body))
         if (gate := self.gates.pop(path, None)) is not None:
@@ -125,7 +113,7 @@ class IssuerPeer:
             f"content-length: {len(text)}\r\n\r\n".encode()
             + text
         )
-        await writer.drain()
+        return True
 
     def _answer(self, path: str, body: Any) -> tuple[int, Any]:
         match path:

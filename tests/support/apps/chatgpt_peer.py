@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.support.http_peer import HttpRequest, answering
 
 NEVER = None
 """Instead of an answer: the request is read and nothing comes back."""
@@ -37,37 +39,22 @@ class ChatgptPeer:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["ChatgptPeer"]:
         """Listen while the context lasts."""
-        server = await asyncio.start_server(self._converse, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/backend-api"
-        try:
+        async with answering(self._answer) as port:
+            self.url = f"http://127.0.0.1:{port}/backend-api"
             yield self
-        finally:
-            server.close()
 
     def lines(self) -> list[str]:
         """Return what was asked, in order."""
         return [asked.line for asked in self.asked]
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of asyncio's that is cancelled makes its own callback complain, so it just ends.
-        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            while await self._serve_one(reader, writer):
-                await writer.drain()
-        writer.close()
-
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {
-            name.lower(): value
-            for name, _, value in (line.partition(": ") for line in lines[1:] if line)
-        }
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
-        method, target, _ = lines[0].split(" ")
-        address = urlsplit(target)
+    async def _answer(
+        self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        address = urlsplit(request.target)
         path = address.path.removeprefix("/backend-api/")
         query = parse_qsl(address.query)
-        content = json.loads(body) if body else None
-        self.asked.append(Asked(f"{method} {path}", query, headers, content))
+        content = json.loads(request.body) if request.body else None
+        self.asked.append(Asked(f"{request.method} {path}", query, request.headers, content))
         waiting = self.answers.get(path, [404])
         answer = waiting.pop(0) if len(waiting) > 1 else waiting[0]
         if answer is NEVER:

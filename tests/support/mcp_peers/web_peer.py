@@ -7,9 +7,11 @@ answers with the number of the call.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.support.http_peer import HttpRequest, answering
 
 
 @dataclass(frozen=True)
@@ -86,42 +88,29 @@ class WebPeer:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["WebPeer"]:
         """Listen while the context lasts."""
-        server = await asyncio.start_server(self._converse, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        try:
+        async with answering(self._serve_one) as port:
+            self.url = f"http://127.0.0.1:{port}/mcp"
             yield self
-        finally:
-            server.close()
 
     def methods(self) -> list[str]:
         """Return what was asked, in order."""
         return [method for method, _ in self.seen]
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of asyncio's that is cancelled makes its own callback complain, so it just ends.
-        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            while await self._serve_one(reader, writer):
-                await writer.drain()
-        writer.close()
-
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {
-            name.lower(): value
-            for name, _, value in (line.partition(": ") for line in lines[1:] if line)
-        }
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
-        if body:
-            message = {"method": "answer", **json.loads(body)}
+    async def _serve_one(
+        self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        headers = request.headers
+        if request.body:
+            message = {"method": "answer", **json.loads(request.body)}
         else:
             event = headers.get("last-event-id")
-            message = {"method": lines[0].split(" ")[0] + (f" after {event}" if event else "")}
+            message = {"method": request.method + (f" after {event}" if event else "")}
         session = headers.get("mcp-session-id")
         self.seen.append((message["method"], session))
         if message["method"] == "answer":
             self.answered.set()
         self.headers.append(headers)
-        self.paths.append(lines[0].split(" ")[1])
+        self.paths.append(request.target)
         if message["method"] == "tools/call":
             self.holding.set()
             if self.hold is not None:
