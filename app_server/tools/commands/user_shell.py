@@ -7,17 +7,15 @@ import time
 from dataclasses import dataclass
 
 import anyio
-import anyio.to_thread
 
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.shell import find_shell, shell_command, shown_line
+from app_server.host.commands.shell import shown_line
 from app_server.permissions.commands.nested import read_command
-from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import cut_to
+from app_server.tools.commands.user_places import folder_of_user, shell_of_user, start_of_user
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import CommandExecutionThreadItem
 from protocol.model import JsonObject
@@ -53,30 +51,28 @@ class UserShell:
             OSError: the log cannot be written.
         """
         settings, place = recorder.thread.state.in_force, self._terminals.place
-        shell = await anyio.to_thread.run_sync(find_shell, None)
+        folder = folder_of_user(settings)
+        shell = await shell_of_user(place, folder)
         login = place.settings.allow_login_shell
         script = await read_command(self._scripts, command.line)
         item = CommandExecutionThreadItem(
             id=recorder.new_id(),
-            command=shown_line(shell, command.line, login=login),
-            cwd=settings.cwd,
+            command=shown_line(shell or "sh", command.line, login=login),
+            cwd=folder.cwd,
             source="userShell",
             status="inProgress",
-            command_actions=command_actions(script, settings.cwd),
+            command_actions=command_actions(script, folder.cwd),
         )
         await self._terminals.make_room(recorder)
         run = self._terminals.open(item, command.line, recorder)
         recorder.started(item)
-        launch = CommandLaunch(
-            shell_command(shell, command.line, login=login),
-            self._terminals.environment(recorder.thread.id, item.id),
-            settings.cwd,
-        )
         try:
-            await self._terminals.start(run, launch, UNCONFINED)
+            if shell is None:
+                raise OSError(f"environment `{folder.environment_id}` is out of reach")
+            await start_of_user(self._terminals, run, recorder.thread.id, folder, shell)
         except OSError as exc:
             place_or_program = f"{exc.filename}: " if exc.filename else ""
-            await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror}")
+            await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
         return run
 
     async def finish(self, command: UserCommand, run: CommandRun) -> JsonObject:

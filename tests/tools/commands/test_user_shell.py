@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.harness import claim
+from tests.support.host.elsewhere import add, desk_there
+from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.turn_commands import Desk, command, desk
 
 SHELL = "thread/shellCommand"
@@ -150,3 +152,27 @@ async def test_what_makes_no_command_is_refused(
     async with desk(tmp_path) as at:
         refused = await at.client.refusal(SHELL, {"threadId": at.thread_id, **params})
         assert (refused.code, refused.message) == (-32600, error)
+
+
+@claim("environment:threads")
+async def test_it_runs_in_the_first_environment(tmp_path: Path) -> None:
+    async with desk_there(tmp_path, "read-only") as at:
+        await shell(at, "pwd; touch made")
+        at.messages = await at.client.until("turn/completed")
+        [completed] = at.items("item/completed")
+        assert (completed["cwd"], completed["exitCode"], completed["aggregatedOutput"]) == (
+            str(at.folder),
+            0,
+            f"{at.folder}\n",
+        )
+        assert (at.folder / "made").exists()
+        async with listening() as url:
+            pass
+        await add(at.client, url)
+        await shell(at, "pwd")
+        at.messages = await at.client.until("turn/completed")
+        [completed] = at.items("item/completed")
+        assert (completed["exitCode"], completed["aggregatedOutput"]) == (
+            -1,
+            "environment `there` is out of reach",
+        )
