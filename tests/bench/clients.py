@@ -10,7 +10,6 @@ it. These are figures to look at, not tests.
 
 import argparse
 import asyncio
-import subprocess
 import sys
 import time
 from contextlib import AsyncExitStack, suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
+from tests.bench.model import bench_model
 from tests.bench.server import started
 from tests.support.lean import LeanClient, lean_client
 
@@ -91,31 +91,15 @@ async def main() -> None:
     parser.add_argument("--turns", type=int, default=9, help="turns per figure (default: 9)")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 10, 50, 200])
     options = parser.parse_args()
-    model = subprocess.Popen(
-        [sys.executable, "-m", "app_server.clients.bench.model"], stdout=subprocess.PIPE, text=True
-    )
-    assert model.stdout is not None
-    config: dict[str, Any] = {
-        "model": "bench",
-        "model_provider": "bench",
-        "model_providers.bench": {
-            "name": "bench",
-            "base_url": f"http://127.0.0.1:{model.stdout.readline().strip()}/v1",
-        },
-    }
     command = f"{sys.executable} -m app_server.cli.serve --listen ws://127.0.0.1:{{port}}"
-    try:
-        with started(command, config, starts=1) as target:
-            print(f"{'clients':>8}{'turn, ms':>12}{'with one that never reads':>28}{'ratio':>8}")
-            for number, clients in enumerate(options.clients):
-                work = (target.url, config, clients, options.turns)
-                alone, _ = await measure(*work, with_mute=False, to_end=False)
-                beside, code = await measure(*work, with_mute=True, to_end=number == 0)
-                shown = f"{beside:.1f}" + (f" ({code})" if code else "")
-                print(f"{clients:>8}{alone:>12.1f}{shown:>28}{beside / alone:>8.2f}", flush=True)
-    finally:
-        model.kill()
-        model.wait()
+    with bench_model() as config, started(command, config, starts=1) as target:
+        print(f"{'clients':>8}{'turn, ms':>12}{'with one that never reads':>28}{'ratio':>8}")
+        for number, clients in enumerate(options.clients):
+            work = (target.url, config, clients, options.turns)
+            alone, _ = await measure(*work, with_mute=False, to_end=False)
+            beside, code = await measure(*work, with_mute=True, to_end=number == 0)
+            shown = f"{beside:.1f}" + (f" ({code})" if code else "")
+            print(f"{clients:>8}{alone:>12.1f}{shown:>28}{beside / alone:>8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ import argparse
 import asyncio
 import contextlib
 import shlex
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.bench.callbacks import watched
+from tests.bench.model import bench_model
 from tests.bench.server import started
 from tests.support.lean import LeanClient, lean_client
 
@@ -58,22 +57,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=15)
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
-        model = subprocess.Popen(
-            [sys.executable, "-m", "app_server.clients.bench.model"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        stack.callback(model.wait)
-        stack.callback(model.kill)
-        assert model.stdout is not None
-        config: dict[str, Any] = {
-            "model": "bench",
-            "model_provider": "bench",
-            "model_providers.bench": {
-                "name": "bench",
-                "base_url": f"http://127.0.0.1:{model.stdout.readline().strip()}/v1",
-            },
-        }
+        config = stack.enter_context(bench_model())
         file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "longest"
         command = shlex.join(watched(file, options.rows)) + " --listen ws://127.0.0.1:{port}"
         with started(command, config, starts=1) as target:

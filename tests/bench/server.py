@@ -38,6 +38,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.bench.model import bench_model
+
 LOWER, HIGHER = "lower is better", "higher is better"
 
 
@@ -291,20 +293,7 @@ async def main() -> None:
     parser.add_argument("targets", nargs="+", metavar="TARGET")
     parser.add_argument("--rounds", type=int, default=200, help="calls per figure (default: 200)")
     options = parser.parse_args()
-    model = subprocess.Popen(
-        [sys.executable, "-m", "app_server.clients.bench.model"], stdout=subprocess.PIPE, text=True
-    )
-    assert model.stdout is not None
-    try:
-        config = {
-            "model": "bench",
-            "model_provider": "bench",
-            "model_providers.bench": {
-                "name": "bench",
-                "base_url": f"http://127.0.0.1:{model.stdout.readline().strip()}/v1",
-                "wire_api": "responses",
-            },
-        }
+    with bench_model() as config:
         measured = []
         for text in options.targets:
             print(f"measuring {text}", file=sys.stderr)
@@ -316,9 +305,6 @@ async def main() -> None:
                 await measure(target, options.rounds)
             measured.append(target)
         print_table(measured)
-    finally:
-        model.kill()
-        model.wait()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from tests.bench.model import bench_model
 from tests.bench.server import Target, started
 from tests.support.lean import lean_client
 
@@ -223,19 +224,7 @@ async def main() -> None:
     if options.measure:
         await measure_calls(options.measure)
         return
-    model = subprocess.Popen(
-        [sys.executable, "-m", "app_server.clients.bench.model"], stdout=subprocess.PIPE, text=True
-    )
-    assert model.stdout is not None
-    config: dict[str, Any] = {
-        "model": "bench",
-        "model_provider": "bench",
-        "model_providers.bench": {
-            "name": "bench",
-            "base_url": f"http://127.0.0.1:{model.stdout.readline().strip()}/v1",
-        },
-    }
-    try:
+    with bench_model() as config:
         for text in options.targets:
             print(text, flush=True)
             if "{port}" in text:
@@ -243,9 +232,6 @@ async def main() -> None:
                     await measure(target, options)
             else:
                 await measure(Target(text, text, config, None), options)
-    finally:
-        model.kill()
-        model.wait()
 
 
 if __name__ == "__main__":
