@@ -45,13 +45,16 @@ class Rules:
 
         `joined` has the names with a NUL before, between and behind them.
         """
-        return (
-            not self._names.isdisjoint(names)
-            or any(regex.search(joined) for regex in self._of_names)
-            or any(
-                placed.below(prefix).startswith(folder) for placed, folder in self._whole_folders
-            )
-        )
+        if not self._names.isdisjoint(names):
+            return True
+        # Not any(…): this is asked of every folder.
+        for regex in self._of_names:
+            if regex.search(joined):
+                return True
+        for placed, folder in self._whole_folders:
+            if placed.below(prefix).startswith(folder):
+                return True
+        return False
 
     @cached_property
     def _names(self) -> frozenset[str]:

@@ -120,7 +120,7 @@ class Tree:
             for entry in inner
             if not _leads_back(entry, folder)
         }
-        if any(_is_racy(stamp, now) for stamp in ignore_files.values()):
+        if ignore_files and any(_is_racy(stamp, now) for stamp in ignore_files.values()):
             ignore_files = dict.fromkeys(ignore_files)
         folder.ignore_files = ignore_files
         self._entries += len(folder.files) + len(folder.folders) - before
