@@ -15,7 +15,8 @@ import uvicorn
 
 # uvicorn imports these by name when it begins to serve, on the event loop.
 import uvicorn.lifespan.off
-from starlette.types import ASGIApp
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HOST = "127.0.0.1"
@@ -27,12 +28,23 @@ KEEP_ALIVE_S = 60
 """A connection without a request is closed after this long."""
 
 
+class _Application:
+    """An application whose clients may leave: uvicorn would log that as its failure."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await self._app(scope, receive, send)
+
+
 class _Server(uvicorn.Server):
     def __init__(self, app: ASGIApp) -> None:
         # The interface is named because a bound method would be taken for an older one.
         super().__init__(
             uvicorn.Config(
-                app,
+                _Application(app),
                 interface="asgi3",
                 http=HttpToolsProtocol,
                 lifespan="off",

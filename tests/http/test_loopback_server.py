@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from app_server.http import loopback_server as loopback
 from app_server.http.loopback_server import HOST, serve_on_loopback
@@ -64,3 +65,24 @@ async def test_a_request_that_does_not_end_is_cut_off(
         assert cut_off.is_set()
     with pytest.raises(httpx2.ConnectError):
         await ask(port)
+
+
+async def test_a_client_that_leaves_within_its_request_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left = asyncio.Event()
+
+    async def reads(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await Request(scope, receive).body()
+        finally:
+            left.set()
+
+    async with serve_on_loopback(reads) as port:
+        _, writer = await asyncio.open_connection(HOST, port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345")
+        await writer.drain()
+        writer.close()
+        with anyio.fail_after(WAIT_S):
+            await left.wait()
+    assert caplog.messages == []
