@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from app_server.permissions.confinement.confined import FileAccess, confined_to
 from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.paths import is_in
 from app_server.permissions.confinement.places import SLASH_TMP, Places
 from app_server.permissions.network.stored import policy_of
 from protocol.policy import (
@@ -71,7 +72,7 @@ def confinement_of_profile(
     files = FileAccess(
         writable=[place for place in by_access["write"] if place not in temporary],
         temporary=[place for place in by_access["write"] if place in temporary],
-        shown=() if by_access["write"] else roots,
+        shown=_inside(by_access["read"], by_access["write"]) if by_access["write"] else roots,
         readable=None if "/" in named else by_access["read"],
         denied=by_access["deny"],
         denied_patterns=patterns,
@@ -83,6 +84,15 @@ def confinement_of_profile(
         network=profile.network,
         proxy=None if profile.proxied is None else policy_of(profile.proxied),
     )
+
+
+def _inside(places: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """Return the places that lie in other folders: what is read there is not to be written."""
+    return [
+        place
+        for place in places
+        if any(place != folder and is_in(place, folder) for folder in folders)
+    ]
 
 
 def _paths(path: FileSystemPath, roots: Sequence[str], places: Places) -> Sequence[str]:

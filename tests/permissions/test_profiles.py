@@ -298,6 +298,24 @@ def test_what_patterns_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         matches(f"{root}/**/*.none")
 
 
+BELOW = """
+[permissions.below]
+extends = ":workspace"
+[permissions.below.filesystem.":workspace_roots"]
+"docs" = "read"
+"docs/made" = "write"
+"""
+
+
+@claim("permissions:own")
+def test_what_is_only_read_in_a_folder_to_write_in_stays_so_where_everything_is_read() -> None:
+    confinement = confinement_of_profile(profile("below", BELOW), ["/work"], PLACES)
+    assert confinement.readable is None
+    paths = ("/work/a", "/work/docs", "/work/docs/a", "/work/docs/made/a", "/docs")
+    access = [confinement.access(path) for path in paths]
+    assert access == ["write", "read", "read", "write", "read"]
+
+
 @pytest.mark.process
 @claim("permissions:own")
 async def test_a_profile_holds_for_commands(tmp_path: Path) -> None:
