@@ -12,6 +12,7 @@ from protocol.environments import EnvironmentShellInfo
 from protocol.errors import ErrorObject
 from protocol.model import Json, JsonObject, UInt16, UInt32, WireModel, absent_if_none
 from protocol.policy import SandboxPolicy
+from protocol.rollout import StoredProfile
 
 ProcessNumber: TypeAlias = Annotated[int, Field(ge=1, lt=2**32)]
 """Chosen by the client; never used twice on a connection."""
@@ -85,6 +86,8 @@ class WorkPolicy(WireModel):
     """What confines some work on the exec server's machine; all paths are absolute."""
 
     sandbox_policy: SandboxPolicy
+    permission_profile: StoredProfile | None = None
+    """In the place of the policy, which is the nearest to it."""
     roots: list[str] | None = None
     """Folders that the work belongs to; null means that in which it begins."""
     folder: str | None = None

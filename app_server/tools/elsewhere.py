@@ -14,6 +14,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
 from protocol.exec_server import ExecGrant, WorkPolicy
 from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, SandboxPolicy
+from protocol.rollout import StoredProfile
 
 READ_S = 60.0
 """For a file to be read."""
@@ -28,8 +29,10 @@ def work_policy(environments: TurnEnvironments, found: FoundEnvironment) -> Work
     grant = environments.confinements.granted(found.id)
     # Whoever has the proxy has a network: what it keeps away was kept away on purpose.
     has_network = grant.network and confinement.proxy is None
+    settings = environments.turn.settings
     return WorkPolicy(
-        sandbox_policy=_nearest(environments.turn.settings.sandbox_policy, confinement),
+        sandbox_policy=_nearest(settings.sandbox_policy, confinement),
+        permission_profile=_without_proxy(settings.profile_in_force),
         roots=found.folder.roots,
         folder=found.folder.cwd,
         granted=ExecGrant(read=list(grant.read), write=list(grant.write), network=has_network),
@@ -74,6 +77,13 @@ def _nearest(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
         # The proxy is of this machine: on another one there is no network then.
         return policy.model_copy(update={"network_access": False})
     return policy
+
+
+def _without_proxy(profile: StoredProfile | None) -> StoredProfile | None:
+    """Return a profile for a machine that has not our proxy: there is no network then."""
+    if profile is None or profile.proxied is None:
+        return profile
+    return profile.model_copy(update={"proxied": None, "network": False})
 
 
 def _machines(environments: TurnEnvironments) -> Environments:

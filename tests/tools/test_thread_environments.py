@@ -1,6 +1,7 @@
 """tools: threads whose environments are other machines."""
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.patches import patch_of
 from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
 
+INTO_SECRET = patch_of("*** Update File: secret.env", "-secret", "+known")
 INTO_SETTINGS = patch_of("*** Add File: .codex/config.toml", "+x")
 
 SHELL = Path(os.environ.get("SHELL") or "/bin/sh").name
@@ -246,3 +248,44 @@ async def test_a_folder_without_environments_means_this_machine(tmp_path: Path) 
         assert await environments(at) == [shown]
         [told] = await at.told(command("pwd"))
         assert told.output == f"{here}\n"
+
+
+PROFILE = """
+[permissions.careful]
+extends = ":workspace"
+[permissions.careful.filesystem]
+":slash_tmp" = "deny"
+[permissions.careful.filesystem.":workspace_roots"]
+"." = "write"
+"docs" = "read"
+"**/*.env" = "deny"
+[permissions.careful.network]
+enabled = true
+domains = { "a.example" = "allow" }
+"""
+
+
+@claim("environment:threads")
+async def test_a_profile_of_the_configuration_holds_for_its_folders_there(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        async with desk_there(tmp_path, config=PROFILE) as at:
+            (at.folder / "docs").mkdir()
+            (at.folder / "docs/a").write_text("text")
+            (at.folder / "secret.env").write_text("secret")
+            await at.client.call(
+                "thread/settings/update", {"threadId": at.thread_id, "permissions": "careful"}
+            )
+            told = await at.told(
+                command("echo made >made; cat docs/a"),
+                command("touch docs/b"),
+                command("cat secret.env"),
+                command(f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'"),
+            )
+            assert [one.exit_code for one in told] == [0, 1, 1, 1]
+            assert (told[0].output, (at.folder / "made").read_text()) == ("text", "made\n")
+            assert "secret\n" not in told[2].output
+            [patched] = await at.turn({"name": "apply_patch", "arguments": {"input": INTO_SECRET}})
+            assert patched.endswith(
+                f"Failed to read file to update {at.folder}/secret.env: not allowed by the sandbox"
+            )

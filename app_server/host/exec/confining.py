@@ -7,6 +7,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.grants import Grant
+from app_server.permissions.profile_places import confinement_of_profile
 from protocol.exec_server import WorkPolicy
 
 
@@ -24,4 +25,8 @@ def confinement_there(policy: WorkPolicy, start: str | None, places: Places) -> 
     granted = policy.granted
     grant = Grant(tuple(granted.read), tuple(granted.write), granted.network)
     folder = start if policy.folder is None else policy.folder
-    return grant.widened(confinement_for(policy.sandbox_policy, roots, places, folder))
+    if policy.permission_profile is not None:
+        confined = confinement_of_profile(policy.permission_profile, roots, places, folder)
+    else:
+        confined = confinement_for(policy.sandbox_policy, roots, places, folder)
+    return grant.widened(confined)
