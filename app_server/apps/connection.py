@@ -8,7 +8,6 @@ Source: docs/apps.md, "Discovery".
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
@@ -29,14 +28,13 @@ from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
 from app_server.apps.presentation import (
     ApprovalTemplates,
 )
-from app_server.apps.published import MAX_USES, Published, Use, prepare
-from app_server.apps.routes.generation import Generation, open_generation
+from app_server.apps.published import Published
+from app_server.apps.publishing import NoPort, Publishing
+from app_server.apps.routes.generation import Generation
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.retry import cooldown_s
 from app_server.apps.upstream.sessions import UpstreamPool
-from app_server.extension.registration import Lease
-from app_server.runtime.freeing import free_in_pieces
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -112,33 +110,35 @@ class Connection:
         """
         self.key = key
         self.phase: Phase = "new"
-        self.published: Published | None = None
         self.is_live = False
         """Whether what is published was fetched, not read from disk, since this began."""
         self.pool = UpstreamPool(target)
+        self.publishing = Publishing(
+            ports.tasks,
+            self.pool,
+            guard,
+            files,
+            ports.templates,
+            ports.served,
+            self._refresh_after_sign_in,
+        )
         self._guard = guard
         self._cache = cache
-        self._files = files
         self._ports = ports
         self._failures = 0
         self._fetched_s = float("-inf")
         self._attempt: _Attempt | None = None
-        self._lease: Lease | None = None
         self._cooldowns = 0
-        self._served = 0
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
         self._pool_runs = False
         self._is_kept = False
         """Whether what is published was written to the disk."""
-        self.uses: list[Use] = []
-        """What threads have asked with, the latest last."""
 
-    def used(self, use: Use) -> None:
-        """Note with what a thread asks: its registrations will be ready when something comes."""
-        if use not in self.uses:
-            self.uses.append(use)
-            del self.uses[:-MAX_USES]
+    @property
+    def published(self) -> Published | None:
+        """What is published; None before the first inventory and after the end."""
+        return self.publishing.current
 
     @property
     def is_stale(self) -> bool:
@@ -307,65 +307,15 @@ class Connection:
                 self._is_kept = await self._cache.write(tools)
 
     async def _publish(self, tools: Sequence[JsonObject]) -> bool:
-        """Serve other tools than before; gives whether they were others at all."""
-        now = self.published
-        if now is not None and not now.generation.is_closing:
-            listed = now.generation.inventory.raw_tools
-            if await anyio.to_thread.run_sync(_are_equal, listed, tools):
-                return False
-        work = partial(
-            prepare, tools, now, self._ports.templates, has_files=self._files is not None
-        )
-        made = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        if made is None:
-            return True
+        before = self.published
         try:
-            generation = await open_generation(
-                self._ports.tasks,
-                made.inventory,
-                made.routes,
-                self.pool,
-                self._guard,
-                self._files,
-                self._refresh_after_sign_in,
-            )
-        except OSError as exc:
-            logger.warning("the apps cannot be served: %s", exc)
+            is_other = await self.publishing.publish(tools)
+        except NoPort:
             self._failures += 1
-            raise AppsUnavailable("no port can be opened") from exc
-        self._served += 1
-        self._ports.served.add(generation)
-        self._ports.tasks.start_soon(self._see_off, generation)
-        lease = generation.lease()
-        published = Published(
-            generation,
-            made.presented,
-            {route.server: route for route in made.routes},
-            made.manifests,
-        )
-        try:
-            # What threads will ask for is made beside the event loop.
-            await anyio.to_thread.run_sync(published.make_ready, tuple(self.uses))
-            if self._over:
-                raise AppsUnavailable(SIGN_IN_CHANGED)
-        except BaseException:
-            lease.release()
             raise
-        before, self._lease = self._lease, lease
-        self.published = published
-        if before is not None:
-            before.release()
-        if now is not None:
-            self._ports.tasks.start_soon(self._let_go, now)
-        self._ports.published()
-        return True
-
-    async def _let_go(self, replaced: Published) -> None:
-        """Free what nobody serves any more; as a whole it takes 10 ms."""
-        await replaced.generation.ended()
-        parts = replaced.parts()
-        del replaced
-        await free_in_pieces(parts)
+        if self.published is not None and self.published is not before:
+            self._ports.published()
+        return is_other
 
     async def _refresh_after_sign_in(self) -> None:
         await self.refresh()
@@ -384,29 +334,9 @@ class Connection:
             self.phase = "retryReady"
             self._ports.published()
 
-    async def _see_off(self, generation: Generation) -> None:
-        await generation.ended()
-        self._ports.served.discard(generation)
-        self._served -= 1
-        self._close_pool_if_idle()
-
-    def _close_pool_if_idle(self) -> None:
-        if self._over and not self._served:
-            self.pool.shut_down()
-
     def end(self) -> None:
         """Give everything up; a generation lives on for those who have a lease of it."""
         self._over = True
         for scope in self._scopes:
             scope.cancel()
-        self.published, lease, self._lease = None, self._lease, None
-        if lease is not None:
-            lease.release()
-        self._close_pool_if_idle()
-
-
-def _are_equal(before: Sequence[JsonObject], now: Sequence[JsonObject]) -> bool:
-    # One tool at a time, so that other threads run meanwhile.
-    return len(before) == len(now) and all(
-        one == other for one, other in zip(before, now, strict=True)
-    )
+        self.publishing.end()

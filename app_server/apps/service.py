@@ -264,7 +264,7 @@ class AppsService:
                 _origin(connection.key.url),
                 self._plugins.app_names(context.config, context.thread_id),
             )
-            connection.used(use)
+            connection.publishing.note_use(use)
             return [] if published is None else published.registrations(use)
         except ConfigError as exc:
             logger.warning("the settings of apps make no sense: %s", exc)

@@ -288,7 +288,7 @@ async def test_a_sign_out_while_a_generation_opens_leaves_nothing_behind(
         apps.auth.change(None)
         return generation
 
-    monkeypatch.setattr("app_server.apps.connection.open_generation", open_and_sign_out)
+    monkeypatch.setattr("app_server.apps.publishing.open_generation", open_and_sign_out)
     async with open_apps(tmp_path) as apps:
         assert await apps.service.snapshot(apps.config, {}) is None
         with anyio.fail_after(WAIT_S):

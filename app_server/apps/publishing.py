@@ -1,0 +1,159 @@
+"""What is published of one account: one inventory after the other, each until nobody needs it.
+
+Source: docs/apps.md, "Discovery".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import anyio.abc
+import anyio.to_thread
+
+from app_server.apps.errors import AppsUnavailable
+from app_server.apps.files.files import FileSupport
+from app_server.apps.presentation import ApprovalTemplates
+from app_server.apps.published import MAX_USES, Prepared, Published, Use, prepare
+from app_server.apps.routes.generation import Generation, open_generation
+from app_server.apps.routes.ports import AuthGuard
+from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
+from app_server.apps.upstream.sessions import UpstreamPool
+from app_server.extension.registration import Lease
+from app_server.runtime.freeing import free_in_pieces
+from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
+
+
+class NoPort(AppsUnavailable):
+    """No port of this machine can be opened to serve apps on."""
+
+
+class Publishing:
+    """The inventory that is served, and those before it that somebody still uses."""
+
+    def __init__(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        pool: UpstreamPool,
+        guard: AuthGuard,
+        files: FileSupport | None,
+        templates: ApprovalTemplates,
+        served: set[Generation],
+        refresh: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`tasks` owns generations; those that have not ended are in `served`.
+
+        `refresh` fetches the apps anew, after a sign-in to one of them.
+        """
+        self.current: Published | None = None
+        self._tasks = tasks
+        self._pool = pool
+        self._guard = guard
+        self._files = files
+        self._templates = templates
+        self._served = served
+        self._refresh = refresh
+        self._lease: Lease | None = None
+        self._count = 0
+        """Generations of this account that have not ended."""
+        self._uses: list[Use] = []
+        """What threads have asked with, the latest last."""
+        self._is_over = False
+
+    def note_use(self, use: Use) -> None:
+        """Note with what a thread asks: its registrations will be ready when something comes."""
+        if use not in self._uses:
+            self._uses.append(use)
+            del self._uses[:-MAX_USES]
+
+    async def publish(self, tools: Sequence[JsonObject]) -> bool:
+        """Serve an inventory in the place of the one before; gives whether it is another one.
+
+        Raises:
+            InconsistentInventory: a connector goes by two names.
+            NoPort: it cannot be served.
+            AppsUnavailable: `end` was called meanwhile.
+        """
+        before = self.current
+        if before is not None and not before.generation.is_closing:
+            listed = before.generation.inventory.raw_tools
+            if await anyio.to_thread.run_sync(_are_equal, listed, tools):
+                return False
+        has_files = self._files is not None
+        work = partial(prepare, tools, before, self._templates, has_files=has_files)
+        made = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        if made is not None:
+            await self._serve(made)
+            if before is not None:
+                self._tasks.start_soon(_free, before)
+        return True
+
+    async def _serve(self, made: Prepared) -> None:
+        try:
+            generation = await open_generation(
+                self._tasks,
+                made.inventory,
+                made.routes,
+                self._pool,
+                self._guard,
+                self._files,
+                self._refresh,
+            )
+        except OSError as exc:
+            logger.warning("the apps cannot be served: %s", exc)
+            raise NoPort("no port can be opened") from exc
+        self._count += 1
+        self._served.add(generation)
+        self._tasks.start_soon(self._wait_for_end, generation)
+        lease = generation.lease()
+        routes = {route.server: route for route in made.routes}
+        published = Published(generation, made.presented, routes, made.manifests)
+        try:
+            # What threads will ask for is made beside the event loop.
+            await anyio.to_thread.run_sync(published.make_ready, tuple(self._uses))
+            if self._is_over:
+                raise AppsUnavailable(SIGN_IN_CHANGED)
+        except BaseException:
+            lease.release()
+            raise
+        old, self._lease = self._lease, lease
+        self.current = published
+        if old is not None:
+            old.release()
+
+    async def _wait_for_end(self, generation: Generation) -> None:
+        await generation.ended()
+        self._served.discard(generation)
+        self._count -= 1
+        self._close_pool_if_idle()
+
+    def _close_pool_if_idle(self) -> None:
+        if self._is_over and not self._count:
+            self._pool.shut_down()
+
+    def end(self) -> None:
+        """Publish nothing any more; a generation lives on for those who have a lease of it.
+
+        The pool is closed with the last of them.
+        """
+        self._is_over = True
+        self.current, lease, self._lease = None, self._lease, None
+        if lease is not None:
+            lease.release()
+        self._close_pool_if_idle()
+
+
+def _are_equal(before: Sequence[JsonObject], now: Sequence[JsonObject]) -> bool:
+    # One tool at a time, so that other threads run meanwhile.
+    return len(before) == len(now) and all(
+        one == other for one, other in zip(before, now, strict=True)
+    )
+
+
+async def _free(replaced: Published) -> None:
+    """Free what nobody serves any more; as a whole it takes 10 ms."""
+    await replaced.generation.ended()
+    parts = replaced.parts()
+    del replaced
+    await free_in_pieces(parts)
