@@ -3,7 +3,7 @@
 Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwrap(1)).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from app_server.host.sandbox.linux.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
@@ -23,9 +23,13 @@ def arguments(
     *,
     seccomp_fd: int,
     has_terminal: bool,
+    fleeting: Set[str] = frozenset(),
     links: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
-    """Return the command line up to, and without, the command; all places exist by now."""
+    """Return the command line up to, and without, the command.
+
+    All places exist by now, but those that are `fleeting` may be gone again.
+    """
     # Who has a terminal takes it for a session of its own, which needs one that is not new.
     session = () if has_terminal else ("--new-session",)
     line = [
@@ -50,26 +54,31 @@ def arguments(
     line += ["--dev", "/dev", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 - it is the sandbox's own
     line += ["--proc", "/proc"]
     # To root of this machine the settings of the kernel are open there, whatever the namespace.
-    sealed = ["/dev", "/proc"]
+    read_only = ["/dev", "/proc"]
     for mount in made:
-        match mount.show, mount.kind:
-            case "write", _:
-                line += ["--bind", mount.path, mount.path]
-            case "read", _:
-                line += ["--ro-bind", mount.path, mount.path]
-            case "empty", _:
-                line += ["--perms", "1777", "--tmpfs", mount.path]
-            case "none", "folder":
-                line += ["--perms", "0555", "--tmpfs", mount.path]
-                sealed.append(mount.path)
-            case _:
-                # A device in a mount without devices: opening it is refused.
-                line += ["--ro-bind", "/dev/null", mount.path]
+        line += _mounted(mount, may_be_gone=mount.path in fleeting)
+        if (mount.show, mount.kind) == ("none", "folder"):
+            read_only.append(mount.path)
     if root == "none":
-        sealed.append("/")
-    for place in sealed:
+        read_only.append("/")
+    for place in read_only:
         line += ["--remount-ro", place]
     return [*line, "--seccomp", str(seccomp_fd), "--chdir", cwd, "--"]
+
+
+def _mounted(mount: Mount, *, may_be_gone: bool) -> Sequence[str]:
+    match mount.show, mount.kind:
+        case "write", _:
+            return ("--bind", mount.path, mount.path)
+        case "read", _:
+            return ("--ro-bind-try" if may_be_gone else "--ro-bind", mount.path, mount.path)
+        case "empty", _:
+            return ("--perms", "1777", "--tmpfs", mount.path)
+        case "none", "folder":
+            return ("--perms", "0555", "--tmpfs", mount.path)
+        case _:
+            # A device in a mount without devices: opening it is refused.
+            return ("--ro-bind", "/dev/null", mount.path)
 
 
 def _network(confinement: Confinement) -> Iterator[str]:

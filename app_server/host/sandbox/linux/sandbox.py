@@ -26,6 +26,7 @@ from app_server.host.sandbox.linux.mounts import (
 from app_server.host.sandbox.linux.placeholders import Placeholder
 from app_server.host.sandbox.linux.preparing import preparation
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting_program
+from app_server.host.sandbox.linux.sealed import sealed
 from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.wrapped import Wrapped
@@ -72,7 +73,8 @@ def _wrap(
 ) -> Wrapped:
     """Put what is opened and made into `held`, for as long as it does not belong to the result."""
     try:
-        made = mounts(_with_matches(confinement), cwd, _kind_of)
+        seal = sealed(confinement)
+        made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
         made, placeholders = _with_placeholders(made, held)
     except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
         raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
@@ -89,6 +91,7 @@ def _wrap(
         confinement,
         seccomp_fd=filter_fd,
         has_terminal=tty,
+        fleeting=seal.entries,
         links=_links() if shown_everywhere(confinement) == "none" else (),
     )
     return Wrapped(
