@@ -5,7 +5,6 @@ a message and keeps the end of stderr for error texts.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
@@ -25,9 +24,6 @@ MAX_UNSENT_BYTES = 64 * 1024 * 1024
 SEND_S = 30.0
 """For a server to read a message; a request fails above it."""
 
-LINES_AT_ONCE = 64
-"""Lines that are taken before others may run."""
-
 STDERR_TAIL_BYTES = 4096
 
 LAST_WORDS_S = 0.5
@@ -40,7 +36,6 @@ class ServerProcess:
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
         self._stdout = process.stdout
-        self._lines = 0
         self._stderr_tail = b""
         self._stderr_ended = anyio.Event()
 
@@ -75,10 +70,6 @@ class ServerProcess:
                 raise anyio.EndOfStream from exc
             if not line:
                 raise anyio.EndOfStream
-            self._lines += 1
-            if self._lines % LINES_AT_ONCE == 0:
-                # One read of a pipe may hold very many, and none of them has to be waited for.
-                await asyncio.sleep(0)
             if not line.strip():
                 continue
             try:

@@ -95,6 +95,9 @@ class Dispatcher:
         self._last_id = 0
         self._waiting: dict[RequestId | None, _Waiter] = {}
         self._asked: dict[RequestId, anyio.CancelScope] = {}
+        self._answering = 0
+        """Requests of the server, also those with an id that another one has, and those whose
+        answer waits for a server that does not read."""
         self._is_over = False
 
     async def run(
@@ -205,11 +208,12 @@ class Dispatcher:
         tasks: TaskGroup,
     ) -> None:
         match message:
-            case JSONRPCRequest() if len(self._asked) >= MAX_ASKED:
+            case JSONRPCRequest() if self._answering >= MAX_ASKED:
                 error = ErrorData(code=INTERNAL_ERROR, message="too many requests at a time")
                 await self._send_if_open(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
             case JSONRPCRequest():
                 scope = self._asked[message.id] = anyio.CancelScope()
+                self._answering += 1
                 tasks.start_soon(self._answer, message, answer, scope)
             case JSONRPCNotification():
                 self._notified(message, on_notification, tasks)
@@ -236,6 +240,17 @@ class Dispatcher:
     async def _answer(
         self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope
     ) -> None:
+        try:
+            reply = await self._reply(request, answer, scope)
+            # The server does not want to hear of a request that it has cancelled.
+            if reply is not None:
+                await self._send_if_open(reply)
+        finally:
+            self._answering -= 1
+
+    async def _reply(
+        self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope
+    ) -> JSONRPCMessage | None:
         reply: JSONRPCMessage | None = None
         try:
             with scope:
@@ -253,9 +268,7 @@ class Dispatcher:
         finally:
             if self._asked.get(request.id) is scope:
                 del self._asked[request.id]
-        # The server does not want to hear of a request that it has cancelled.
-        if reply is not None:
-            await self._send_if_open(reply)
+        return reply
 
 
 async def _report_progress(on_progress: ProgressCallback, params: JsonObject) -> None:

@@ -11,9 +11,6 @@ import anyio
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of one incoming message without its line end; a longer one ends the conversation."""
 
-LINES_AT_ONCE = 64
-"""Lines that are taken before others may run."""
-
 
 class StdioStream:
     """A MessageStream over two pipes."""
@@ -21,7 +18,6 @@ class StdioStream:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._lines = 0
 
     async def receive(self) -> str:
         """Return the next line that is not blank; the last one may lack its line end.
@@ -35,10 +31,6 @@ class StdioStream:
                 raise anyio.EndOfStream(f"a message is longer than {MAX_LINE_BYTES} bytes") from exc
             if not line:
                 raise anyio.EndOfStream
-            self._lines += 1
-            if self._lines % LINES_AT_ONCE == 0:
-                # One read of a pipe may hold very many, and none of them has to be waited for.
-                await asyncio.sleep(0)
             if line.strip():
                 return line.decode(errors="surrogateescape")
 

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
+from pydantic_core import to_json
 
+from app_server.mcp.catalog.config import ServerConfig, StdioTransport
 from app_server.mcp.elicitation import MAX_QUESTION_BYTES
 from app_server.mcp.tools.calls import MAX_CAUSE_BYTES
+from app_server.mcp.tools.naming import RawName, VisibleName
+from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
 from app_server.tools.mcp.progress import (
     MAX_AT_ONCE,
@@ -18,6 +22,7 @@ from app_server.tools.mcp.progress import (
     ProgressRate,
     shortened,
 )
+from app_server.turns.approval.question import ApprovalRequest, approval_question
 from tests.support.harness import calls, claim, serve
 from tests.support.mcp_peers.calls import outputs_of
 from tests.support.paths import MCP_PEER
@@ -148,6 +153,25 @@ async def test_a_question_that_no_client_could_read_is_not_asked(tmp_path: Path)
     messages, item, _ = await called(tmp_path, said + DONE, approvalPolicy="on-request")
     assert item["status"] == "completed"
     assert not [m for m in messages if m.get("method") == "mcpServer/elicitation/request"]
+
+
+def test_the_question_about_a_call_fits_into_a_message_whatever_the_tool_says() -> None:
+    raw = RawName("evil", "act")
+    definition: dict[str, Any] = {
+        "name": "act",
+        "title": LARGE,
+        "description": LARGE,
+        "annotations": {"title": LARGE, "readOnlyHint": True},
+    }
+    config = ServerConfig("evil", StdioTransport("evil"))
+    tool = Tool(raw, VisibleName("mcp__evil", "act"), definition, config)
+    for size, shown in ((10, 1), (890_000, 0)):
+        arguments = {"text": "x" * size}
+        question = approval_question(ApprovalRequest("t", "u", "call", tool, arguments))
+        assert isinstance(question.meta, dict)
+        assert question.meta["tool_params"] == arguments
+        assert len(question.meta["tool_params_display"]) == shown
+        assert len(to_json(question, by_alias=True)) < 1024 * 1024
 
 
 @pytest.mark.process

@@ -4,9 +4,10 @@ import logging
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import INVALID_PARAMS
+from mcp_types import INVALID_PARAMS, JSONRPCRequest
 
 from app_server.mcp_wire import dispatcher as dispatcher_module
 from app_server.mcp_wire.dispatcher import Dispatcher
@@ -161,6 +162,36 @@ async def test_requests_of_the_server_above_the_bound_are_refused(
             await anyio.wait_all_tasks_blocked()
         await talk.say(id=3, method="echo")
         assert await talk.next() == {"id": 3, "result": {}}
+
+
+async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
+    """Each question that was answered waited for it, with ids that it had used before."""
+
+    class Deaf:
+        async def send(self, item: SessionMessage) -> None:
+            await anyio.sleep_forever()
+
+    count = 1000
+    to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](count)
+    dispatcher = Dispatcher(incoming, Deaf())
+    ping = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id="the same", method="ping"))
+
+    async def answer(method: str, params: Any) -> Any:
+        return {}
+
+    async def run(*, task_status: Any) -> None:
+        await dispatcher.run(answer, lambda method: None, task_status=task_status)
+
+    with to_us, incoming, anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(run)
+            for _ in range(count):
+                await to_us.send(ping)
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+            taken = count - to_us.statistics().current_buffer_used
+            tasks.cancel_scope.cancel()
+    assert taken == dispatcher_module.MAX_ASKED + 1
 
 
 async def test_the_end_of_a_server_ends_all_calls(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,9 +8,11 @@ Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from pydantic_core import to_json
+
 from app_server.extension.metadata import ApprovalPresentation
 from app_server.mcp.tools.table import Tool
-from app_server.turns.review.evidence import connected_account, planned_call
+from app_server.turns.review.evidence import bounded, connected_account, planned_call
 from app_server.turns.review.reviewer import PlannedAction
 from protocol.elicitation import FormElicitation, McpElicitationSchema
 from protocol.items import reviewed_call
@@ -29,6 +31,12 @@ RESERVED_KEYS = frozenset(
         "approval_header",
     }
 )
+
+MAX_TITLE_BYTES = 4_000
+MAX_DESCRIPTION_BYTES = 64_000
+"""Of what a server says of a tool, as JSON; of more the beginning and the end are shown."""
+MAX_SHOWN_TWICE_BYTES = 300_000
+"""Of arguments, as JSON; larger ones are in `tool_params` alone, so that clients can read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +75,17 @@ def approval_question(request: ApprovalRequest) -> FormElicitation:
     if metadata.approval_header is not None:
         meta["approval_header"] = metadata.approval_header
     meta["tool_name"] = tool.raw.tool
-    for key, member in (
-        ("tool_title", "title"),
-        ("tool_annotations", "annotations"),
-        ("tool_description", "description"),
+    for key, member, limit_bytes in (
+        ("tool_title", "title", MAX_TITLE_BYTES),
+        ("tool_annotations", "annotations", MAX_DESCRIPTION_BYTES),
+        ("tool_description", "description", MAX_DESCRIPTION_BYTES),
     ):
         if (value := tool.definition.get(member)) is not None:
-            meta[key] = value
+            meta[key] = bounded(value, limit_bytes)
     meta["tool_params"] = arguments
     meta["tool_params_display"] = _plain(arguments) if display is None else display
+    if len(to_json(arguments)) > MAX_SHOWN_TWICE_BYTES:
+        meta["tool_params_display"] = []
     return FormElicitation(
         thread_id=request.thread_id,
         turn_id=request.turn_id,
