@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from app_server.host.exec.server import ExecServer, ExecSettings
+from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.user_paths import expand_user

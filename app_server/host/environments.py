@@ -14,8 +14,8 @@ import anyio
 import anyio.abc
 
 from app_server.host.commands.command import OnOutput
-from app_server.host.exec.command import CommandOrder, RemoteCommand
-from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.client.command import CommandOrder, RemoteCommand
+from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.runtime.launch import Launch

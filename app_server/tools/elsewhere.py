@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 
 from app_server.host.environments import Environments
-from app_server.host.exec.process import RemoteProcess
-from app_server.host.exec.remote_file import read_beginning
+from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
 from protocol.exec_server import ExecGrant, WorkPolicy

@@ -15,9 +15,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
-from app_server.host.exec import environment as remote_environment
-from app_server.host.exec.address import parse_exec_address
-from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.client import environment as remote_environment
+from app_server.host.exec.client.address import parse_exec_address
+from app_server.host.exec.client.process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
 from protocol.exec_server import ProcessExitedParams
 from tests.support.harness import WAIT_S, WireClient, calls, claim, serve, stdio_server
@@ -495,7 +495,7 @@ async def test_tries_are_shared_come_ever_more_rarely_and_end_when_nobody_waits(
         async with anyio.create_task_group() as tasks:
             place = remote_environment.RemoteEnvironment(address, tasks, lambda connected: None)
             monkeypatch.setattr(
-                "app_server.host.exec.environment.anyio.move_on_after", move_on_after
+                "app_server.host.exec.client.environment.anyio.move_on_after", move_on_after
             )
             async with anyio.create_task_group() as waiters:
                 waiters.start_soon(place.wait_until_reachable)

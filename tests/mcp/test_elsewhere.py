@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.exec import environment as remote_environment
+from app_server.host.exec.client import environment as remote_environment
 from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.http import transport
 from tests.support.harness import WAIT_S, WireError, claim, serve

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 
 from app_server.handlers.services import Services
 from app_server.host.environments import NotAdded, UnknownEnvironment
-from app_server.host.exec.address import BadAddress, parse_exec_address
-from app_server.host.exec.environment import RemoteEnvironment
+from app_server.host.exec.client.address import BadAddress, parse_exec_address
+from app_server.host.exec.client.environment import RemoteEnvironment
 from app_server.rpc.context import Handler, RequestContext
 from protocol.environments import (
     EnvironmentAddParams,

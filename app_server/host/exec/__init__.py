@@ -1,1 +1,1 @@
-"""Processes on other machines: the exec server, its client, and the protocol between them."""
+"""Processes on other machines: an exec server, its client, and the protocol between them."""

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 import anyio
 
 from app_server.host.environments import Environments, UnknownEnvironment
-from app_server.host.exec.remote_file import read_beginning
+from app_server.host.exec.client.remote_file import read_beginning
 from app_server.host.folder_reads import READ_S
 from app_server.sessions.surroundings.agents_files import (
     MAX_FOLDERS,

@@ -10,7 +10,7 @@ import anyio
 
 from app_server.host.commands.command import RunningCommand, Stream
 from app_server.host.commands.output import KeptOutput
-from app_server.host.exec.command import RemoteCommand
+from app_server.host.exec.client.command import RemoteCommand
 from app_server.tools.commands.deltas import OutputDeltas
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import anyio.to_thread
 
-from app_server.host.exec.process import RemoteProcess
-from app_server.host.exec.remote_patch import RemotePatch, planned_elsewhere
+from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.remote_patch import RemotePatch, planned_elsewhere
 from app_server.patch.half_written import changing_files
 from app_server.patch.parse import Patch
 from app_server.patch.plan import Plan, plan_patch

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 
 from app_server.host.environments import Environments, MakePlace
-from app_server.host.exec.address import parse_exec_address
-from app_server.host.exec.environment import RemoteEnvironment
+from app_server.host.exec.client.address import parse_exec_address
+from app_server.host.exec.client.environment import RemoteEnvironment
 from tests.support.harness import Served, WireClient, serve
 from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.turn_commands import Desk

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from app_server.host.exec.server import ExecLimits, ExecServer, ExecSettings
+from app_server.host.exec.server.server import ExecLimits, ExecServer, ExecSettings
 from app_server.host.processes import LocalProcesses
 from app_server.runtime.launch import Launch
 

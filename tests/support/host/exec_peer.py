@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import ClientConnection, connect
 
-from app_server.host.exec.server import ExecServer, ExecSettings
+from app_server.host.exec.server.server import ExecServer, ExecSettings
 from tests.support.harness import WAIT_S, environment_without
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app_server.host.exec import patch_lines, patches
+from app_server.host.exec import patch_lines
+from app_server.host.exec.server import patches
 from tests.support.harness import claim, says
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
@@ -217,7 +218,7 @@ async def test_what_is_too_large_for_a_connection_is_refused(
             patched.setattr(patches, "MAX_PLAN_BYTES", 300)
             assert await work.apply(ADD) == [END]
         assert "too large for another environment" in work.output()
-        monkeypatch.setattr("app_server.host.exec.remote_patch.MAX_PATCH_BYTES", 50)
+        monkeypatch.setattr("app_server.host.exec.client.remote_patch.MAX_PATCH_BYTES", 50)
         assert await work.apply(ADD) == [END]
         assert work.output() == (
             "apply_patch verification failed: The patch has more than 50 bytes"

@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 
 from app_server.host.commands.command import InputClosed, OnOutput
-from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.protocol import CHUNK_BYTES
 from protocol.exec_server import CommandVariables, WorkPolicy
 

@@ -16,8 +16,8 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from app_server.host.exec.address import ExecAddress
-from app_server.host.exec.client import ExecConnection
+from app_server.host.exec.client.address import ExecAddress
+from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.protocol import (
     MAX_FRAME_BYTES,
     VERSION,

@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.host.exec.commands import CommandChild
 from app_server.host.exec.protocol import (
     CHUNK_BYTES,
     CREDIT_BYTES,
@@ -22,8 +21,9 @@ from app_server.host.exec.protocol import (
     pack,
     render,
 )
-from app_server.host.exec.served import ServedChild
-from app_server.host.exec.tunnel import TunnelChild
+from app_server.host.exec.server.commands import CommandChild
+from app_server.host.exec.server.served import ServedChild
+from app_server.host.exec.server.tunnel import TunnelChild
 from app_server.host.processes import LocalProcess
 from protocol.exec_server import ProcessCreditParams, ProcessExitedParams, StreamName
 

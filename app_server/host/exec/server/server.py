@@ -37,9 +37,9 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.host.exec.relay import Child, Relay
-from app_server.host.exec.served import ServedChild
-from app_server.host.exec.starts import STARTS, Machine, Start
+from app_server.host.exec.server.relay import Child, Relay
+from app_server.host.exec.server.served import ServedChild
+from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.permissions.confinement.places import places_of_machine

@@ -13,11 +13,11 @@ import anyio
 import anyio.abc
 
 from app_server.host.environments import Status
-from app_server.host.exec.address import ExecAddress
-from app_server.host.exec.client import ExecConnection
-from app_server.host.exec.command import CommandOrder
-from app_server.host.exec.connect import open_exec_connection
-from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.client.address import ExecAddress
+from app_server.host.exec.client.client import ExecConnection
+from app_server.host.exec.client.command import CommandOrder
+from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.process import RemoteProcess
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
 from protocol.exec_files import FileProfile

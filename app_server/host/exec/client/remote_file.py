@@ -5,7 +5,7 @@ Source: docs/environments.md, "The exec protocol".
 
 from contextlib import AbstractAsyncContextManager
 
-from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.client.process import RemoteProcess
 
 
 async def read_beginning(

@@ -12,11 +12,11 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from app_server.host.exec import client as client_module
-from app_server.host.exec.address import ExecAddress, parse_exec_address
-from app_server.host.exec.client import ExecConnection
-from app_server.host.exec.connect import open_exec_connection
-from app_server.host.exec.environment import RemoteEnvironment
+from app_server.host.exec.client import client as client_module
+from app_server.host.exec.client.address import ExecAddress, parse_exec_address
+from app_server.host.exec.client.client import ExecConnection
+from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.environment import RemoteEnvironment
 from app_server.runtime.launch import Launch
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.exec_conversations import listening

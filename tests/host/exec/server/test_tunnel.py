@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 
-from app_server.host.exec.address import parse_exec_address
-from app_server.host.exec.client import ExecConnection
-from app_server.host.exec.connect import open_exec_connection
-from app_server.host.exec.server import ExecServer
+from app_server.host.exec.client.address import parse_exec_address
+from app_server.host.exec.client.client import ExecConnection
+from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.server.server import ExecServer
 from tests.support.harness import WAIT_S
 from tests.support.host.exec_peer import exec_here
 

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import anyio.to_thread
 
-from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.protocol import CHUNK_BYTES
-from app_server.host.exec.served import ServedChild, serving
+from app_server.host.exec.server.confining import confinement_there
+from app_server.host.exec.server.served import ServedChild, serving
 from app_server.permissions.confinement.confinement import Ruling
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.cli import exec_server as exec_cli
-from app_server.host.exec.address import BadAddress, parse_exec_address
+from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.protocol import ProtocolBroken, unpack
 from tests.support.harness import claim
 

@@ -14,9 +14,10 @@ import anyio
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from app_server.host.exec.command import CommandOrder
+from app_server.host.exec.client.command import CommandOrder
+from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.requests import PendingRequest, failure_of, parameters, result_of
 from app_server.host.exec.patch_lines import MAX_PLAN_BYTES
-from app_server.host.exec.process import RemoteProcess
 from app_server.host.exec.protocol import (
     MAX_FRAME_BYTES,
     ProtocolBroken,
@@ -26,7 +27,6 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.host.exec.requests import PendingRequest, failure_of, parameters, result_of
 from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
 from protocol.exec_files import FileOpenParams, FileProfile, PatchStartParams
 from protocol.exec_server import (

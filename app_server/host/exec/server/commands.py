@@ -17,8 +17,8 @@ from app_server.host.commands.command import InputClosed, RunningCommand, Stream
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
-from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.protocol import CHUNK_BYTES
+from app_server.host.exec.server.confining import confinement_there
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import EnvironmentPolicy, command_environment

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from app_server.host.exec.command import RemoteCommand
-from app_server.host.exec.process import RemoteProcess
+from app_server.host.exec.client.command import RemoteCommand
+from app_server.host.exec.client.process import RemoteProcess
 from tests.support.harness import WAIT_S
 
 

@@ -10,7 +10,6 @@ import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
-from app_server.host.exec.confining import confinement_there
 from app_server.host.exec.patch_lines import (
     MAX_PATCH_BYTES,
     MAX_PLAN_BYTES,
@@ -18,7 +17,8 @@ from app_server.host.exec.patch_lines import (
     line_of,
     plan_line,
 )
-from app_server.host.exec.served import ServedChild, serving
+from app_server.host.exec.server.confining import confinement_there
+from app_server.host.exec.server.served import ServedChild, serving
 from app_server.patch.errors import EmptyPatch, NotApplicable, NotWritten, PatchFailed
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
