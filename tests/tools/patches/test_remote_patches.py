@@ -10,6 +10,7 @@ from app_server.host.exec.server import patches
 from tests.support.harness import claim, says
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
+from tests.support.host.exec_peer import exec_here
 from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,
@@ -234,3 +235,25 @@ async def test_in_plan_mode_nothing_is_written_there(tmp_path: Path) -> None:
         await start_turn(work.client, work.thread_id, "plan", collaborationMode=mode)
         await work.rest()
         assert work.output().startswith("patch rejected: in plan mode nothing is written")
+
+
+@claim("environment:patches")
+async def test_an_interrupt_while_the_user_is_asked_lets_the_patch_go(tmp_path: Path) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    async with exec_here() as (url, server), workspace(tmp_path) as work:
+        await add(work.client, url)
+        await work.client.call(
+            "thread/settings/update",
+            {
+                "threadId": work.thread_id,
+                "environments": [entry(far)],
+                "approvalPolicy": "untrusted",
+            },
+        )
+        turn_id = await work.begin(ADD)
+        await work.client.wait_for(QUESTION)
+        assert server.running == 1
+        await work.client.call("turn/interrupt", {"threadId": work.thread_id, "turnId": turn_id})
+        assert (await work.rest())[-1] == ("turn/completed", "interrupted")
+        assert (server.running, list(far.iterdir())) == (0, [])
