@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json
 
+from app_server.config.values import ConfigError, read_config
 from app_server.hooks.definition import SNAKE, Event, Hook, Source
 from app_server.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.hooks.plugins import HookedPlugin, Origin
 
 FILE = "hooks.json"
+SETTINGS_FILE = "config.toml"
 PROJECT_FOLDER = ".codex"
 
 MAX_FILE_BYTES = 256 * 1024
@@ -50,8 +52,10 @@ class HookList:
 
 def places_of(home: Path, trusted_folders: Sequence[Path]) -> list[Place]:
     """Return the files to read; `trusted_folders` are those of the project, from its root down."""
-    projects = [Place(folder / PROJECT_FOLDER / FILE, "project") for folder in trusted_folders]
-    return [Place(home / FILE, "user"), *projects]
+    layers: list[tuple[Path, Source]] = [(home, "user")]
+    layers += [(folder / PROJECT_FOLDER, "project") for folder in trusted_folders]
+    names = (FILE, SETTINGS_FILE)
+    return [Place(folder / name, source) for folder, source in layers for name in names]
 
 
 def read_hooks(
@@ -60,15 +64,27 @@ def read_hooks(
     settings_file: Path,
     plugins: Sequence[HookedPlugin] = (),
 ) -> HookList:
-    """Read all hooks: of files, of config.toml, whose text is `settings`, and of plugins."""
+    """Read all hooks: of files, and of plugins. `settings` are those of `settings_file`."""
     found = HookList()
     table = settings.get("hooks")
     table = table if isinstance(table, dict) else {}
+    in_json: Path | None = None
     for place in places:
-        declared = _read_file(place, found)
-        if declared is not None:
-            add_hooks(found, declared, place)
-    add_hooks(found, table, Place(settings_file, "user"))
+        is_json = place.file.name == FILE
+        if is_json:
+            declared = _read_file(place, found)
+        else:
+            declared = table if place.file == settings_file else _read_settings(place, found)
+        if not declared:
+            continue
+        before = len(found.hooks)
+        add_hooks(found, declared, place)
+        if len(found.hooks) == before:
+            continue
+        if is_json:
+            in_json = place.file
+        elif in_json is not None and in_json.parent == place.file.parent:
+            found.warnings.append(f"hooks of {in_json} and of {place.file} run: one file would do")
     for plugin in plugins:
         _add_plugin(found, plugin)
     if len(found.hooks) > MAX_HOOKS:
@@ -106,6 +122,16 @@ def _read_file(place: Place, found: HookList) -> Mapping[str, Any] | None:
         found.errors.append((place.file, "`hooks` is missing, or no object"))
         return None
     return hooks
+
+
+def _read_settings(place: Place, found: HookList) -> Mapping[str, Any] | None:
+    """Read `[hooks]` of a project; what the user trusts, in `state`, is not for it to say."""
+    try:
+        hooks = read_config(place.file).document.get("hooks")
+    except ConfigError as exc:
+        found.errors.append((place.file, str(exc)))
+        return None
+    return hooks if isinstance(hooks, dict) else None
 
 
 def add_hooks(found: HookList, declared: Mapping[str, Any], place: Place) -> None:

@@ -41,6 +41,9 @@ NOT_OF_PROJECTS = frozenset(
 )
 """Keys that say where a user's words and credentials go, whom the user trusts, what is hidden."""
 
+READ_ELSEWHERE = frozenset({"hooks"})
+"""No settings: each hook runs only if the user trusts it as it is (docs/hooks.md)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProjectLayer:
@@ -116,7 +119,7 @@ def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> Projec
     if is_strict and disabled_reason is None:
         keys.refuse_unknown_keys(config)
     unknown = keys.unknown_in_file(config)
-    ignored = sorted(NOT_OF_PROJECTS & document.keys())
+    ignored = sorted((NOT_OF_PROJECTS - READ_ELSEWHERE) & document.keys())
     kept = {key: value for key, value in document.items() if key not in NOT_OF_PROJECTS}
     text = keys.ignored_text(unknown) if unknown else None
     return ProjectLayer(file.parent, kept, ignored, disabled_reason, text)

@@ -13,6 +13,14 @@ def test_hooks_of_all_files_are_in_one_order(tmp_path: Path) -> None:
     (project / ".codex").mkdir(parents=True)
     (home / "hooks.json").write_text(declared(Stop=[group("a")], PreToolUse=[group("b")]))
     (project / ".codex/hooks.json").write_text(declared(PreToolUse=[group("c"), group("d")]))
+    (project / ".codex/config.toml").write_text(
+        f"""
+        [[hooks.Stop]]
+        hooks = [{{ type = "command", command = "f" }}]
+        [hooks.state."{project}/.codex/config.toml:stop:0:0"]
+        trusted_hash = "of the project itself"
+        """
+    )
     settings = {
         "hooks": {
             "Stop": [group("e")],
@@ -20,20 +28,26 @@ def test_hooks_of_all_files_are_in_one_order(tmp_path: Path) -> None:
         }
     }
     found = read_hooks(places_of(home, [project]), settings, home / "config.toml")
-    assert (found.warnings, found.errors) == ([], [])
+    assert found.warnings == [
+        f"hooks of {folder}/hooks.json and of {folder}/config.toml run: one file would do"
+        for folder in (home, project / ".codex")
+    ]
+    assert found.errors == []
     assert [(hook.command, hook.source, hook.order) for hook in found.hooks] == [
         ("b", "user", 0),
         ("c", "project", 1),
         ("d", "project", 2),
         ("a", "user", 3),
         ("e", "user", 4),
+        ("f", "project", 5),
     ]
+    assert found.hooks[5].trusted_hash is None
     assert [hook.key for hook in found.hooks[1:4]] == [
         f"{project}/.codex/hooks.json:pre_tool_use:0:0",
         f"{project}/.codex/hooks.json:pre_tool_use:1:0",
         f"{home}/hooks.json:stop:0:0",
     ]
-    assert [hook.is_enabled for hook in found.hooks] == [True, True, True, False, True]
+    assert [hook.is_enabled for hook in found.hooks] == [True, True, True, False, True, True]
 
 
 def test_what_cannot_run_is_named(tmp_path: Path) -> None:
@@ -80,6 +94,22 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("d", "is larger than 262144 bytes"),
         ("e", "cannot be read"),
     ]
+
+
+def test_a_settings_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex/config.toml").write_text("hooks = [")
+    found = read_hooks(places_of(tmp_path, [tmp_path]), {}, tmp_path / "config.toml")
+    ((file, text),) = found.errors
+    assert file == tmp_path / ".codex/config.toml"
+    assert text == f"{file}: Invalid value (at end of document)"
+
+
+def test_hooks_of_settings_that_are_no_table_are_none(tmp_path: Path) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex/config.toml").write_text("hooks = 5")
+    found = read_hooks(places_of(tmp_path, [tmp_path]), {}, tmp_path / "config.toml")
+    assert (found.hooks, found.warnings, found.errors) == ([], [], [])
 
 
 def test_hooks_are_bounded(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ model_provider = "evil"
 [model_providers.evil]
 name = "evil"
 base_url = "http://127.0.0.1:9"
-[hooks.state."x"]
-trusted_hash = "y"
+[[hooks.Stop]]
+hooks = [{ type = "command", command = "of-project" }]
 [mcp_servers.tool]
 command = "/no/such/program"
 """
@@ -62,9 +62,14 @@ async def test_settings_of_a_trusted_project_count_for_its_threads(
         warned = (await client.wait_for("configWarning"))["params"]["summary"]
         assert warned == (
             f"Ignored unsupported project-local config keys in {sub.parent}/.codex/config.toml: "
-            "hooks, model_provider, model_providers. If you want these settings to apply, set "
-            "them in your own config.toml."
+            "model_provider, model_providers. If you want these settings to apply, set them in "
+            "your own config.toml."
         )
+        (listed,) = (await client.call("hooks/list", {"cwds": [str(sub)]}))["data"]
+        shown = ("command", "source", "trustStatus")
+        assert [tuple(hook[key] for key in shown) for hook in listed["hooks"]] == [
+            ("of-project", "project", "untrusted")
+        ]
         thread_id = started["thread"]["id"]
         servers = await client.call("mcpServerStatus/list", {"threadId": thread_id})
         assert [server["name"] for server in servers["data"]] == ["tool"]
