@@ -17,7 +17,13 @@ import anyio.to_thread
 
 from app_server.extension.registration import Owner
 from app_server.mcp.bounds import ListTooLarge
-from app_server.mcp.catalog.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
+from app_server.mcp.catalog.config import (
+    DEFAULT_CALL_S,
+    LOCAL,
+    VALID_NAME,
+    ServerConfig,
+    StdioTransport,
+)
 from app_server.mcp.catalog.reconcile import Ingredients, ingredients
 from app_server.mcp.elicitation import (
     CANCELLED,
@@ -163,7 +169,7 @@ class McpServer:
             return
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
-        self._settle("failed", _for_people(self.config.name, failure))
+        self._settle("failed", _for_people(self.config, failure))
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date."""
@@ -330,7 +336,8 @@ class _Holding:
             self._lease.release()
 
 
-def _for_people(name: str, failure: StartupFailed) -> str:
+def _for_people(config: ServerConfig, failure: StartupFailed) -> str:
+    name = config.name
     match failure:
         case StartupTimedOut():
             return (
@@ -338,6 +345,9 @@ def _for_people(name: str, failure: StartupFailed) -> str:
                 f"adjust `startup_timeout_sec` in your config.toml:\n"
                 f"[mcp_servers.{name}]\nstartup_timeout_sec = XX"
             )
+        case NotLoggedIn() if config.environment_id != LOCAL:
+            # The command line knows no environments.
+            return f"The {name} MCP server is not logged in. Sign in with `mcpServer/oauth/login`."
         case NotLoggedIn():
             return f"The {name} MCP server is not logged in. Run `codex mcp login {name}`."
     return f"MCP client for `{name}` failed to start: {failure}"

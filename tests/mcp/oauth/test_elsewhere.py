@@ -67,7 +67,10 @@ async def test_a_sign_in_goes_through_the_environment_and_the_browser_comes_back
 ) -> None:
     async with signing_in(tmp_path) as (peer, client):
         thread_id = await client.start_thread()
-        assert (await settled(client))[0] == "failed"
+        assert await settled(client) == (
+            "failed",
+            "The web MCP server is not logged in. Sign in with `mcpServer/oauth/login`.",
+        )
         assert await auth_status(client, threadId=thread_id) == "notLoggedIn"
         answer = await client.call("mcpServer/oauth/login", {"name": "web"})
         assert (await come_back(peer, answer)).status == 200
