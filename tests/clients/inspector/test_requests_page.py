@@ -90,6 +90,9 @@ async def test_a_patch_is_shown_and_declined(tmp_path: Path) -> None:
         await inspected.start_thread()
         await inspected.say("Write it")
         await inspected.sees("Change these files?")
+        # A page that comes later is shown it, too.
+        await inspected.page.reload()
+        await inspected.page.get_by_role("link", name="Write it").click()
         card = inspected.page.get_by_role("article", name="Change these files?")
         assert "+one line" in await card.inner_text()
         await card.get_by_role("button", name="Decline", exact=True).click()

@@ -15,6 +15,13 @@ const TONES = {
   authenticationRequired: "attention",
 };
 
+const SIGN_INS = {
+  unsupported: "none",
+  notLoggedIn: "not signed in",
+  bearerToken: "by a bearer token",
+  oAuth: "signed in with OAuth",
+};
+
 /** Make the pane of a server, as `mcpServerStatus/list` has it. */
 export function serverPane(app, server) {
   const tools = Object.values(server.tools).sort((a, b) => a.name.localeCompare(b.name));
@@ -37,14 +44,17 @@ export function serverPane(app, server) {
     { tabindex: -1 },
     h(".row", null, h("h1.grow.nowrap", null, server.name), serverStatus(server)),
     facts(app, server),
-    h(".row", null, h("h3.grow", null, `Tools (${tools.length})`), tools.length > 8 && filter),
-    cards.length > 0
-      ? h(
-          ".stack.tight",
-          null,
-          cards.map(([, card]) => card),
-        )
-      : emptyState("No tools", server.toolsError ?? "The server lists none."),
+    // The facts say why a server that failed has none.
+    (tools.length > 0 || !server.toolsError) && [
+      h(".row", null, h("h3.grow", null, `Tools (${tools.length})`), tools.length > 8 && filter),
+      cards.length > 0
+        ? h(
+            ".stack.tight",
+            null,
+            cards.map(([, card]) => card),
+          )
+        : emptyState("No tools", "The server lists none."),
+    ],
     resources(app, server),
   );
 }
@@ -73,7 +83,7 @@ function facts(app, server) {
     null,
     fact("Implementation", info && `${info.title ?? info.name} ${info.version}`),
     fact("Endpoint", server.httpOrigin ?? "a child process of the server"),
-    fact("Signed in", words(server.authStatus)),
+    fact("Sign-in", SIGN_INS[server.authStatus] ?? words(server.authStatus)),
     server.authStatus === "notLoggedIn" && fact("", h(".row", null, signIn, place)),
     fact("Problem", server.toolsError && h("span.prose", null, server.toolsError)),
     fact("Capabilities", server.serverCapabilities && jsonTree(server.serverCapabilities)),

@@ -47,8 +47,11 @@ export class Navigation {
   /** Mark the view that is shown. */
   mark(name) {
     for (const [other, { link }] of this.links) {
-      if (other === name) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      if (other === name) {
+        link.setAttribute("aria-current", "page");
+        // On a narrow screen the views are a line that scrolls.
+        link.scrollIntoView({ block: "nearest", inline: "nearest" });
+      } else link.removeAttribute("aria-current");
     }
     this.draw();
   }

@@ -15,7 +15,7 @@ const NOTHING = () =>
   );
 
 export class Detail {
-  element = h("section.pane", { "aria-label": "Selected message", tabindex: -1 });
+  element = h("section.pane.detail", { "aria-label": "Selected message", tabindex: -1 });
   #shown = null;
   #again = onFrame(() => this.show(this.#shown));
 
@@ -26,8 +26,22 @@ export class Detail {
   /** Show a row, or nothing. */
   show(row) {
     this.#shown = row;
+    this.element.classList.toggle("nothing", row === null);
     if (row === null) fill(this.element, NOTHING());
-    else fill(this.element, ...(row.kind === "item" ? itemParts(row) : messageParts(row)));
+    else {
+      const close = h("button.plain.back", { type: "button" }, "Close");
+      close.addEventListener("click", () => this.#close());
+      fill(
+        this.element,
+        ...(row.kind === "item" ? itemParts(row, close) : messageParts(row, close)),
+      );
+    }
+  }
+
+  // Where the screen is narrow a message is shown in the place of the list it was selected in.
+  #close() {
+    this.show(null);
+    this.element.parentElement.querySelector("[role=listbox]").focus();
   }
 
   /** Show the row again, which grew; many times a second while a text is streamed. */
@@ -36,19 +50,19 @@ export class Detail {
   }
 }
 
-function itemParts({ item, turn }) {
+function itemParts({ item, turn }, close) {
   return [
     h(
       ".detail-head",
       null,
-      h("code", null, item.type),
+      h(".row", null, h("code", null, item.type), close),
       h("span.muted", null, `before this page, turn ${turn.id}`),
     ),
     h(".scroll.pad.stack", null, readable(item), section("JSON", item)),
   ];
 }
 
-function messageParts({ entry, count, text, size }) {
+function messageParts({ entry, count, text, size }, close) {
   const facts = [
     entry.direction === "out" ? "sent" : "received",
     clock(entry.at),
@@ -61,7 +75,7 @@ function messageParts({ entry, count, text, size }) {
     h(
       ".detail-head",
       null,
-      h("code", null, entry.method || "answer"),
+      h(".row", null, h("code", null, entry.method || "answer"), close),
       h("span.muted", null, facts.filter(Boolean).join(" · ")),
     ),
     h(

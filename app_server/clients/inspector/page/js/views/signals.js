@@ -30,6 +30,7 @@ export function signalsView(app) {
     );
     fill(none, all.length === 0 && nothing(signals.problem));
     send.disabled = !connection.isReady || threads.threads.size === 0;
+    send.title = threads.threads.size === 0 ? "A signal goes to a thread, and there is none" : "";
   });
   const refresh = () => connection.isReady && signals.refresh();
   again.addEventListener("click", refresh);

@@ -51,8 +51,20 @@ export function threadsView(app, [threadId]) {
     element: h(
       ".view",
       null,
-      h(".bar", null, h("h1.grow", null, "Threads"), begin),
-      h(".panes.three", null, list.element, place, detail.element),
+      h(
+        ".bar",
+        null,
+        h("h1.grow", null, "Threads"),
+        threadId !== undefined && h("a.back", { href: "#/threads" }, "All threads"),
+        begin,
+      ),
+      h(
+        `.panes.three${threadId === undefined ? "" : ".chosen"}`,
+        null,
+        list.element,
+        place,
+        detail.element,
+      ),
     ),
     close() {
       for (const end of off) end();
