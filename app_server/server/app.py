@@ -6,6 +6,7 @@ Source: docs/architecture.md, "Life of a process".
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Literal
@@ -172,11 +173,14 @@ def _open_gate() -> "Callable[[ListenerGuards], AbstractAsyncContextManager[Toke
 
 def _open_core() -> "Callable[..., Awaitable[Core]]":
     # What is imported stays: looking for garbage meanwhile finds none, and takes a tenth longer.
-    collects = gc.isenabled()
+    # So does looking for it behind that; a process that runs several servers imports once.
+    collects, is_first = gc.isenabled(), "app_server.server.core" not in sys.modules
     gc.disable()
     try:
         from app_server.server.core import Core
     finally:
+        if is_first:
+            gc.freeze()
         if collects:
             gc.enable()
 

@@ -62,8 +62,7 @@ class Socket:
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Call a method and return its result; notifications are counted and dropped."""
-        number = next(self._ids)
-        await self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        number = await self.send(method, params)
         self.told_chars = 0
         while True:
             text = str(await self._socket.recv())
@@ -73,6 +72,12 @@ class Socket:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
             self.told_chars += len(text)
+
+    async def send(self, method: str, params: dict[str, Any]) -> int:
+        """Send a request and return its id; its answer is dropped like a notification."""
+        number = next(self._ids)
+        await self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        return number
 
     async def hear(self, method: str) -> dict[str, Any]:
         """Return the parameters of the next notification of a method."""
@@ -125,7 +130,8 @@ async def search_in_session(client: Socket, root: Path, query: str) -> tuple[flo
     began = time.perf_counter()
     session = {"sessionId": query}
     await client.call("fuzzyFileSearch/sessionStart", {**session, "roots": [str(root)]})
-    await client.call("fuzzyFileSearch/sessionUpdate", {**session, "query": query})
+    # Not awaited: what is found at once may come before the answer, which `call` would drop.
+    await client.send("fuzzyFileSearch/sessionUpdate", {**session, "query": query})
     first = None
     while first is None:
         params = await client.hear("fuzzyFileSearch/sessionUpdated")

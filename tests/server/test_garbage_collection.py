@@ -1,6 +1,8 @@
 """When the garbage collector looks at everything."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 
 import anyio
@@ -75,3 +77,27 @@ async def test_everything_is_collected_in_time_and_not_before(whole: Whole) -> N
 )
 def test_work_puts_it_off_but_not_for_ever(looks: int, is_idle: bool, expected: bool) -> None:
     assert is_due(looks, is_idle=is_idle) is expected
+
+
+STARTS = """
+import gc
+import subprocess
+import sys
+from app_server.server.app import _open_core
+
+kept = gc.get_freeze_count()
+_open_core()
+once = gc.get_freeze_count()
+more = [[] for _ in range(100)]
+_open_core()
+print(once - kept > 10_000, gc.get_freeze_count() - once, gc.isenabled())
+"""
+
+
+@pytest.mark.process
+def test_what_is_imported_to_serve_is_never_looked_at() -> None:
+    # A process of its own: this one has imported it already.
+    told = subprocess.run(
+        [sys.executable, "-c", STARTS], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "True 0 True\n"
