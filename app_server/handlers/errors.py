@@ -18,7 +18,7 @@ from app_server.sessions.errors import (
     NoActiveTurn,
     NotLoaded,
     SessionClosed,
-    SessionPutAway,
+    SessionUnloading,
     ThreadIdTaken,
     TurnIdMismatch,
     TurnNotSteerable,
@@ -57,7 +57,7 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
         raise invalid_request(
             f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
         ) from exc
-    except (NotLoaded, ThreadNotFound, SessionPutAway, LogClosed) as exc:
+    except (NotLoaded, ThreadNotFound, SessionUnloading, LogClosed) as exc:
         raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
     except ThreadIdTaken as exc:
         raise invalid_request(
@@ -133,7 +133,7 @@ def _storage_failure(error: OSError, thread_id: str) -> RpcError:
 
 
 def archived(thread_id: str) -> RpcError:
-    """Say that a thread is put away."""
+    """Say that a thread is being unloaded."""
     return invalid_request(
         f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
         "unarchive it first.",

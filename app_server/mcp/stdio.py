@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from app_server.mcp.processes import ChildProcess, Processes
-from app_server.mcp_wire.errors import ServerDeaf
+from app_server.mcp_wire.errors import ServerNotReading
 from app_server.mcp_wire.messages import NoMessage, read_message
 from app_server.runtime.launch import Launch
 
@@ -81,12 +81,12 @@ class ServerProcess:
         """Send one message; what a slow server has not read yet stays its own message's affair.
 
         Raises:
-            ServerDeaf: the server does not read, and the message is a request.
+            ServerNotReading: the server does not read, and the message is a request.
             anyio.BrokenResourceError: the same for other messages; or the server has ended.
         """
         try:
             await self._send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
-        except ServerDeaf as exc:
+        except ServerNotReading as exc:
             if isinstance(item.message, JSONRPCRequest):
                 raise
             raise anyio.BrokenResourceError from exc
@@ -95,14 +95,16 @@ class ServerProcess:
 
     async def _send(self, line: str) -> None:
         if self._process.unsent_bytes > MAX_UNSENT_BYTES:
-            raise ServerDeaf(f"more than {MAX_UNSENT_BYTES} bytes wait for the server to read them")
+            raise ServerNotReading(
+                f"more than {MAX_UNSENT_BYTES} bytes wait for the server to read them"
+            )
         self._process.write(line.encode() + b"\n")
         if not self._process.unsent_bytes:
             return
         with anyio.move_on_after(SEND_S) as limit:
             await self._process.drain()
         if limit.cancelled_caught:
-            raise ServerDeaf("the server does not read its input")
+            raise ServerNotReading("the server does not read its input")
 
     def __aiter__(self) -> Self:
         return self

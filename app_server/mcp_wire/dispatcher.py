@@ -145,7 +145,7 @@ class Dispatcher:
         Raises:
             PeerError: the server answered with an error.
             RequestTimedOut, TransportClosed: it did not answer.
-            ServerDeaf: see ServerProcess.
+            ServerNotReading: see ServerProcess.
         """
         if self._is_over:
             raise TransportClosed

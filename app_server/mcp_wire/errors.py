@@ -20,7 +20,7 @@ class TransportClosed(McpError):
         super().__init__("Transport closed")
 
 
-class ServerDeaf(McpError):
+class ServerNotReading(McpError):
     """The server runs, but does not read what it is sent."""
 
 

@@ -22,7 +22,7 @@ from app_server.rpc.batch import Action, BatchAnswers, Reply
 from app_server.rpc.client_gone import ClientGone
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.limits import ConnectionLimits
-from app_server.rpc.ordering import KeyedQueue, Turnstile
+from app_server.rpc.ordering import KeyedQueue, LanePlace
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from app_server.rpc.reading import read_message
@@ -329,7 +329,7 @@ class RpcConnection:
         chars: int,
         reply: Reply,
         read_at_s: float,
-        place: Turnstile | None = None,
+        place: LanePlace | None = None,
     ) -> None:
         """Answer a request when its turn comes; without a place that is now."""
         REQUEST.set((self._id, request.id, request.method))

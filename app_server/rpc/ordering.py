@@ -17,7 +17,7 @@ from protocol.specs import Access
 OrderingKey: TypeAlias = str
 
 
-class Turnstile:
+class LanePlace:
     """One request's place in a lane; enter it with `async with`."""
 
     __slots__ = ("_lane", "_open", "shared")
@@ -55,24 +55,24 @@ class _Lane:
     def __init__(self, lanes: dict[OrderingKey, "_Lane"], key: OrderingKey) -> None:
         self._lanes = lanes
         self._key = key
-        self._places: deque[Turnstile] = deque()
+        self._places: deque[LanePlace] = deque()
 
-    def take_place(self, *, shared: bool) -> Turnstile:
-        place = Turnstile(self, shared=shared)
+    def take_place(self, *, shared: bool) -> LanePlace:
+        place = LanePlace(self, shared=shared)
         self._places.append(place)
         return place
 
-    def may_enter(self, place: Turnstile) -> bool:
+    def may_enter(self, place: LanePlace) -> bool:
         return any(place is open_place for open_place in self._open_places())
 
-    def leave(self, place: Turnstile) -> None:
+    def leave(self, place: LanePlace) -> None:
         self._places.remove(place)
         if not self._places:
             del self._lanes[self._key]
         for open_place in self._open_places():
             open_place.let_in()
 
-    def _open_places(self) -> Iterator[Turnstile]:
+    def _open_places(self) -> Iterator[LanePlace]:
         for position, place in enumerate(self._places):
             if position > 0 and not (place.shared and self._places[0].shared):
                 return
@@ -85,7 +85,7 @@ class KeyedQueue:
     def __init__(self) -> None:
         self._lanes: dict[OrderingKey, _Lane] = {}
 
-    def take_place(self, key: OrderingKey, access: Access) -> Turnstile:
+    def take_place(self, key: OrderingKey, access: Access) -> LanePlace:
         """Queue up behind all earlier requests with this key. The place must be entered.
 
         Cancelling while waiting gives the place up.

@@ -36,7 +36,7 @@ class SessionClosed(Exception):
     """The server is stopping."""
 
 
-class SessionPutAway(SessionClosed):
+class SessionUnloading(SessionClosed):
     """The thread is leaving memory; the server goes on."""
 
 

@@ -71,7 +71,7 @@ class Sessions(LoadedThreads):
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
-            ThreadArchived: it is put away.
+            ThreadArchived: it is archived.
             QueueRefusal, OSError: nothing was changed.
         """
         while True:
@@ -83,7 +83,7 @@ class Sessions(LoadedThreads):
                 if (session := self.find(thread_id)) is None:
                     return await self._change_stored_queue(thread_id, plan)
                 if session.closed:
-                    await self.put_away(session)
+                    await self.release(session)
 
     async def _change_stored_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:
         outcome: list[tuple[Result, bool]] = []
@@ -116,13 +116,13 @@ class Sessions(LoadedThreads):
             found = self.find(thread_id)
             if found is not None and (found is session or not is_written):
                 is_written = await found.close(record) or is_written
-                await self.put_away(found)
+                await self.release(found)
             if not is_written:
                 await self._ports.store.change(thread_id, partial(_last_record, record))
         return session is not None or found is not None
 
     async def delete(self, thread_id: str) -> bool:
-        """Remove a stored thread for good; whether it was loaded, and had to be put away first.
+        """Remove a stored thread for good; whether it was loaded, and had to be unloaded first.
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.delete.
@@ -131,7 +131,7 @@ class Sessions(LoadedThreads):
             await session.close()
         async with self.lock(thread_id):
             if (session := self._sessions.get(thread_id)) is not None:
-                await self.put_away(session)
+                await self.release(session)
             await self._ports.store.delete(thread_id)
         return session is not None
 

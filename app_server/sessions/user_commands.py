@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 import anyio.abc
 
-from app_server.sessions.errors import SessionClosed, SessionPutAway
+from app_server.sessions.errors import SessionClosed, SessionUnloading
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter
@@ -84,7 +84,7 @@ class UserCommands:
                 tasks.cancel_scope.cancel()
             if output is not None:
                 await self._given.inject([output])
-        except (OSError, SessionClosed, SessionPutAway) as exc:
+        except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning("a command of the user in thread %s failed: %s", self._thread.id, exc)
 
     async def _finished(self, command: UserCommand, running: CommandRun) -> JsonObject | None:

@@ -34,7 +34,7 @@ def accepted(
     """
     signal = params.signal
     wakes = params.mode == "wake"
-    calmed = wakes and wakes_before >= MAX_WAKES
+    is_limited = wakes and wakes_before >= MAX_WAKES
     ends_ms = None
     if signal.ttl_seconds is not None:
         born_ms = now_ms if signal.created_at is None else signal.created_at * 1000
@@ -55,19 +55,19 @@ def accepted(
         thread_id=recipient.thread_id,
         sender=signal.sender,
         item="" if over else to_json(frame_item(framed)).decode(),
-        wakes=wakes and not calmed,
+        wakes=wakes and not is_limited,
         steers=params.on_busy == "steer",
         stage="expired" if over else "accepted",
         recipient_state=recipient.state,
         at_ms=now_ms,
         item_id=item_id,
         expires_at_ms=ends_ms,
-        error_code="wakeLimit" if calmed else None,
-        error_message=_CALMED if calmed else None,
+        error_code="wakeLimit" if is_limited else None,
+        error_message=_WAKE_LIMITED if is_limited else None,
     )
 
 
-_CALMED = f"delivered as passive: a source may wake a thread {MAX_WAKES} times a minute"
+_WAKE_LIMITED = f"delivered as passive: a source may wake a thread {MAX_WAKES} times a minute"
 
 
 def digest_of(params: SignalDeliverParams) -> str:

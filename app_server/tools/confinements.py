@@ -43,7 +43,7 @@ class Confinements:
     def granted(self, environment_id: str) -> Grant:
         """Return what the user granted in an environment beyond the sandbox."""
         turn = self.turn
-        if turn.settings.mode == "plan" or turn.recorder.is_aside:
+        if turn.settings.mode == "plan" or turn.recorder.has_own_history:
             # What was granted to carry work out is not there to plan or to review it.
             return Grant()
         return self.permissions.granted(turn.turn_id, environment_id)

@@ -134,7 +134,7 @@ class ExecCommand:
     @property
     def _may_not_leave(self) -> bool:
         """Whether nothing lets a command out of the sandbox: plans and reviews write nothing."""
-        return self._turn.settings.mode == "plan" or self._turn.recorder.is_aside
+        return self._turn.settings.mode == "plan" or self._turn.recorder.has_own_history
 
     def _within(self, decision: Decision) -> Decision:
         if not self._may_not_leave or isinstance(decision, Refuse) or decision.sandboxed:

@@ -31,7 +31,7 @@ class TurnRecorder:
         self._clients = clients
         self._clock = clock
 
-    is_aside = False
+    has_own_history = False
     """Whether the model sees another history than the thread's."""
 
     @property

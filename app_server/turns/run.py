@@ -206,7 +206,7 @@ class TurnRun:
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
-        if self._recorder.is_aside:
+        if self._recorder.has_own_history:
             return
         limit = self._model.compact_at
         if limit is None or tokens_in_context(self._recorder.thread.state) < limit:
@@ -227,7 +227,7 @@ class TurnRun:
         return await self._calls.call(self._respond)
 
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
-        if self._recorder.is_aside or self._was_too_long:
+        if self._recorder.has_own_history or self._was_too_long:
             return False
         return is_too_long(failure) and self._compactor.may_help
 

@@ -196,7 +196,7 @@ class BranchHandlers:
     async def delete(
         self, context: RequestContext, params: ThreadDeleteParams
     ) -> ThreadDeleteResponse:
-        """Remove a thread for good; a loaded one is stopped and put away first."""
+        """Remove a thread for good; a loaded one is stopped and unloaded first."""
         thread_id = params.thread_id
         session = self._sessions.find(thread_id)
         if session is not None and session.thread.ephemeral:

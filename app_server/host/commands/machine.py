@@ -39,7 +39,7 @@ class MachineCommands:
         self._commands = Commands()
         self._sandbox = Lazy("the sandbox of commands", _load_sandbox)
         self._proxy = Lazy("the proxy of commands", _load_proxy)
-        self._putting_away: set[asyncio.Task[None]] = set()
+        self._cleaning_up: set[asyncio.Task[None]] = set()
 
     async def load_sandbox(self) -> None:
         """Import what confines commands, so that the first one need not wait for it.
@@ -87,14 +87,14 @@ class MachineCommands:
             if command is not None and proxied is not None:
                 assert wrapped.network is not None
                 serving = proxied(wrapped.network)
-            self._put_away(wrapped, command, serving)
+            self._clean_up(wrapped, command, serving)
         return command
 
     async def aclose(self) -> None:
         """End all commands and let go of what they had."""
         await self._commands.aclose()
-        while self._putting_away:
-            await asyncio.wait(self._putting_away)
+        while self._cleaning_up:
+            await asyncio.wait(self._cleaning_up)
 
     async def _launcher(self) -> "SandboxLauncher":
         try:
@@ -113,12 +113,12 @@ class MachineCommands:
             raise SandboxUnavailable(f"the proxy of the command cannot be loaded: {exc}") from exc
         return partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
 
-    def _put_away(
+    def _clean_up(
         self, wrapped: Wrapped, command: RunningCommand | None, serving: "ServedProxy | None"
     ) -> None:
         task = asyncio.get_running_loop().create_task(_close(wrapped, command, serving))
-        self._putting_away.add(task)
-        task.add_done_callback(self._putting_away.discard)
+        self._cleaning_up.add(task)
+        task.add_done_callback(self._cleaning_up.discard)
 
 
 def _served_proxy() -> "type[ServedProxy]":

@@ -22,7 +22,7 @@ MAX_WORDS = 16
 _WORD = re.compile(r"(?:\\\s|\S)+")
 
 
-class How(Enum):
+class MatchMode(Enum):
     """How a word fits."""
 
     SCATTERED = "scattered"
@@ -38,7 +38,7 @@ class Word:
 
     letters: str
     """Folded."""
-    how: How
+    mode: MatchMode
     is_negative: bool = False
 
     def fit(self, folded: str, path: str) -> Fit | None:
@@ -50,17 +50,17 @@ class Word:
 
     def _find(self, folded: str, path: str) -> Fit | None:
         letters = self.letters
-        match self.how:
-            case How.SCATTERED:
+        match self.mode:
+            case MatchMode.SCATTERED:
                 return best_scattered(letters, folded, path)
-            case How.TOGETHER:
+            case MatchMode.TOGETHER:
                 return best_together(letters, folded, path)
-            case How.AT_START:
+            case MatchMode.AT_START:
                 return at(letters, path, 0) if folded.startswith(letters) else None
-            case How.AT_END:
+            case MatchMode.AT_END:
                 start = len(folded) - len(letters)
                 return at(letters, path, start) if folded.endswith(letters) else None
-            case How.WHOLE:
+            case MatchMode.WHOLE:
                 return at(letters, path, 0) if folded == letters else None
 
 
@@ -75,11 +75,11 @@ def parse(query: str) -> Sequence[Word]:
 def _parse_word(text: str) -> Word:
     is_negative = text.startswith("!")
     text = text[1:] if is_negative else text
-    how = How.TOGETHER if is_negative else How.SCATTERED
+    mode = MatchMode.TOGETHER if is_negative else MatchMode.SCATTERED
     if text.startswith("'"):
-        how, text = How.TOGETHER, text[1:]
+        mode, text = MatchMode.TOGETHER, text[1:]
     elif text.startswith("^"):
-        how, text = How.AT_START, text[1:]
+        mode, text = MatchMode.AT_START, text[1:]
     if text.endswith("$") and not text.endswith("\\$"):
-        how, text = How.WHOLE if how is How.AT_START else How.AT_END, text[:-1]
-    return Word(fold(re.sub(r"\\([\s!'^$])", r"\1", text)), how, is_negative)
+        mode, text = MatchMode.WHOLE if mode is MatchMode.AT_START else MatchMode.AT_END, text[:-1]
+    return Word(fold(re.sub(r"\\([\s!'^$])", r"\1", text)), mode, is_negative)

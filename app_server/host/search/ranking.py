@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from app_server.host.files.work import Stop
 from app_server.host.search.comparing import Comparing
 from app_server.host.search.listing import Listing, fold
-from app_server.host.search.query import How, Word, parse
+from app_server.host.search.query import MatchMode, Word, parse
 from app_server.host.search.score import at, best_scattered
 
 MAX_MATCHES = 50
@@ -58,7 +58,7 @@ def rank(
     words = parse(query)
     if not words:
         return ()
-    in_name = len(words) == 1 and words[0].how is How.SCATTERED
+    in_name = len(words) == 1 and words[0].mode is MatchMode.SCATTERED
     found: list[Match] = []
     for listing in listings:
         ranking = _Ranking(listing, comparing, stop)
@@ -100,7 +100,7 @@ class _Ranking:
         ending = f"/{letters}"
         found = [i for i, path in enumerate(paths, count) if f"/{path}".endswith(ending)]
         self._named.update(found)
-        word = Word(letters, How.SCATTERED)
+        word = Word(letters, MatchMode.SCATTERED)
         return self._best(self._in_path([word], place, IS_NAME) for place in found)
 
     def _files_by_name(self, letters: str) -> Iterable[Match]:
@@ -183,7 +183,7 @@ class _Ranking:
 
     def _fitting(self, word: Word, texts: Sequence[str], places: Sequence[int]) -> Sequence[int]:
         letters = word.letters
-        if word.how is How.SCATTERED:
+        if word.mode is MatchMode.SCATTERED:
             return self._having(letters, texts, places)
         self._stop.check()
         if word.is_negative:

@@ -181,7 +181,7 @@ class ThreadLoading:
         thread_id: str,
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
     ) -> "AsyncIterator[ThreadSession]":
-        """Load a stored thread, or find it loaded; it is not put away while the context lasts.
+        """Load a stored thread, or find it loaded; it is not unloaded while the context lasts.
 
         See `load`.
         """
@@ -197,7 +197,7 @@ class ThreadLoading:
             if not session.closed:
                 session.quiet_since_s = None
                 return session
-            await self._loaded.put_away(session)
+            await self._loaded.release(session)
         self._loaded.require_open()
         base = self._loaded.base
         thread = await self._ports.store.load(thread_id)
@@ -266,7 +266,7 @@ class ThreadLoading:
             await session.instructions.read(session.thread.state.settings)
             await session.mcp.start(self._tasks)
         except BaseException:
-            await self._loaded.put_away(session)
+            await self._loaded.release(session)
             raise
         return session
 

@@ -65,7 +65,7 @@ class LoadedThreads:
         self._ports.clients.open_stream(session.thread.id)
 
     async def unload(self, thread_id: str) -> bool:
-        """Stop a thread's turn and servers and put it away; False if it was not loaded."""
+        """Stop a thread's turn and servers and release it; False if it was not loaded."""
         session = self._sessions.get(thread_id)
         if session is None:
             return False
@@ -73,10 +73,10 @@ class LoadedThreads:
         await session.close()
         async with self.lock(thread_id):
             if self._sessions.get(thread_id) is session:
-                await self.put_away(session)
+                await self.release(session)
         return True
 
-    async def put_away(self, session: "ThreadSession") -> None:
+    async def release(self, session: "ThreadSession") -> None:
         """Close a thread and release its log; to be called under its `lock`."""
         thread = session.thread
         with anyio.CancelScope(shield=True):
@@ -86,7 +86,7 @@ class LoadedThreads:
             await self._ports.store.unload(thread)
 
     def lock(self, thread_id: str) -> anyio.Lock:
-        """Held while a thread is loaded or put away, so that the one never meets the other."""
+        """Held while a thread is loaded or unloaded, so that the one never meets the other."""
         return self._locks.setdefault(thread_id, anyio.Lock())
 
     def require_open(self) -> None:

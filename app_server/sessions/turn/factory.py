@@ -63,10 +63,10 @@ class TurnFactory:
         """
         run, options, ports = self.make(turn_id, TurnOptions()), TurnOptions(), self._ports
         recorder = TurnRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        aside = ReviewRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        table = review_table(self._context(aside, options), self._tools())
-        reviewer = self._run(aside, table, options)
-        run.review = CodeReview(target, recorder, aside, reviewer, surroundings).run
+        review_recorder = ReviewRecorder(self._thread, turn_id, ports.clients, ports.clock)
+        table = review_table(self._context(review_recorder, options), self._tools())
+        reviewer = self._run(review_recorder, table, options)
+        run.review = CodeReview(target, recorder, review_recorder, reviewer, surroundings).run
         return run
 
     def _context(self, recorder: TurnRecorder, options: TurnOptions) -> TurnContext:

@@ -12,7 +12,7 @@ import anyio
 from app_server.sessions.errors import (
     NoActiveTurn,
     SessionClosed,
-    SessionPutAway,
+    SessionUnloading,
     TurnIdMismatch,
 )
 from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
@@ -111,7 +111,7 @@ class TurnSlot:
 
     def _require_open(self) -> None:
         if self.closed:
-            raise SessionClosed if self.draining else SessionPutAway
+            raise SessionClosed if self.draining else SessionUnloading
 
     # Filling and emptying.
 

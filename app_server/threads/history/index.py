@@ -260,8 +260,8 @@ def _scan(
                 if place.kind is not ItemKind.OTHER:
                     texts.add(message_text(_content(file.fileno(), place, line)))
             outliner.added.clear()
-            for late in outliner.ended:
-                _end_after_turn(database, progress, late, file.fileno())
+            for ended in outliner.ended:
+                _end_after_turn(database, progress, ended, file.fileno())
             outliner.ended.clear()
             progress.seen, progress.at_ms = line.end, max(progress.at_ms, line.at_ms)
     texts.flush()
@@ -271,18 +271,18 @@ def _scan(
 
 
 def _end_after_turn(
-    database: sqlite3.Connection, progress: _Progress, late: EndAfterTurn, file: int
+    database: sqlite3.Connection, progress: _Progress, ended: EndAfterTurn, file: int
 ) -> None:
     """Let the item of a turn be in the line that completed it; a turn that was dropped has none."""
-    turn = progress.outliner.find(late.turn_id) or _find(database, progress.key, late.turn_id)
+    turn = progress.outliner.find(ended.turn_id) or _find(database, progress.key, ended.turn_id)
     if turn is None:
         return
     for index in range(len(turn) - 1, -1, -1):
         place = turn.place(index)
         if place.kind is ItemKind.OTHER:
             item = item_in(os.pread(file, place.length, place.offset))
-            if getattr(item, "id", None) == late.item_id:
-                turn.replace(index, late.place)
+            if getattr(item, "id", None) == ended.item_id:
+                turn.replace(index, ended.place)
                 progress.outliner.changed.append(turn)
                 return
 

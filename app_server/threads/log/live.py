@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogClosed(OSError):
-    """The thread was put away, and its log is perhaps somebody else's by now."""
+    """The thread was unloaded, and its log is perhaps somebody else's by now."""
 
     def __init__(self, thread_id: str) -> None:
         super().__init__(errno.EBADF, "the thread was put away", thread_id)
@@ -79,7 +79,7 @@ class LiveThread:
         what was written is applied.
 
         Raises:
-            LogClosed: the thread was put away; nothing was added.
+            LogClosed: the thread was unloaded; nothing was added.
             OSError: the disk refused; nothing was added.
         """
         await self.change(lambda _: records, sync=sync)
@@ -136,7 +136,7 @@ class LiveThread:
         Cancelling waits for what has begun.
 
         Raises:
-            LogClosed: the thread was put away; nothing was dropped.
+            LogClosed: the thread was unloaded; nothing was dropped.
             OSError: the disk refused; nothing was dropped.
         """
         async with self._write_lock:

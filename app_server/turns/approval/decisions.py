@@ -59,7 +59,7 @@ class Decisions:
         """Write a decision down; see ApprovalDecided for what the words mean.
 
         Raises:
-            OSError: the disk refused, or the thread was put away.
+            OSError: the disk refused, or the thread was unloaded.
         """
         record = ApprovalDecided(
             at_ms=self.clock.now_ms(),

@@ -14,7 +14,7 @@ from protocol.model import JsonObject, WireModel
 class ReviewRecorder(TurnRecorder):
     """Writes and publishes what a reviewer does; not what it says, which is shown at the end."""
 
-    is_aside = True
+    has_own_history = True
 
     def begin(self, history: Sequence[JsonObject]) -> None:
         """Take what the reviewer is shown first."""

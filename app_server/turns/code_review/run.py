@@ -41,14 +41,14 @@ class CodeReview:
         self,
         target: ReviewTarget,
         recorder: TurnRecorder,
-        aside: ReviewRecorder,
+        review_recorder: ReviewRecorder,
         reviewer: TurnRun,
         surroundings: Sequence[JsonObject],
     ) -> None:
-        """`reviewer` writes to `aside`; `surroundings` are sent to it first."""
+        """`reviewer` writes to `review_recorder`; `surroundings` are sent to it first."""
         self._target = target
         self._recorder = recorder
-        self._aside = aside
+        self._review_recorder = review_recorder
         self._reviewer = reviewer
         self._surroundings = surroundings
 
@@ -78,7 +78,7 @@ class CodeReview:
 
     async def _review(self) -> str:
         """Let the reviewer work until it calls no more tools; returns its last message."""
-        self._aside.begin([*self._surroundings, message("user", request(self._target))])
+        self._review_recorder.begin([*self._surroundings, message("user", request(self._target))])
         reviewer = self._reviewer
         for _ in range(MAX_REQUESTS):
             answer = await reviewer.ask()

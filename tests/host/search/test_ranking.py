@@ -19,7 +19,7 @@ from app_server.host.search.comparing import (
     with_rapidfuzz,
 )
 from app_server.host.search.listing import Listing, fold
-from app_server.host.search.query import How, Word, parse
+from app_server.host.search.query import MatchMode, Word, parse
 from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank
 from app_server.host.search.score import best_scattered
 from app_server.host.search.worker_import import WorkerImport
@@ -217,13 +217,13 @@ def test_a_search_stops_when_nobody_waits() -> None:
 
 def test_queries_have_words_with_signs() -> None:
     assert parse(r"ab 'cd ^ef gh$ ^ij$ !kl !^mn a\ b \!x '  ^") == [
-        Word("ab", How.SCATTERED),
-        Word("cd", How.TOGETHER),
-        Word("ef", How.AT_START),
-        Word("gh", How.AT_END),
-        Word("ij", How.WHOLE),
-        Word("kl", How.TOGETHER, True),
-        Word("mn", How.AT_START, True),
-        Word("a b", How.SCATTERED),
-        Word("!x", How.SCATTERED),
+        Word("ab", MatchMode.SCATTERED),
+        Word("cd", MatchMode.TOGETHER),
+        Word("ef", MatchMode.AT_START),
+        Word("gh", MatchMode.AT_END),
+        Word("ij", MatchMode.WHOLE),
+        Word("kl", MatchMode.TOGETHER, True),
+        Word("mn", MatchMode.AT_START, True),
+        Word("a b", MatchMode.SCATTERED),
+        Word("!x", MatchMode.SCATTERED),
     ]

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from app_server.sessions.errors import NoActiveTurn, SessionClosed, SessionPutAway
+from app_server.sessions.errors import NoActiveTurn, SessionClosed, SessionUnloading
 from app_server.sessions.turn.slot import TurnSlot
 
 
@@ -42,7 +42,7 @@ async def test_a_closed_slot_takes_nothing_and_says_why() -> None:
     slot = TurnSlot()
     slot.closed = True
     for enter in (slot.changing, slot.reserve, slot.emptied):
-        with pytest.raises(SessionPutAway):
+        with pytest.raises(SessionUnloading):
             async with enter():
                 raise AssertionError("entered")
     slot.draining = True
