@@ -3,8 +3,6 @@
 Source: JSON-RPC 2.0; MCP 2025-06-18, "Messages".
 """
 
-import json
-
 from mcp_types import (
     INTERNAL_ERROR,
     ErrorData,
@@ -13,13 +11,10 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from app_server.mcp_wire.long_lists import LARGE_BYTES, parse_in_pieces
+from app_server.runtime.half_characters import read_json
 from protocol.model import Json
-
-HALF_CHARACTER = "hex escape"
-"""In what the parser says of half a character."""
 
 
 class NoMessage(Exception):
@@ -34,27 +29,11 @@ def parse_message(content: bytes | str) -> JSONRPCMessage:
     """
     try:
         # Parsed first: to have it validated while it is parsed takes eight times as long.
-        return _message(from_json(content))
+        return _message(read_json(content))
     except TypeError:
         # A text with surrogates, which bytes that are no UTF-8 become.
         raise NoMessage("Invalid JSON: not UTF-8") from None
     except ValueError as exc:
-        if HALF_CHARACTER in str(exc):
-            return _message(_with_whole_characters(content))
-        raise NoMessage(f"Invalid JSON: {exc}") from None
-
-
-def _with_whole_characters(content: bytes | str) -> Json:
-    """Read JSON in which characters were cut in two: JavaScript writes such halves as escapes.
-
-    Raises:
-        NoMessage: it is not JSON.
-    """
-    try:
-        # It lets them pass; U+FFFD takes their place then.
-        text = json.dumps(json.loads(content), ensure_ascii=False)
-        return from_json(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
-    except (ValueError, RecursionError) as exc:
         raise NoMessage(f"Invalid JSON: {exc}") from None
 
 

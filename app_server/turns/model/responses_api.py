@@ -5,9 +5,8 @@ Source: the public Responses API reference, "Streaming".
 
 from collections.abc import Sequence
 
-from pydantic_core import from_json
-
 from app_server.http.event_stream import SseEvent
+from app_server.runtime.half_characters import read_json
 from app_server.turns.model.failures import broken, incomplete, nonsense, reported
 from app_server.turns.model.interface import (
     CallInputDelta,
@@ -60,7 +59,7 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
         ModelFailure: the event reports one, or is not JSON.
     """
     try:
-        event = from_json(sse.data)
+        event = read_json(sse.data)
         match event["type"]:
             case "response.output_text.delta":
                 return TextDelta(_item_id(event), _text(event, "delta"))

@@ -180,6 +180,17 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
             "completed",
         ],
     ),
+    "half a character": (
+        Says(text=["\ud83d", "x"]),
+        [
+            ("begun", {**MESSAGE, "text": ""}),
+            "\ufffd",
+            "x",
+            ("done", {**MESSAGE, "text": "\ufffdx"}),
+            (10, 5, 15),
+            "completed",
+        ],
+    ),
     "error in the stream": (
         Says(text=["Hel"], ends=False, error={"code": "insufficient_quota", "message": "no money"}),
         [

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pydantic_core import from_json, to_json
 
 from app_server.http.event_stream import SseEvent
+from app_server.runtime.half_characters import read_json
 from app_server.turns.model.chat.names import ToolNames
 from app_server.turns.model.chat.tools import INPUT
 from app_server.turns.model.failures import broken, incomplete, nonsense, reported
@@ -71,7 +72,7 @@ class ChatReader:
         if sse.data.strip() == DONE:
             return self._complete()
         try:
-            chunk = from_json(sse.data)
+            chunk = read_json(sse.data)
             if chunk.get("error"):
                 raise reported(_error(chunk["error"]))
             self._usage = _usage(chunk.get("usage")) or self._usage
