@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
@@ -22,7 +22,6 @@ from app_server.permissions.confinement.places import Places, places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
-from app_server.sessions.turn.skill_servers import Install
 from app_server.skills.catalog import SkillCatalog
 from app_server.telemetry.figures import ServerFigures
 from app_server.threads.log.state.thread import ThreadState
@@ -30,6 +29,12 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.interface import Model
 from app_server.turns.ports import ApprovalRecords, ClientPort
+
+Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]
+"""Writes servers into config.toml and gives them to loaded threads.
+
+Raises ConfigError or NotRecorded; nothing was written then.
+"""
 
 
 def _ignore(state: ThreadState) -> None:

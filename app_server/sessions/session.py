@@ -62,7 +62,8 @@ from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.providers import credential_variables as model_credentials
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.review.reviewer import Reviewer
-from app_server.turns.run import SessionSettings, TurnRun
+from app_server.turns.run import TurnRun
+from app_server.turns.session_settings import SessionSettings
 from protocol.rollout import Record, Settings, TurnsReverted
 from protocol.threads import ThreadStatus
 

@@ -1,11 +1,13 @@
 """What signals need of other packages: somebody who sends receipts, and settings for threads."""
 
+from collections.abc import Callable, Sequence
+
 from app_server.config.effective import Configuration
-from app_server.config.requirements import requirements_of
+from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
-from app_server.sessions.managed_policy import with_required
+from app_server.runtime.loader import load
 from app_server.threads.log.state.thread import ThreadState
 from protocol.rollout import Settings
 from protocol.signals import SignalReceipt, SignalUpdatedNotification
@@ -44,7 +46,15 @@ async def settings_as_stored(
 
     Raises:
         ConfigError: the configuration cannot be used.
+        LoadFailed: what knows the demands cannot be imported now.
     """
     config = await configuration.read()
-    settings, _ = with_required(state.settings, requirements_of(config))
+    demand = await load(_with_required)
+    settings, _ = demand(state.settings, requirements_of(config))
     return config, settings
+
+
+def _with_required() -> "Callable[[Settings, Requirements], tuple[Settings, Sequence[str]]]":
+    from app_server.sessions.managed_policy import with_required
+
+    return with_required

@@ -34,7 +34,7 @@ from app_server.tools.web_search import WebSearch
 from app_server.tools.write_stdin import WriteStdin
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.run import SessionSettings
+from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.table import ToolTable, TurnTool
 from app_server.turns.tools.turn import TurnContext
 

@@ -9,14 +9,11 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.permissions.confinement.places import Places
-from app_server.permissions.environment import CommandSettings
-from app_server.permissions.network.settings import NetworkTable
 from app_server.skills.dependencies import NeededServer
 from app_server.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.catalogue.thread_model import ModelSettings, ThreadModel
+from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.model.interface import EventBatches, Model, ModelFailure, ModelRequest
 from app_server.turns.model.prompt.context import tokens_in_context
 from app_server.turns.model.prompt.request import INTERRUPTED, request_body
@@ -24,9 +21,9 @@ from app_server.turns.model.provider import Provider
 from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import TurnPlans
 from app_server.turns.model.response.reader import ResponseReader
-from app_server.turns.model.web_search_settings import WebSearchSettings
 from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
@@ -50,40 +47,6 @@ class TurnOptions:
     """What made the client start the turn."""
     parent_turn_id: str | None = None
     """The turn that caused this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """What does not change while a thread is loaded."""
-
-    model: ModelSettings = field(default_factory=ModelSettings)
-    compact_prompt: str | None = None
-    """What the model is asked to sum up; None means our own words."""
-    output_limit_bytes: int = 12_000
-    requests_permissions: bool = False
-    """Whether the model may ask for more than the sandbox allows."""
-    web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
-    asks_in_every_mode: bool = False
-    """Whether the model may ask the user something outside of plan mode too."""
-    offers_plans: bool = True
-    """Whether the model may show its plan with a tool."""
-    offers_patches: bool = True
-    """Whether the model has a tool for patches; those in shell commands are read all the same."""
-    shows_patches_early: bool = False
-    """Whether clients see a patch while the model writes it."""
-    commands: CommandSettings = field(default_factory=CommandSettings)
-    places: Places | None = None
-    """What a confinement knows of this machine; None: what the whole server knows."""
-    reads_server_skills: bool = False
-    """Whether the model may read skills that MCP servers have."""
-    installs_skill_servers: bool = True
-    """Whether the user is offered MCP servers that skills need."""
-    review_model: str | None = None
-    """The model that reviews code; None: the thread's own."""
-    network_proxy: NetworkTable | None = None
-    """What holds for commands that have a network; None: they have it without a proxy."""
-    approval_timeout_s: float | None = None
-    """For the user to answer a question about an action; None means without limit."""
 
 
 class TurnRun:

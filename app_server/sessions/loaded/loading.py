@@ -3,7 +3,7 @@
 Source: docs/wire.md, "Threads".
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum
@@ -16,7 +16,6 @@ import anyio.to_thread
 from app_server.config.values import Config, ConfigView
 from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
-from app_server.patch.half_written import settle_all
 from app_server.permissions.confinement.places import configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
@@ -33,9 +32,10 @@ from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.model.catalogue.settings import read_model_settings
 from app_server.turns.model.prompt.request import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.model.web_search_settings import read_web_search
-from app_server.turns.run import SessionSettings
-from protocol.items import CommandExecutionThreadItem
+from app_server.turns.session_settings import SessionSettings
+from protocol.items import CommandExecutionThreadItem, FileChangeThreadItem
 from protocol.rollout import (
+    FilesChanging,
     HistoryAppended,
     ItemCompleted,
     ItemEnded,
@@ -220,7 +220,7 @@ class ThreadLoading:
         left = list(state.half_written.values())
         if not left:
             return []
-        items = await anyio.to_thread.run_sync(settle_all, left)
+        items = await anyio.to_thread.run_sync(await load(_settle_all), left)
         at_ms = self._ports.clock.now_ms()
         for item in items:
             item.completed_at_ms = at_ms
@@ -269,6 +269,12 @@ class ThreadLoading:
             await self._loaded.release(session)
             raise
         return session
+
+
+def _settle_all() -> "Callable[[Sequence[FilesChanging]], list[FileChangeThreadItem]]":
+    from app_server.patch.half_written import settle_all
+
+    return settle_all
 
 
 def _session_type() -> "type[ThreadSession]":

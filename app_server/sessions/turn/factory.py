@@ -11,7 +11,8 @@ from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.run import CodeReview
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.run import SessionSettings, TurnOptions, TurnRun
+from app_server.turns.run import TurnOptions, TurnRun
+from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.metadata import turn_metadata
 from app_server.turns.tools.table import ToolTable
 from app_server.turns.tools.turn import TurnContext

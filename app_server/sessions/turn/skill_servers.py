@@ -4,9 +4,8 @@ Source: docs/skills.md, "Servers that skills need".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeAlias
 
 import anyio
 
@@ -15,6 +14,7 @@ from app_server.config.requirements import requirements_of
 from app_server.config.values import ConfigError
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport, parse_server
 from app_server.sessions.mcp_servers import ThreadServers
+from app_server.sessions.ports import Install
 from app_server.skills.dependencies import NeededServer
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import writes_freely
@@ -41,12 +41,6 @@ MAX_SERVERS = 32
 
 MAX_SHOWN_CHARS = 256
 """Of a command or a URL."""
-
-Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]
-"""Writes servers into config.toml and gives them to loaded threads.
-
-Raises ConfigError or NotRecorded; nothing was written then.
-"""
 
 
 class SkillServers:
