@@ -17,6 +17,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
+from app_server.cli import doctor as command
 from app_server.doctor import disk
 from app_server.doctor.catalogue import CHECKS
 from app_server.doctor.machine import Machine
@@ -426,15 +427,23 @@ async def test_the_command_names_what_is_wrong_and_no_secret(tmp_path: Path) -> 
     assert wrong["name"] == "modes"
     assert wrong["todo"] == f"chmod go= {tmp_path}/auth.json"
     assert SECRET not in json.dumps(report)
-    assert doctor(tmp_path, "--only", "clock")[0] == 0
-    status, report = doctor(tmp_path, "--only", "config", "--profile", "work")
-    assert (status, report["checks"][0]["todo"]) == (
-        1,
-        "make that file, or leave out --profile work",
-    )
-    status, text = doctor(tmp_path, "--profile", "../work")
-    assert status == 2
-    assert "invalid profile '../work': a name has at most 64 letters" in text
-    status, text = doctor(tmp_path, "--only", "everything")
-    assert status == 2
-    assert "invalid choice: 'everything'" in text
+
+
+def test_options_choose_checks_and_wrong_ones_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["--home", str(tmp_path), "--json"]
+    assert command.main([*call, "--only", "clock"]) == 0
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["name"] == "clock"
+    assert command.main([*call, "--only", "config", "--profile", "work"]) == 1
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["todo"] == "make that file, or leave out --profile work"
+    for wrong, reason in (
+        (("--profile", "../work"), "invalid profile '../work': a name has at most 64 letters"),
+        (("--only", "everything"), "invalid choice: 'everything'"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            command.main([*call, *wrong])
+        assert ended.value.code == 2
+        assert reason in capsys.readouterr().err

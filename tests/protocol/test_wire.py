@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -264,6 +264,7 @@ def test_the_gate_knows_what_to_leave_out() -> None:
 
 
 @given(st.lists(st.dictionaries(st.text(), json_values), max_size=3), st.integers(0, 2**50))
+@settings(max_examples=40)  # Each is large, and takes 20 ms to make.
 def test_a_rollout_line_survives_writing_and_reading(
     items: list[dict[str, Any]], at_ms: int
 ) -> None:

@@ -41,6 +41,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep less of what went well: the reports of all tests are kept until the end."""
+    if report.passed:
+        report.keywords = {}
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     """Free what earlier tests left, and now and then what a server has frozen with its modules."""
