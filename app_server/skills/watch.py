@@ -71,7 +71,11 @@ class SkillWatch:
                         tasks.start_soon(self._watch_whole, watchfiles, there, restart)
                     if coming:
                         tasks.start_soon(_wait_for, watchfiles, coming, restart)
-                    await restart.wait()
+                    try:
+                        await restart.wait()
+                    finally:
+                        # Threads that watch notice this at once, and a cancellation after 5 s.
+                        restart.set()
         except (LoadFailed, OSError) as exc:
             logger.warning("changes of skills are not noticed: %s", exc)
             self._restart = None
