@@ -1,8 +1,10 @@
 """Opens the addresses of a server."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio.abc
@@ -23,6 +25,35 @@ if TYPE_CHECKING:
     from app_server.transport.auth.gate import TokenGate
 
 logger = logging.getLogger(__name__)
+
+NOT_ACCEPTED = "socket.accept() out of system resource"
+"""What asyncio says up to a hundred times a second, each time with a traceback."""
+SAID_AGAIN_S = 10.0
+
+
+@contextmanager
+def accept_failures_said_once() -> Iterator[None]:
+    """While the context lasts, say once in SAID_AGAIN_S that no connection can be accepted."""
+    loop = asyncio.get_running_loop()
+    others = loop.get_exception_handler()
+    said_at = -math.inf
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal said_at
+        if context.get("message") == NOT_ACCEPTED:
+            if loop.time() - said_at >= SAID_AGAIN_S:
+                said_at = loop.time()
+                logger.error("no connection can be accepted: %s", context.get("exception"))
+        elif others is not None:
+            others(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(others)
 
 
 class StdioListener:
