@@ -165,8 +165,8 @@ class Core:
         """Return what loads the parts that are needed first, in the order of the need."""
         services = self.services
         return [
-            services.sessions.loading.prepare,
             *(lazy.load for lazy in self._handlers if lazy.at_start),
+            services.sessions.loading.prepare,
             partial(load, build_first_types),
             self._built.lazy_model.prepare,
             services.signals.resume,
