@@ -2,7 +2,7 @@
 
 import pytest
 
-from app_server.host.sandbox.linux.bubblewrap import arguments
+from app_server.host.sandbox.linux.bubblewrap import FileSystemView, arguments
 from app_server.host.sandbox.linux.mounts import Kind, Mount, Show, mounts, shown_everywhere
 from app_server.permissions.confinement.confinement import Confinement
 
@@ -98,7 +98,9 @@ def test_the_command_line() -> None:
         Mount("/keys", "none", "folder"),
         Mount("/key", "none", "other"),
     ]
-    line = arguments("bwrap", places, "/work", confinement, seccomp_fd=9, has_terminal=False)
+    line = arguments(
+        "bwrap", FileSystemView(places), "/work", confinement, seccomp_fd=9, has_terminal=False
+    )
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net"
         " --setenv CODEX_SANDBOX_NETWORK_DISABLED 1"
@@ -110,7 +112,7 @@ def test_the_command_line() -> None:
         " --seccomp 9 --chdir /work --"
     )
     nothing = Confinement(readable=(), writable=())
-    line = arguments("bwrap", [], "/", nothing, seccomp_fd=9, has_terminal=True)
+    line = arguments("bwrap", FileSystemView([]), "/", nothing, seccomp_fd=9, has_terminal=True)
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts"
         " --die-with-parent --cap-drop ALL --tmpfs /"

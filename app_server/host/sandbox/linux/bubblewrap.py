@@ -4,6 +4,7 @@ Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwra
 """
 
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 
 from app_server.host.sandbox.linux.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
@@ -15,21 +16,28 @@ SHARED_MEMORY_BYTES = 512 * 1024 * 1024
 """Of /dev/shm, which is memory of the machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileSystemView:
+    """What a sandbox shows of the file system, where that differs from place to place."""
+
+    mounts: Sequence[Mount]
+    """In the order in which they are made; all places exist by now."""
+    fleeting: Set[str] = frozenset()
+    """Those that may be gone again by then."""
+    links: Sequence[tuple[str, str]] = ()
+    """Of an empty root: where each leads, and its path."""
+
+
 def arguments(
     program: str,
-    made: Sequence[Mount],
+    view: FileSystemView,
     cwd: str,
     confinement: Confinement,
     *,
     seccomp_fd: int,
     has_terminal: bool,
-    fleeting: Set[str] = frozenset(),
-    links: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
-    """Return the command line up to, and without, the command.
-
-    All places exist by now, but those that are `fleeting` may be gone again.
-    """
+    """Return the command line up to, and without, the command."""
     # Who has a terminal takes it for a session of its own, which needs one that is not new.
     session = () if has_terminal else ("--new-session",)
     line = [
@@ -49,14 +57,14 @@ def arguments(
             line += ["--ro-bind", "/", "/"]
         case _:
             line += ["--tmpfs", "/"]
-            for target, place in links:
+            for target, place in view.links:
                 line += ["--symlink", target, place]
     line += ["--dev", "/dev", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 - it is the sandbox's own
     line += ["--proc", "/proc"]
     # To root of this machine the settings of the kernel are open there, whatever the namespace.
     read_only = ["/dev", "/proc"]
-    for mount in made:
-        line += _mounted(mount, may_be_gone=mount.path in fleeting)
+    for mount in view.mounts:
+        line += _mounted(mount, may_be_gone=mount.path in view.fleeting)
         if (mount.show, mount.kind) == ("none", "folder"):
             read_only.append(mount.path)
     if root == "none":

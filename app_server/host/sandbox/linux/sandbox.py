@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.linux.bubblewrap import arguments
+from app_server.host.sandbox.linux.bubblewrap import FileSystemView, arguments
 from app_server.host.sandbox.linux.mounts import (
     Kind,
     Mount,
@@ -84,15 +84,14 @@ def _wrap(
         sockets = "own"
     prepared = preparation(held, listens=confinement.proxy is not None, pid_max=sandbox.pid_max)
     filter_fd = _readable(seccomp_filter(_architecture(), sockets), held)
+    links = _links() if shown_everywhere(confinement) == "none" else ()
     line = arguments(
         sandbox.program,
-        made,
+        FileSystemView(made, seal.entries, links),
         cwd,
         confinement,
         seccomp_fd=filter_fd,
         has_terminal=tty,
-        fleeting=seal.entries,
-        links=_links() if shown_everywhere(confinement) == "none" else (),
     )
     return Wrapped(
         (*sandbox.limit, *prepared.argv, *line, *terminal, *command),
