@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ MAX_WAITING = 4096
 """Lines that wait to be written; what comes then is dropped and counted."""
 MAX_MESSAGE_CHARS = 32 * 1024
 """Of a message that waits; its line has half of them, so that the cut divides no secret."""
+LOAD_AGAIN_S = 0.5
+"""Until what makes lines is looked for again, where it could not be loaded."""
 FLUSH_S = 2.0
 """At the end of the process, for what waits."""
 
@@ -170,14 +173,22 @@ class LogHandler(logging.Handler):
     def _run(self) -> None:
         lines: LineWriter | None = None
         while (waiting := self._waiting.get()) is not None:
+            lines = lines or self._line_writer()
             # Whatever a record or a stream is like, the thread has to outlive it.
             try:
-                lines = lines or load_from_worker(_line_writer)(self._format, self._environ)
                 if dropped := self._take_dropped():
                     self._write(lines.render(_gap(dropped), Context()))
                 self._write(lines.render(*waiting))
             except Exception:  # noqa: BLE001
                 self._drop()
+
+    def _line_writer(self) -> "LineWriter":
+        """Load what makes lines; where no descriptor is left, the first lines say just that."""
+        while True:
+            try:
+                return load_from_worker(_line_writer)(self._format, self._environ)
+            except Exception:  # noqa: BLE001
+                time.sleep(LOAD_AGAIN_S)
 
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")

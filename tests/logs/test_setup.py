@@ -4,9 +4,11 @@ import io
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
+from app_server.logs import setup
 from app_server.logs.setup import MAX_MESSAGE_CHARS, LogHandler, LogSettings, read_log_settings
 
 
@@ -139,6 +141,31 @@ def test_a_stream_that_fails_and_a_record_that_makes_no_sense_end_nothing(
     handler.end()
     messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
     assert messages == ["1 lines of the log were dropped", "said"]
+
+
+def test_lines_wait_until_what_makes_them_can_be_loaded(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no descriptor is left, the lines that say so are the first ones, and were dropped."""
+    tries = 0
+
+    def load(find: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise OSError(24, "Too many open files")
+        return find()
+
+    monkeypatch.setattr(setup, "load_from_worker", load)
+    monkeypatch.setattr(setup, "LOAD_AGAIN_S", 0.001)
+    stream = io.StringIO()
+    handler = LogHandler("text", {}, stream)
+    logger.addHandler(handler)
+    logger.info("first")
+    logger.info("second")
+    handler.end()
+    messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert (messages, tries) == (["first", "second"], 3)
 
 
 def test_what_waits_of_a_long_message_is_bounded() -> None:
