@@ -101,12 +101,14 @@ class Outgoing:
         """Render the whole message."""
         text = self._texts.get(form)
         if text is None:
-            text = self._texts[form] = (
-                _render_delta(self.key, self.at_ms, self.seq, form, self.piece)
-                if self.is_delta
-                else _render(self.method, self.event, self.at_ms, self.seq, form)
-            )
+            text = self._texts[form] = self._rendered(form)
         return text
+
+    def _rendered(self, form: Form) -> str:
+        if self.is_delta:
+            return _render_delta(self.key, self.at_ms, self.seq, form, self.piece)
+        render = _render_output if _OUTPUT in self.event.__dict__ else _render
+        return render(self.method, self.event, self.at_ms, self.seq, form)
 
     def delta(self, form: Form) -> Delta | None:
         """Give a delta in the form that can be joined with others; None for other events."""
@@ -150,6 +152,22 @@ def _around(key: Any, experimental: bool, jsonrpc: bool) -> tuple[str, str]:
     text = _render(method, event, 0, None, (experimental, jsonrpc, False))
     head, _, tail = text.partition(_EMPTY)
     return head, tail.removesuffix("0}")
+
+
+_OUTPUT = "delta_base64"
+"""The member that has a piece of a program's output, encoded by this server."""
+
+_EMPTY_OUTPUT = '"deltaBase64":""'
+
+
+def _render_output(method: str, event: WireModel, at_ms: int, seq: int | None, form: Form) -> str:
+    """Write an event around its base64, in which nothing is to be escaped.
+
+    Looking for it, as `_render` would, takes half as long as encoding does.
+    """
+    bare = event.model_copy(update={_OUTPUT: ""})
+    head, _, tail = _render(method, bare, at_ms, seq, form).partition(_EMPTY_OUTPUT)
+    return f'{head}"deltaBase64":"{event.__dict__[_OUTPUT]}"{tail}'
 
 
 def _render(method: str, event: WireModel, at_ms: int, seq: int | None, form: Form) -> str:

@@ -2,11 +2,13 @@
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 
 from app_server.rpc.outgoing import DELTAS, Outgoing
 from protocol.envelope import render_notification
+from protocol.host import CommandExecOutputDeltaNotification, ProcessOutputDeltaNotification
 from protocol.methods import METHOD_OF
 from protocol.model import WireModel
 
@@ -35,3 +37,17 @@ def test_a_delta_is_written_as_any_other_event(event_type: type[WireModel], text
             delta = outgoing.delta(form)
             assert delta is not None
             assert json.loads(delta.render(text)) == json.loads(whole)
+
+
+@pytest.mark.parametrize("program_id", ["p", '"deltaBase64":""', "ü\n"])
+@pytest.mark.parametrize("encoded", ["", "AP/+", "eHh4eA=="])
+def test_output_is_written_as_any_other_event(program_id: str, encoded: str) -> None:
+    piece: dict[str, Any] = {"stream": "stdout", "delta_base64": encoded, "cap_reached": True}
+    events: list[WireModel] = [
+        CommandExecOutputDeltaNotification(process_id=program_id, **piece),
+        ProcessOutputDeltaNotification(process_handle=program_id, **piece),
+    ]
+    for event, jsonrpc in itertools.product(events, (True, False)):
+        outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7)
+        whole = render_notification(outgoing.method, event, 7, jsonrpc=jsonrpc)
+        assert outgoing.text((True, jsonrpc, False)) == whole
