@@ -19,6 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
+
 HOST = "127.0.0.1"
 
 GOODBYE_S = 1
@@ -56,9 +58,15 @@ class _Server(uvicorn.Server):
                 date_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GOODBYE_S,
+                backlog=ASKED_BACKLOG,
             )
         )
         self.stop = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        lengthen_backlogs(sockets or [])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

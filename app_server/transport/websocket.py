@@ -25,6 +25,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
 from app_server.http.loopback_address import is_loopback_address
 from app_server.rpc.client_gone import ClientGone
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
@@ -203,6 +204,7 @@ class _Listener:
             # Compressing small messages on loopback costs more time than it saves.
             "compression": None,
             "server_header": None,
+            "backlog": ASKED_BACKLOG,
         }
 
 
@@ -247,6 +249,7 @@ async def listen_tcp(
     )
     listener = _Listener(conversation, limits, admission)
     server = await serve(listener.converse, address.host, address.port, **listener.options)
+    lengthen_backlogs(server.sockets)
     port = server.sockets[0].getsockname()[1]
     host = f"[{address.host}]" if ":" in address.host else address.host
     async with _closing(server):
@@ -279,6 +282,7 @@ async def listen_unix(
         bound.bind(str(path))
         path.chmod(stat.S_IRUSR | stat.S_IWUSR)
         server = await unix_serve(listener.converse, sock=bound, **listener.options)
+        lengthen_backlogs([bound])
     except BaseException:
         bound.close()
         raise

@@ -1,8 +1,6 @@
 """Connections of a command to its proxy, from the listener: none left over, none lost."""
 
 import asyncio
-import os
-import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,34 +12,12 @@ import pytest
 from app_server.host.proxy.served import ServedProxy
 from app_server.host.proxy.server import ProxyServer
 from app_server.permissions.network.policy import NetworkPolicy
+from tests.support.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import Watched, proxy
 
 GATE = Watched(NetworkPolicy())
 NONSENSE = b"\x00\r\n\r\n"
-
-
-@contextmanager
-def no_descriptor_left() -> Iterator[Callable[[], None]]:
-    """Use up the descriptors of this process; gives what frees them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-    taken: list[int] = []
-    try:
-        while True:
-            taken.append(os.dup(0))
-    except OSError:
-        pass
-
-    def free() -> None:
-        while taken:
-            os.close(taken.pop())
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    try:
-        yield free
-    finally:
-        free()
 
 
 @contextmanager

@@ -1,0 +1,40 @@
+"""How many connections wait at a listener, and how many are accepted at once.
+
+asyncio tries to accept as many connections at each look as the backlog is long. Where no descriptor
+is left it goes on trying, logs each failure, and plans a new look for each: a hundred now, and a
+hundred times as many a second later. So listeners are opened with the least backlog, which makes it
+take one connection a look, and the system is told of the real one afterwards.
+Source: docs/storage.md, "Descriptors"; listen(2).
+"""
+
+import os
+import socket
+from collections.abc import Iterable
+from typing import Protocol
+
+ASKED_BACKLOG = 1
+"""What listeners are opened with."""
+
+BACKLOG = 128
+"""Connections that wait until they are accepted."""
+
+
+class Listening(Protocol):
+    """A socket as event loops hand it out."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+
+def lengthen_backlogs(listeners: Iterable[Listening]) -> None:
+    """Let BACKLOG connections wait at each listener.
+
+    Raises:
+        OSError: no descriptor is left, and a listener is not a `socket.socket`.
+    """
+    for listener in listeners:
+        if isinstance(listener, socket.socket):
+            listener.listen(BACKLOG)
+            continue
+        with socket.socket(fileno=os.dup(listener.fileno())) as same:
+            same.listen(BACKLOG)
