@@ -15,7 +15,7 @@ from app_server.cli.serve import make_parser
 from app_server.runtime.service_manager import ServiceManager
 from app_server.server.running_servers import servers_of
 from app_server.server.settings import DRAIN_S
-from tests.support.harness import claim
+from tests.support.harness import Gate, ScriptedModel, claim, says, write_config
 from tests.support.paths import ROOT
 from tests.support.processes import run_cli, running
 
@@ -54,6 +54,29 @@ async def test_systemd_is_told_that_the_server_is_ready_lives_and_stops(tmp_path
             server.process.terminate()
             assert await next_change() == "STOPPING=1"
             assert await server.process.wait() == 0
+
+
+@pytest.mark.process
+@claim("service:notify")
+async def test_systemd_is_notified_of_the_stop_while_a_turn_may_still_end(tmp_path: Path) -> None:
+    gate = Gate()
+    async with ScriptedModel().serve() as model:
+        write_config(tmp_path, model.url)
+        model.scripts.append([gate, *says("done")])
+        with listening(tmp_path / "notify") as receiver:
+            environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+            async with running(tmp_path, **environment) as server, server.client() as client:
+                thread_id = await client.start_thread()
+                text = [{"type": "text", "text": "go"}]
+                await client.call("turn/start", {"threadId": thread_id, "input": text})
+                await gate.wait_until_reached()
+                server.process.terminate()
+                while await anyio.to_thread.run_sync(receiver.recv, 4096) != b"STOPPING=1":
+                    pass
+                gate.opened.set()
+                turn = (await client.wait_for("turn/completed"))["params"]["turn"]
+                assert turn["status"] == "completed"
+                assert await server.ended() == 0
 
 
 @pytest.mark.process
