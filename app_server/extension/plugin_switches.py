@@ -13,5 +13,6 @@ class PluginSwitches(Protocol):
     def switch_off(self, thread_id: str, ids: Collection[str]) -> None:
         """Have a thread go without these plugins, and with all others; never waits.
 
-        Its servers follow at the next boundary. Without `ids` nothing is remembered of the thread.
+        Its servers follow before its next model request. Without `ids` nothing is remembered of
+        the thread.
         """

@@ -1,4 +1,4 @@
-"""The contributors of a process: made once, asked at every safe boundary.
+"""The contributors of a process: made once, asked whenever a thread resolves its servers.
 
 A contributor that fails contributes nothing and hurts nobody else.
 Source: docs/extensions.md, "Contributors".
@@ -71,7 +71,7 @@ class ExtensionRegistry:
     def contributions(self, context: ContributionContext) -> Contributions:
         """Ask every contributor; never waits.
 
-        Revisions are taken first: whoever publishes meanwhile is asked again at the next boundary.
+        Revisions are taken first: whoever publishes meanwhile is asked again the next time.
         """
         revisions = self.revisions()
         registrations: list[Registration] = []

@@ -122,7 +122,7 @@ class Plugins:
             self._revision += 1
 
     def environment_changed(self) -> None:
-        """Have availability looked at again, at the next boundary of each thread."""
+        """Have availability looked at again, before the next model request of each thread."""
         if self._selected:
             self._revision += 1
 

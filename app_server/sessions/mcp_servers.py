@@ -38,7 +38,7 @@ MAX_NAMED = 8
 """Servers in one warning."""
 
 DISCOVERY_S = 30.0
-"""For extensions to find what a thread has; what is found later counts at a later boundary."""
+"""For extensions to find what a thread has; what is found later counts for a later request."""
 
 
 class ThreadServers:
@@ -65,7 +65,7 @@ class ThreadServers:
         self._discovered = anyio.Event()
         """Set once extensions know what the thread has at its start, or take too long for that."""
         self._has_asked = False
-        """Whether there was a model request, which is the boundary for changes since then."""
+        """Whether there was a model request: changes since then wait for the next one."""
         self._reload_base: Config | None = None
         """The configuration of a reload that has not been done yet."""
         self._set = ServerSet(self._resolved(), cwd, processes, self._step, asks)

@@ -1,7 +1,7 @@
 """Streamable HTTP: the two streams that the dispatcher reads and writes, over HTTP requests.
 
 Every message of ours is a POST of its own, in a task of its own. What goes wrong with one of them
-is the answer to that request, and nobody else's affair.
+is the answer to that request alone.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 

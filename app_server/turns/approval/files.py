@@ -69,7 +69,7 @@ class FileGate:
     _remembered: dict[tuple[str, str], None] = field(default_factory=dict, init=False)
 
     def decide(self, request: FileRequest) -> Decision:
-        """Say what becomes of changes: they are made, `ask` has to be called first, or refused.
+        """Say whether changes are made, have to be asked about with `ask`, or are refused.
 
         A decision to run that is not `sandboxed` is for files outside of where the thread may
         write, which the user has allowed.
