@@ -13,6 +13,7 @@ from pathlib import Path
 
 from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
+from app_server.host.files.writing import make_directory
 from app_server.runtime.sqlite_files import files_in_use
 
 MAX_DEPTH = 256
@@ -70,7 +71,7 @@ def copy(source: Path, destination: Path, *, recursive: bool, stop: Stop) -> Non
         if not recursive:
             raise PathRefused("fs/copy requires recursive: true when sourcePath is a directory")
         _refuse_inside(source, destination)
-        destination.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(destination.parent, parents=True, stop=stop)
         destination.mkdir()
         with _entered(source) as old, _entered(destination) as new:
             _copy_folder(old, new, in_use, stop, MAX_DEPTH)

@@ -53,7 +53,31 @@ def make_directory(path: Path, *, parents: bool, stop: Stop) -> None:
         OSError: it cannot be made, or, without `parents`, it exists.
     """
     stop.check()
-    path.mkdir(parents=parents, exist_ok=parents)
+    if not parents:
+        path.mkdir()
+        return
+    # Not `mkdir(parents=True)`, which calls itself for each folder and gives up below 1,000.
+    missing: list[Path] = []
+    while not _is_made(path):
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        stop.check()
+        folder.mkdir(exist_ok=True)
+
+
+def _is_made(path: Path) -> bool:
+    """Make a folder; False where the one above it is missing."""
+    try:
+        path.mkdir()
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+        return False
+    except OSError:
+        if not path.is_dir():
+            raise
+    return True
 
 
 def _overwrite(path: Path, data: bytes, stop: Stop) -> None:

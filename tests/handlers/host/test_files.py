@@ -259,6 +259,12 @@ async def test_folders_are_made(tmp_path: Path, folder: Path) -> None:
         assert await make("file/f", recursive=None) == NOT_A_FOLDER
         assert (folder / "a" / "b" / "c").is_dir()
         assert (folder / "d").is_dir()
+        # As deep as a path may be; Python calls itself for each folder, if it is let.
+        deep = "q/" * ((4_000 - len(str(folder))) // 2)
+        assert await make(deep) == {}
+        # Nor is removing them for `shutil.rmtree`, which cleans up behind tests.
+        os.removedirs(folder / deep)
+        assert await make("q/" * 2_100) == said(errno.ENAMETOOLONG)
 
 
 @claim("files:copy")
