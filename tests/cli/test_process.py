@@ -88,10 +88,12 @@ def test_the_value_of_an_option_is_no_command(tmp_path: Path, words: list[str]) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_types_are_written_where_launchers_put_options_before(tmp_path: Path) -> None:
+def test_types_are_written_where_launchers_put_options_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = ["-c", "schema=1", "app-server", "generate-ts", "--out", "app-server"]
-    result = run_cli(*words, cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, "")
+    assert (serve.main(words), capsys.readouterr().out) == (0, "")
     assert [path.name for path in tmp_path.iterdir()] == ["app-server"]
 
 

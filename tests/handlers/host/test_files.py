@@ -17,6 +17,7 @@ from app_server.host.files.errors import PathRefused
 from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
 from app_server.host.files.work import FileWork, Slots, Stop, Stopped
+from app_server.rpc.limits import ConnectionLimits, OutboxLimits
 from app_server.transport.websocket import FRAGMENT_CHARS
 from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
 
@@ -154,10 +155,13 @@ async def test_a_file_is_read_up_to_what_an_answer_can_carry(tmp_path: Path) -> 
 
 @claim("files:read")
 async def test_many_large_files_at_once_reach_a_client(tmp_path: Path) -> None:
-    size, count = 20 * 1024 * 1024, 8
+    # Together half as much again as may wait for a client, as eight of 20 MiB would be.
+    size, count = 1280 * 1024, 8
+    limits = ConnectionLimits(outbox=OutboxLimits(max_large_chars=8 * 1024 * 1024))
     with (tmp_path / "large").open("wb") as file:
         file.truncate(size)
-    async with serve(tmp_path / "home") as served, served.client() as client:
+    served_there = serve(tmp_path / "home", connection=limits)
+    async with served_there as served, served.client() as client:
         ids = [
             await client.request("fs/readFile", {"path": f"{tmp_path}/large"}) for _ in range(count)
         ]
@@ -421,7 +425,8 @@ async def test_a_copy_for_a_client_that_has_gone_leaves_its_worker(
             ended.set()
 
     monkeypatch.setattr(trees, "_copy_file", without_end)
-    async with serve(tmp_path / "home") as served:
+    limits = ConnectionLimits(finish_s=0.1)
+    async with serve(tmp_path / "home", connection=limits) as served:
         async with served.client() as client:
             paths = {"sourcePath": f"{folder}/full", "destinationPath": f"{folder}/copy"}
             await client.request("fs/copy", {**paths, "recursive": True})

@@ -6,7 +6,7 @@ not, jsonschema says why.
 """
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jsonschema
@@ -89,7 +89,7 @@ def _variant_of(initialize: Any) -> str:
     return "stable"
 
 
-@cache
+@lru_cache(maxsize=64)  # A run needs some 200, of 130 KB each; a test needs few.
 def _validator(variant: str, name: str) -> jsonschema_rs.Draft7Validator:
     return jsonschema_rs.Draft7Validator(_schema(variant, name), validate_formats=False)
 
