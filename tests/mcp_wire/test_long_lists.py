@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from pydantic_core import from_json
 
 from app_server.mcp_wire.long_lists import LARGE_BYTES, PIECE_BYTES, parse_in_pieces
 from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
+from tests.support.loop_turns import counted_turns
 
 TRAPS = ["},{", "[{", "}]", '"},{"', "\\", '"tools":[{', "é"]
 VALUES = st.recursive(
@@ -49,19 +48,9 @@ async def test_a_list_of_objects_is_cut_wherever_it_may_be() -> None:
 async def test_others_run_between_two_pieces() -> None:
     content = response([tool(number) for number in range(20_000)])
     assert len(content) > 20 * PIECE_BYTES
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await anyio.lowlevel.checkpoint()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(count)
+    async with counted_turns() as turns:
         message = await read_message(content)
-        tasks.cancel_scope.cancel()
-    assert turns >= len(content) // PIECE_BYTES
+    assert turns.count >= len(content) // PIECE_BYTES
     assert message == parse_message(content)
 
 

@@ -10,10 +10,6 @@ import anyio.lowlevel
 import pytest
 
 from app_server.config.values import Config
-from app_server.rpc.hub.hub import Hub
-from app_server.runtime.clock import SystemClock
-from app_server.sessions.ports import SessionPorts
-from app_server.sessions.registry import Sessions
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.state.thread import ThreadState, begin
@@ -29,9 +25,8 @@ from protocol.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from tests.support.harness import approvals_in, claim, says, serve
-from tests.support.mcp_peers.no_processes import NoProcesses
-from tests.support.threads.stores import NoModel, created, raw
+from tests.support.harness import claim, says, serve
+from tests.support.threads.stores import created, raw, sessions_of
 from tests.support.turns import busy_thread
 
 
@@ -236,8 +231,6 @@ async def test_a_full_disk_is_said_and_loses_nothing(
 async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
     tmp_path: Path,
 ) -> None:
-    clock = SystemClock()
-    hub = Hub(clock.now_ms)
     store = ThreadStore(tmp_path)
     await store.open()
 
@@ -245,16 +238,7 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
         return Config({}), state.settings
 
     async with anyio.create_task_group() as tasks:
-        file = approvals_in(tmp_path)
-        ports = SessionPorts(
-            store=store,
-            model=NoModel(),
-            clients=hub,
-            clock=clock,
-            approvals=file,
-            processes=NoProcesses(),
-        )
-        sessions = Sessions(ports, tasks, 0.0)
+        sessions = sessions_of(tmp_path, store, tasks)
         first = await sessions.loading.start(created(), Config({}))
         async with anyio.create_task_group() as at_once:
             at_once.start_soon(sessions.unload, first.thread.id)

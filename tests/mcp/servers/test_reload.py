@@ -16,10 +16,6 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.rpc.hub.hub import Hub
-from app_server.runtime.clock import SystemClock
-from app_server.sessions.ports import SessionPorts
-from app_server.sessions.registry import Sessions
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.rollout import Settings
@@ -27,7 +23,6 @@ from tests.support.harness import (
     WAIT_S,
     Served,
     WireClient,
-    approvals_in,
     calls,
     claim,
     serve,
@@ -36,7 +31,7 @@ from tests.support.harness import (
 )
 from tests.support.mcp_peers.calls import http_peer, raw_call, steps_until_settled
 from tests.support.mcp_peers.no_processes import NoProcesses
-from tests.support.threads.stores import NoModel, created
+from tests.support.threads.stores import created, sessions_of
 
 
 @dataclass
@@ -420,7 +415,6 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
 
 
 async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: Path) -> None:
-    clock = SystemClock()
     store = ThreadStore(tmp_path)
     await store.open()
     after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
@@ -431,16 +425,7 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
         return before, state.settings
 
     async with anyio.create_task_group() as tasks:
-        hub, file = Hub(clock.now_ms), approvals_in(tmp_path)
-        ports = SessionPorts(
-            store=store,
-            model=NoModel(),
-            clients=hub,
-            clock=clock,
-            approvals=file,
-            processes=NoProcesses(),
-        )
-        sessions = Sessions(ports, tasks, 0.0)
+        sessions = sessions_of(tmp_path, store, tasks)
         first = await sessions.loading.start(created(), Config({}))
         await sessions.unload(first.thread.id)
         second = await sessions.loading.load(first.thread.id, configure)

@@ -7,9 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio.abc
 from hypothesis import strategies as st
 
+from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
+from app_server.sessions.ports import SessionPorts
+from app_server.sessions.registry import Sessions
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
@@ -54,6 +58,8 @@ from protocol.threads import (
     TurnThreadUnreadPosition,
 )
 from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
+from tests.support.harness import approvals_in
+from tests.support.mcp_peers.no_processes import NoProcesses
 
 CLOCK = SystemClock()
 SETTINGS = Settings(
@@ -225,3 +231,17 @@ class NoModel:
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
         raise AssertionError("no turn runs")
+
+
+def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> Sessions:
+    """Load threads of a store, without models, processes and anybody connected."""
+    clock = SystemClock()
+    ports = SessionPorts(
+        store=store,
+        model=NoModel(),
+        clients=Hub(clock.now_ms),
+        clock=clock,
+        approvals=approvals_in(home),
+        processes=NoProcesses(),
+    )
+    return Sessions(ports, tasks, 0.0)

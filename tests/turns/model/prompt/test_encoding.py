@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from app_server.turns.model.encoding import PIECE_BYTES, encode
+from tests.support.loop_turns import counted_turns
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -25,16 +24,6 @@ async def test_pieces_are_what_the_whole_is(body: Any, piece_bytes: int) -> None
 
 async def test_others_run_between_two_pieces() -> None:
     body: Any = {"model": "m", "tools": [{"name": "n" * 1_000} for _ in range(1_000)]}
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await anyio.lowlevel.checkpoint()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(count)
+    async with counted_turns() as turns:
         content = await encode(body)
-        tasks.cancel_scope.cancel()
-    assert turns >= len(content) // (PIECE_BYTES + 2_000)
+    assert turns.count >= len(content) // (PIECE_BYTES + 2_000)
