@@ -22,7 +22,7 @@ from app_server.transport.address import (
     UnixAddress,
     parse_address,
 )
-from app_server.transport.stdio import open_stdio
+from app_server.transport.stdio import _Pipe, open_stdio
 from app_server.transport.websocket import WebSocketLimits, listen_tcp
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.wire.conversations import (
@@ -263,7 +263,9 @@ async def test_what_was_sent_on_stdio_is_in_the_pipe_and_cannot_be_lost_with_the
 
         async def send() -> None:
             await stream.send(*texts)
-            assert stream._writer.transport.get_write_buffer_size() == 0
+            output = stream._output
+            assert isinstance(output, _Pipe)
+            assert output._writer.transport.get_write_buffer_size() == 0
             await stream.aclose()
             await stream.aclose()
 
