@@ -59,6 +59,17 @@ class Failed(Exception):
     """What was asked for cannot be done; the text is for the user."""
 
 
+ADD_EPILOG = """\
+examples:
+  app-server mcp add files -- npx -y some-mcp-server /data
+                              a program, which this server runs
+  app-server mcp add docs --url https://mcp.example.com/mcp --bearer-token-env-var DOCS_TOKEN
+                              a server elsewhere; the token stays in the variable DOCS_TOKEN
+
+What comes next: `app-server mcp login NAME` if it wants a sign-in; `app-server doctor --only mcp`
+starts it and lists its tools."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     parser = make_parser()
@@ -99,18 +110,32 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    listing = commands.add_parser("list", parents=[common], help="show all servers")
+    named = argparse.ArgumentParser(add_help=False, parents=[common])
+    named.add_argument("name", metavar="NAME", help="the server, as `app-server mcp list` has it")
+    listing = commands.add_parser(
+        "list",
+        parents=[common],
+        help="show all servers",
+        description="Show the MCP servers of config.toml and of plugins. None is started.",
+    )
     listing.add_argument("--json", action="store_true", help="for programs, as JSON on stdout")
-    getting = commands.add_parser("get", parents=[common], help="show one server")
-    getting.add_argument("name", metavar="NAME")
+    getting = commands.add_parser(
+        "get",
+        parents=[named],
+        help="show one server",
+        description="Show how one MCP server is configured. Secrets are left out.",
+    )
     getting.add_argument("--json", action="store_true", help="for programs, as JSON on stdout")
     adding = commands.add_parser(
         "add",
         parents=[common],
         help="configure a server",
         usage="app-server mcp add NAME [options] (--url URL | -- COMMAND [ARGUMENT ...])",
+        description="Write an MCP server into config.toml. One of this name is replaced.",
+        epilog=ADD_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    adding.add_argument("name", metavar="NAME")
+    adding.add_argument("name", metavar="NAME", help="letters, digits and _ : @ / . -")
     adding.add_argument("--url", metavar="URL", help="a server behind a URL (Streamable HTTP)")
     adding.add_argument(
         "--bearer-token-env-var", metavar="VARIABLE", help="the variable that has its token"
@@ -118,14 +143,27 @@ def make_parser() -> argparse.ArgumentParser:
     adding.add_argument(
         "--env", action="append", metavar="KEY=VALUE", help="a variable for the process"
     )
-    removing = commands.add_parser("remove", parents=[common], help="take a server out")
-    removing.add_argument("name", metavar="NAME")
-    login = commands.add_parser("login", parents=[common], help="sign in with OAuth")
-    login.add_argument("name", metavar="NAME")
+    commands.add_parser(
+        "remove",
+        parents=[named],
+        help="take a server out",
+        description="Take an MCP server out of config.toml.",
+    )
+    login = commands.add_parser(
+        "login",
+        parents=[named],
+        help="sign in with OAuth",
+        description="Sign in to an MCP server with a URL, in the browser (OAuth). The token is "
+        "kept in the home folder, or in the keyring, and renewed.",
+    )
     login.add_argument("--scopes", metavar="SCOPE,SCOPE", help="what to ask for")
     login.add_argument("--no-browser", action="store_true", help="print the address only")
-    logout = commands.add_parser("logout", parents=[common], help="delete the stored token")
-    logout.add_argument("name", metavar="NAME")
+    commands.add_parser(
+        "logout",
+        parents=[named],
+        help="delete the stored token",
+        description="Delete the token of a sign-in. The server stays configured.",
+    )
     return parser
 
 

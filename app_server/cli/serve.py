@@ -113,6 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         generate = importlib.import_module("app_server.cli.schema").main
         written: int = generate(command, words)
         return written
+    parser.refuse_unknown(words)
+    if named and words[named[0]] in ("demo", MCP_SERVER) and {"-h", "--help"} & set(words):
+        importlib.import_module("app_server.cli.command_help").PARSERS[
+            words[named[0]]
+        ]().print_help()
+        return 0
     options = parser.parse_args(words)
     try:
         set_up_logs(read_log_settings(os.environ, options.log_level, options.log_format))
@@ -148,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from app_server.clients.mcp_front.process import serve as serve_mcp
 
         return _run(lambda: serve_mcp(settings))
-    return _run(lambda: _serve(settings))
+    return _run(lambda: _serve(settings), options.listen or [])
 
 
 def quiet_libraries() -> None:
@@ -162,6 +168,15 @@ class _Parser(argparse.ArgumentParser):
         """Look for the default home when somebody reads where it is."""
         self.epilog = EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS)
         return super().format_help()
+
+    def refuse_unknown(self, words: Sequence[str]) -> None:
+        """Refuse a long option that is none, before its value is taken for a command."""
+        known = [flag for action in self._actions for flag in action.option_strings]
+        for word in words:
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and not any(one.startswith(flag) for one in known):
+                like = importlib.import_module("app_server.cli.advice").did_you_mean(flag, known)
+                self.error(f"there is no option {flag}{like}; app-server --help lists them")
 
     def places(self, words: Sequence[str]) -> list[int]:
         """Say where words stand that are neither options nor values of options."""
@@ -257,7 +272,11 @@ def _command(word: str) -> str:
         return word
     if word in LAZY_COMMANDS:
         raise argparse.ArgumentTypeError(f"options stand behind it: app-server {word} --help")
-    raise argparse.ArgumentTypeError(f"there is no command {word!r}; app-server --help lists them")
+    advice = importlib.import_module("app_server.cli.advice")
+    like = advice.did_you_mean(word, (*COMMANDS, *LAZY_COMMANDS, *GENERATE_COMMANDS[:2]))
+    raise argparse.ArgumentTypeError(
+        f"there is no command {word!r}{like}; app-server --help lists them"
+    )
 
 
 def _seconds(text: str) -> float:
@@ -322,14 +341,15 @@ def _demo(kind: str) -> int:
     return _run(partial(run_demo, run))
 
 
-def _run(main: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
+def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[str] = ()) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(main()) or 0
     except KeyboardInterrupt:
         return 130
     except (ConfigError, OSError) as exc:
-        print(f"app-server: {str(exc).strip()}", file=sys.stderr)
+        advice = importlib.import_module("app_server.cli.advice")
+        print(f"app-server: {advice.why_not_started(exc, listen)}", file=sys.stderr)
         return 1
 
 

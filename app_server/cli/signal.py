@@ -39,6 +39,15 @@ begins one. `send` prints the receipt; with --wait it follows the signal until i
 The server is the one at --url, else APP_SERVER_URL, else ws://127.0.0.1:4500. Where it wants a
 token, --token-file or APP_SERVER_TOKEN_FILE names the file that has it."""
 
+SEND_EPILOG = """\
+examples:
+  app-server signal send --cwd . --from ann --type Question --wake --wait "Is the build green?"
+                            the thread that was last active in this folder answers at once
+  app-server signal send --thread ID --from ci --type StatusUpdate --id build-512 "main is red"
+                            the thread reads it at its next turn; sent again it is one signal
+
+The exit status is 1 if the signal failed or nobody took it in time (--ttl)."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
@@ -78,8 +87,25 @@ def make_parser() -> argparse.ArgumentParser:
     url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
     parser.add_argument("--url", default=url, help="the server (default: %(default)s)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
+    # They may also stand behind the command.
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--url", default=argparse.SUPPRESS, help="the server")
+    where.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="a file with the token that the server wants",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="send|list|recall")
-    send = commands.add_parser("send", help="deliver a signal and print its receipt")
+    send = commands.add_parser(
+        "send",
+        parents=[where],
+        help="deliver a signal and print its receipt",
+        description="Put a message into a thread, and print its receipt.",
+        epilog=SEND_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     target = send.add_mutually_exclusive_group(required=True)
     target.add_argument("--thread", metavar="ID", help="to the thread with this id")
     target.add_argument("--cwd", metavar="DIR", help="to the thread that was last active there")
@@ -93,11 +119,21 @@ def make_parser() -> argparse.ArgumentParser:
     send.add_argument("--ttl", type=int, metavar="SECONDS", help="give up after this time")
     send.add_argument("--wait", action="store_true", help="follow it until it is answered")
     send.add_argument("text", metavar="TEXT", help="what the thread reads")
-    shown = commands.add_parser("list", help="print receipts, newest first")
+    shown = commands.add_parser(
+        "list",
+        parents=[where],
+        help="print receipts, newest first",
+        description="Print receipts, newest first: stage, id, thread, and what became of it.",
+    )
     shown.add_argument("--thread", metavar="ID", help="of this thread alone")
     shown.add_argument("--stage", choices=STAGES, help="that are at this stage")
     shown.add_argument("--limit", type=int, default=25, help="how many (default: %(default)s)")
-    recall = commands.add_parser("recall", help="take a signal back that no model has seen")
+    recall = commands.add_parser(
+        "recall",
+        parents=[where],
+        help="take a signal back that no model has seen",
+        description="Take a signal back that no model has seen. `list` shows the ids.",
+    )
     recall.add_argument("--source", default=SOURCE, help="the system it came from")
     recall.add_argument("id", metavar="ID", help="the signal's id")
     return parser

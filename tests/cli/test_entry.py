@@ -134,7 +134,7 @@ def test_worker_threads_of_a_server_hand_the_interpreter_over_soon(
 ) -> None:
     before, during = sys.getswitchinterval(), list[float]()
 
-    def run(main: object) -> int:
+    def run(main: object, listen: object) -> int:
         during.append(sys.getswitchinterval())
         return 0
 

@@ -110,7 +110,10 @@ def test_the_version_is_that_of_the_package() -> None:
         (["--listen", "tcp://x"], "use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off"),
         (["-c", "nonsense"], "use key=value"),
         (["--drain-seconds", "-1"], "at least 0"),
-        (["nonsense"], "there is no command 'nonsense'"),
+        (["nonsense"], "there is no command 'nonsense'; app-server --help lists them"),
+        (["inspekt"], "there is no command 'inspekt' (did you mean inspect?)"),
+        (["--listn", "off"], "there is no option --listn (did you mean --listen?)"),
+        (["--zzz=1"], "there is no option --zzz; app-server --help lists them"),
         (["--home", "x", "status"], "options stand behind it: app-server status --help"),
         (["mcp-server", "--listen", "off"], "leave out --listen"),
     ],
@@ -121,6 +124,17 @@ def test_a_wrong_call_says_what_would_be_right(arguments: list[str], complaint: 
     assert complaint in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("demo", "--signals"), ("mcp-server", '"command": "app-server"'), ("serve", "first steps:")],
+)
+def test_the_help_of_a_command_is_its_own(command: str, said: str) -> None:
+    helped = run_cli(command, "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert said in helped.stdout
+    assert ("commands (COMMAND --help" in helped.stdout) == (command == "serve")
+
+
 def test_a_port_that_is_taken_ends_with_a_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -129,6 +143,8 @@ def test_a_port_that_is_taken_ends_with_a_sentence(tmp_path: Path) -> None:
         result = run_cli("--home", str(tmp_path), "--listen", url)
     assert result.returncode == 1
     assert result.stderr.startswith("app-server: [Errno 98] error while attempting to bind")
+    # And what to do about it.
+    assert f"\napp-server doctor --only ports --listen {url}\n" in result.stderr
     assert "Traceback" not in result.stderr
 
 

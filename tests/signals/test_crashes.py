@@ -61,9 +61,9 @@ async def test_the_command_line_sends_follows_lists_and_recalls(tmp_path: Path) 
         assert (await command(*url, "send", "--thread", thread_id, *question, "--id", "q2", "x"))[
             0
         ] == 0
-        status, lines, _ = await command(*url, "recall", "q2")
+        status, lines, _ = await command("recall", "q2", *url)
         assert (status, lines[0].split()[1:3]) == (0, ["recalled", "q2"])
-        status, lines, _ = await command(*url, "list", "--thread", thread_id)
+        status, lines, _ = await command("list", "--thread", thread_id, *url)
         assert [line.split()[1:3] for line in lines] == [["recalled", "q2"], ["answered", "q1"]]
         status, _, complaint = await command(*url, "send", "--name", "nobody", *question, "x")
         assert (status, complaint) == (

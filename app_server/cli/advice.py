@@ -1,0 +1,28 @@
+"""What a wrong call most likely meant, and what to do about a start that failed.
+
+Imported when something went wrong.
+"""
+
+import difflib
+import errno
+from collections.abc import Iterable, Sequence
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question for the known word that is most like a wrong one; empty if none is."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+def why_not_started(problem: Exception, listen: Sequence[str]) -> str:
+    """Return the text of a failure, with what to do next where that is known."""
+    text = str(problem).strip()
+    if not isinstance(problem, OSError) or problem.errno != errno.EADDRINUSE or not listen:
+        return text
+    addresses = " ".join(f"--listen {url}" for url in listen)
+    return (
+        f"{text}\n"
+        f"app-server doctor --only ports {addresses}\n"
+        "says which program has it. --listen ws://127.0.0.1:0 takes any free port, and\n"
+        "app-server status lists the servers that run with a home folder."
+    )
