@@ -107,7 +107,8 @@ async def test_output_does_not_pile_up(tmp_path: Path) -> None:
     working_launcher()
     await counted(tmp_path / "first", 1 << 20)
     before = used_kib()
-    assert await counted(tmp_path / "second", GIB // 2) == GIB // 2
+    # Two seconds: a command may print 64 MiB a second.
+    assert await counted(tmp_path / "second", GIB // 8) == GIB // 8
     assert used_kib() - before < 50 * 1024
 
 
