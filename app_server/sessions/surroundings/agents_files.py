@@ -142,7 +142,12 @@ def _of_project(
         return
     root = os.path.realpath(folders[0])
     for folder in folders:
-        path = _chosen(folder, settings.fallbacks)
+        try:
+            path = _chosen(folder, settings.fallbacks)
+        except OSError as exc:
+            # No reason to refuse the thread that works there, or once did.
+            found.warnings.append(f"{folder} cannot be searched for AGENTS.md: {exc.strerror}")
+            continue
         if path is None:
             continue
         if left == 0:

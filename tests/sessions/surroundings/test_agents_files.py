@@ -130,6 +130,17 @@ def test_only_regular_files_of_the_project_are_read(home: Path, project: Path) -
     ]
 
 
+def test_a_folder_that_cannot_be_searched_is_named_and_the_others_are_read(
+    home: Path, project: Path
+) -> None:
+    """A thread that once worked there could not be resumed."""
+    (project / "AGENTS.md").write_text("of the project")
+    hidden = project / ("x" * 300)
+    found = read(home, hidden)
+    assert found.warnings == [f"{hidden} cannot be searched for AGENTS.md: File name too long"]
+    assert found.text == "of the project"
+
+
 def test_blank_files_count_and_say_nothing(home: Path, project: Path) -> None:
     (project / "AGENTS.override.md").write_text(" \n")
     (project / "AGENTS.md").write_text("masked")
