@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,14 @@ COMMANDS = {
     "committed with the sources; with --check tell what would change.",
 }
 """Command to what it does."""
+
+EXAMPLES = """\
+examples:
+  app-server {command} --out generated                   what every client may use
+  app-server {command} --out generated --experimental    also what a client has to ask for
+
+Clients that use what --experimental adds send `"capabilities": {{"experimentalApi": true}}` with
+`initialize`."""
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -50,6 +59,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
         )
         parser.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
         return parser
+    parser.description = textwrap.fill(COMMANDS[command], 80)
+    parser.epilog = EXAMPLES.format(command=command)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="DIR", help="made if it is not there"
     )

@@ -168,7 +168,7 @@ async def open_client(
             raise ValueError(str(exc)) from exc
         except InvalidStatus as exc:
             if exc.response.status_code == HTTPStatus.UNAUTHORIZED:
-                raise TokenWanted(url) from exc
+                raise TokenWanted(url, token_file) from exc
             raise ConnectionError(str(exc)) from exc
         except InvalidHandshake as exc:
             raise ConnectionError(str(exc)) from exc

@@ -31,10 +31,14 @@ class NoToken(OSError):
 class TokenWanted(ConnectionError):
     """A server refuses a client that shows no token, or a wrong one; the text says what to do."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, file: Path | None = None) -> None:
+        """`file` has the token that was shown; None: none was."""
         super().__init__(
             f"the server at {url} wants a token: name the file that has it with --token-file or "
             f"{TOKEN_FILE_VARIABLE}"
+            if file is None
+            else f"the server at {url} refuses the token of {file}: a server that makes one itself "
+            "makes another with each start; app-server status says which file has it"
         )
 
 

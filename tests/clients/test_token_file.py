@@ -91,11 +91,11 @@ async def test_clients_show_the_token_and_are_refused_without_it(tmp_path: Path)
         async with converse(url, path) as conversation:
             assert (await conversation.call("thread/list", {}))["data"] == []
         await (await connect_app(url, path)).aclose()
-        for file in (None, wrong):
-            with pytest.raises(TokenWanted, match="wants a token"):
+        for file, said in ((None, "wants a token"), (wrong, f"refuses the token of {wrong}")):
+            with pytest.raises(TokenWanted, match=said):
                 async with open_client(url, "test", token_file=file):
                     pass
-            with pytest.raises(TokenWanted, match="wants a token"):
+            with pytest.raises(TokenWanted, match=said):
                 async with converse(url, file):
                     pass
             with pytest.raises(NoAppServer):

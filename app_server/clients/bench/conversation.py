@@ -111,7 +111,7 @@ async def converse(url: str, token_file: Path | None = None) -> AsyncIterator[Co
         raise ValueError(str(exc)) from exc
     except InvalidStatus as exc:
         if exc.response.status_code == HTTPStatus.UNAUTHORIZED:
-            raise TokenWanted(url) from exc
+            raise TokenWanted(url, token_file) from exc
         raise ConnectionError(f"{url}: {exc}") from exc
     except InvalidHandshake as exc:
         raise ConnectionError(f"{url}: {exc}") from exc
