@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from protocol.errors import PARSE_ERROR, ErrorObject, RpcError, invalid_request
 from protocol.gate import stable_exclude
+from protocol.half_characters import read_json
 from protocol.model import STABLE, Json, WireModel
 
 RequestId: TypeAlias = str | int
@@ -86,7 +87,7 @@ _SEARCHED_CHARS = 64 * 1024
 def parse_message(text: str) -> Message | Batch:
     """Read one text: a message, a batch of at least one, or an `Invalid`."""
     try:
-        value = from_json(text, allow_inf_nan=False)
+        value = read_json(text, allow_inf_nan=False)
     except TypeError:
         # Bytes that are no UTF-8 stand in the text as surrogates.
         return Invalid(None, _parse_error("not UTF-8"))

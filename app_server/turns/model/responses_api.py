@@ -6,7 +6,6 @@ Source: the public Responses API reference, "Streaming".
 from collections.abc import Sequence
 
 from app_server.http.event_stream import SseEvent
-from app_server.runtime.half_characters import read_json
 from app_server.turns.model.failures import broken, incomplete, nonsense, reported
 from app_server.turns.model.interface import (
     CallInputDelta,
@@ -21,6 +20,7 @@ from app_server.turns.model.interface import (
     TextDelta,
 )
 from app_server.turns.model.wire import EventReader
+from protocol.half_characters import read_json
 from protocol.model import Json, JsonObject
 from protocol.turns import TokenUsageBreakdown
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pydantic_core import from_json, to_json
 
 from app_server.http.event_stream import SseEvent
-from app_server.runtime.half_characters import read_json
 from app_server.turns.model.chat.names import ToolNames
 from app_server.turns.model.chat.tools import INPUT
 from app_server.turns.model.failures import broken, incomplete, nonsense, reported
@@ -31,6 +30,7 @@ from app_server.turns.model.response.bounds import (
     MAX_RESPONSE_BYTES,
     too_long,
 )
+from protocol.half_characters import read_json
 from protocol.model import Json, JsonObject
 from protocol.turns import TokenUsageBreakdown
 

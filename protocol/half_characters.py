@@ -13,21 +13,26 @@ _HALF = "hex escape"
 """In what the parser says of half a character."""
 
 
-def read_json(content: bytes | str) -> Any:
-    """Read JSON; U+FFFD takes the place of each half of a character.
+MAX_REPAIRED = 512 * 1024
+"""Bytes or characters; what is longer takes too long to be read three times, and is refused."""
+
+
+def read_json(content: bytes | str, *, allow_inf_nan: bool = True) -> Any:
+    """Read JSON; U+FFFD takes the place of each half of a character, up to MAX_REPAIRED.
 
     Raises:
         ValueError: it is not JSON.
         TypeError: a text has surrogates itself, not as escapes.
     """
     try:
-        return from_json(content)
+        return from_json(content, allow_inf_nan=allow_inf_nan)
     except ValueError as exc:
-        if _HALF not in str(exc):
+        if _HALF not in str(exc) or len(content) > MAX_REPAIRED:
             raise
     try:
         # This one lets them pass. It is as fast, but makes other values of some numbers.
         text = json.dumps(json.loads(content), ensure_ascii=False)
     except RecursionError as exc:
         raise ValueError("recursion limit exceeded") from exc
-    return from_json(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return from_json(whole, allow_inf_nan=allow_inf_nan)
