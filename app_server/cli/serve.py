@@ -18,6 +18,7 @@ from app_server.config.profile import profile_file
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import ConfigError, parse_override
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
+from app_server.runtime.loader import LoadFailed
 from app_server.runtime.open_files import raise_limit
 from app_server.server.app import serve
 from app_server.server.settings import DRAIN_S, VERSION, Settings
@@ -347,7 +348,7 @@ def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[s
             return runner.run(main()) or 0
     except KeyboardInterrupt:
         return 130
-    except (ConfigError, OSError) as exc:
+    except (ConfigError, LoadFailed, OSError) as exc:
         advice = importlib.import_module("app_server.cli.advice")
         print(f"app-server: {advice.why_not_started(exc, listen)}", file=sys.stderr)
         return 1

@@ -105,8 +105,9 @@ class Importer:
                 atexit.register(self.end)
 
     def _run(self) -> None:
-        # Threads that resolve names of hosts would import it.
-        with suppress(ImportError):
+        # Threads that resolve names of hosts would import it. Where no descriptor is left that is
+        # an OSError, and all that is ever loaded waits for this thread.
+        with suppress(ImportError, OSError):
             importlib.import_module("encodings.idna")
         while (work := self._waiting.get()) is not None:
             work()

@@ -155,6 +155,22 @@ def test_a_port_that_is_taken_ends_with_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_part_that_cannot_be_loaded_ends_a_start_with_a_sentence(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['app_server.server.core'] = None; "
+        "from app_server.cli import serve; sys.exit(serve.main(sys.argv[1:]))"
+    )
+    options = ("--home", str(tmp_path), "--listen", f"unix://{tmp_path / 'socket'}")
+    result = subprocess.run(
+        [sys.executable, "-c", code, *options],
+        capture_output=True, text=True, timeout=START_S, check=False,
+    )  # fmt: skip
+    last = result.stderr.splitlines()[-1]
+    assert (result.returncode, last.startswith("app-server: ModuleNotFoundError: ")) == (1, True)
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "socket").exists()
+
+
 def test_the_home_is_chosen_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("APP_SERVER_HOME", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)

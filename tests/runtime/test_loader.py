@@ -111,6 +111,21 @@ async def test_what_waits_for_the_importer_is_bounded_and_passed_over_when_nobod
     assert not any(thread is importer._thread for thread in threading.enumerate())
 
 
+@pytest.mark.parametrize("failure", [OSError(24, "Too many open files"), ImportError("none")])
+def test_the_importer_begins_also_where_its_own_first_import_fails(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def refuse(name: str) -> ModuleType:
+        raise failure
+
+    importer = Importer()
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    try:
+        assert importer.request(lambda: "done").result(WAIT_S) == "done"
+    finally:
+        importer.end()
+
+
 async def test_a_worker_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(loader, "IMPORT_S", 0.01)
