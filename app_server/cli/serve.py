@@ -297,8 +297,8 @@ def _overrides(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _profile(name: str | None, home: Path) -> str | None:
-    if name is not None:
-        profile_file(home, name)
+    if name is not None and not (file := profile_file(home, name)).exists():
+        logging.getLogger(__name__).warning("the profile changes nothing: there is no %s", file)
     return name
 
 

@@ -168,6 +168,15 @@ def test_a_name_that_is_none_ends_the_command(tmp_path: Path, command: list[str]
     assert result.returncode == (1 if command else 2)
 
 
+def test_a_profile_that_is_not_there_changes_nothing_and_the_log_says_so(tmp_path: Path) -> None:
+    result = run_cli("--profile", "absent", "--home", str(tmp_path))
+    said, listening = result.stderr.splitlines()
+    assert said.endswith(
+        f"the profile changes nothing: there is no {tmp_path / 'absent.config.toml'}"
+    )
+    assert (result.returncode, listening) == (0, "listening on: stdio://")
+
+
 @pytest.mark.process
 def test_servers_of_a_profile_are_listed(tmp_path: Path) -> None:
     (tmp_path / "work.config.toml").write_text('[mcp_servers.of-work]\ncommand = "x"\n')
