@@ -86,7 +86,8 @@ class ThreadLoading:
         Raises:
             LoadFailed: it cannot be imported now.
         """
-        await self._session_type.get()
+        if self._session_type.value is None:
+            await self._session_type.get()
 
     async def start(self, created: ThreadCreated, config: Config) -> "ThreadSession":
         """Create a thread of a new id and load it; raises what `start_once` does."""
@@ -107,6 +108,7 @@ class ThreadLoading:
             SessionClosed: the server is stopping.
             OSError: the disk refused.
         """
+        await self.prepare()
         self._loaded.require_open()
         base = self._loaded.base
         mcp, settings = read_mcp_settings(config), await self._settings_of(config)
@@ -146,6 +148,7 @@ class ThreadLoading:
             InvalidThreadId, ThreadNotFound, TurnNotFound, TurnInProgress: see ThreadStore.fork.
             ConfigError, RequiredServersFailed, SessionClosed, OSError: see `start`.
         """
+        await self.prepare()
         self._loaded.require_open()
         base = self._loaded.base
         mcp, settings = read_mcp_settings(config), await self._settings_of(config)
@@ -198,6 +201,7 @@ class ThreadLoading:
                 session.quiet_since_s = None
                 return session
             await self._loaded.release(session)
+        await self.prepare()
         self._loaded.require_open()
         base = self._loaded.base
         thread = await self._ports.store.load(thread_id)
@@ -252,8 +256,9 @@ class ThreadLoading:
         settings: SessionSettings,
         base: Config | None,
     ) -> "ThreadSession":
+        make = self._session_type.value
+        assert make is not None, "prepare() comes first"
         try:
-            make = self._session_type.value or await self._session_type.get()
             session = make(thread, config, mcp, settings, self._ports, self._tasks)
         except BaseException:
             await self._ports.store.unload(thread)

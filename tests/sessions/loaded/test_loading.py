@@ -1,11 +1,18 @@
 """sessions: a thread whose session cannot be imported at the moment."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
+from app_server.config.values import Config
 from app_server.runtime.loader import LoadFailed
-from tests.support.harness import serve
+from app_server.sessions.errors import SessionClosed
+from app_server.threads.store import ThreadStore
+from tests.support.harness import WAIT_S, Gate, serve
+from tests.support.threads.stores import created, sessions_of
 
 
 async def test_a_thread_is_left_alone_while_what_runs_threads_cannot_be_loaded(
@@ -33,3 +40,29 @@ async def test_a_thread_is_left_alone_while_what_runs_threads_cannot_be_loaded(
             await client.call("thread/resume", {"threadId": thread_id})
             await client.turn(thread_id, "two")
             assert served.model.inputs()[-1] == ("user", "two")
+
+
+async def test_nothing_is_loaded_by_a_start_that_waited_while_the_server_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+
+    async def held(work: Callable[[], object]) -> object:
+        gate.reached.set()
+        await gate.opened.wait()
+        return work()
+
+    monkeypatch.setattr("app_server.sessions.loaded.loading.load", held)
+    store = ThreadStore(tmp_path)
+    await store.open()
+    async with anyio.create_task_group() as tasks:
+        sessions = sessions_of(tmp_path, store, tasks)
+        starting = asyncio.create_task(sessions.loading.start(created(), Config({})))
+        with anyio.fail_after(WAIT_S):
+            await gate.reached.wait()
+            await sessions.aclose()
+            gate.opened.set()
+            with pytest.raises(SessionClosed):
+                await starting
+        assert list(sessions) == []
+    await store.aclose()
