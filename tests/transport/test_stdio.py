@@ -9,6 +9,8 @@ import pytest
 from tests.support.harness import environment_without
 from tests.support.processes import EXECUTABLE, START_S
 
+pytestmark = pytest.mark.process
+
 ASKED = [
     {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "file", "version": "1"}}},
     {"method": "initialized"},

@@ -168,6 +168,7 @@ def test_a_name_that_is_none_ends_the_command(tmp_path: Path, command: list[str]
     assert result.returncode == (1 if command else 2)
 
 
+@pytest.mark.process
 def test_a_profile_that_is_not_there_changes_nothing_and_the_log_says_so(tmp_path: Path) -> None:
     result = run_cli("--profile", "absent", "--home", str(tmp_path))
     said, listening = result.stderr.splitlines()
