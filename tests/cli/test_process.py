@@ -404,6 +404,7 @@ async def _work_until_killed(
         pass
 
 
+@pytest.mark.slow
 @claim("process:kill-in-call")
 async def test_a_turn_that_was_cut_off_shows_as_interrupted_and_the_thread_goes_on(
     tmp_path: Path,

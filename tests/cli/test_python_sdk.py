@@ -73,6 +73,7 @@ def _use_the_sdk(home: Path, gate: Gate, loop: asyncio.AbstractEventLoop) -> Non
         assert codex.models().data[0].id == "scripted"
 
 
+@pytest.mark.slow
 @claim("process:sdk-sandbox")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_the_sandbox_and_approval_options_of_the_python_sdk_hold(tmp_path: Path) -> None:
@@ -134,6 +135,7 @@ def _choose_sandboxes(home: Path, folder: Path, model: ScriptedModel) -> list[st
     return outputs
 
 
+@pytest.mark.slow
 @claim("process:sdk-schema")
 def test_the_python_sdk_finds_the_members_it_looks_for_in_the_schema(tmp_path: Path) -> None:
     from openai_codex._runtime_requirements import CheckoutCapabilities

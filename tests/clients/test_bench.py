@@ -31,6 +31,7 @@ async def run_command(*words: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.slow
 async def test_every_row_is_measured_on_every_server_and_threads_are_deleted(
     tmp_path: Path,
 ) -> None:

@@ -330,6 +330,7 @@ async def test_a_launcher_that_is_killed_leaves_no_server(tmp_path: Path) -> Non
             await until_nobody_listens(session.url)
 
 
+@pytest.mark.slow
 async def test_a_port_of_a_stranger_is_passed_over(tmp_path: Path) -> None:
     with stranger() as port:
         variables = environment(tmp_path, "wait")
@@ -338,6 +339,7 @@ async def test_a_port_of_a_stranger_is_passed_over(tmp_path: Path) -> None:
             assert session.told["home"] == str(tmp_path / "home")
 
 
+@pytest.mark.slow
 async def test_a_server_of_another_home_or_another_make_is_a_stranger(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -379,6 +381,7 @@ async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
                 assert (await identify(second.url, "test", timeout_s=WAIT_S))["codexHome"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "status"), [("auto", 0), ("local", 2)])
 def test_without_a_port_auto_goes_on_and_local_does_not(
     tmp_path: Path, mode: str, status: int

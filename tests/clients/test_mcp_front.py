@@ -164,6 +164,7 @@ async def test_events_of_a_turn_name_the_call_and_its_thread(tmp_path: Path) -> 
         }
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @claim("front:turn")
 async def test_a_reply_finds_a_thread_of_an_earlier_process(tmp_path: Path) -> None:
@@ -422,6 +423,7 @@ async def test_a_turn_that_fails_is_an_error_with_its_thread(tmp_path: Path) -> 
             assert result == result_of(error["msg"]["message"], thread_id, is_error=True)
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @claim("apps:t-59", "front:turn")
 async def test_a_turn_calls_a_tool_of_an_app(tmp_path: Path) -> None:

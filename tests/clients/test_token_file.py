@@ -132,6 +132,7 @@ async def run(*words: str, variables: dict[str, str] | None = None) -> tuple[int
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @claim("listener:token-file")
 async def test_commands_take_the_file_from_an_option_or_a_variable(tmp_path: Path) -> None:

@@ -531,6 +531,7 @@ async def test_an_environment_that_is_added_anew_loses_what_ran_there(tmp_path: 
         assert json.loads(await call(client, thread_id, "whoami"))[1] == "two"
 
 
+@pytest.mark.slow
 @claim("environment:children-end")
 @pytest.mark.process
 async def test_unloading_a_thread_ends_its_processes_elsewhere(tmp_path: Path) -> None:
@@ -560,6 +561,7 @@ def stubborn(folder: Path, holders: Holders, environment_id: str = '"local"') ->
     )
 
 
+@pytest.mark.slow
 @claim("mcp:kill-9")
 @pytest.mark.process
 async def test_children_do_not_outlive_a_server_that_was_killed(tmp_path: Path) -> None:
@@ -575,6 +577,7 @@ async def test_children_do_not_outlive_a_server_that_was_killed(tmp_path: Path) 
             await holders.ended()
 
 
+@pytest.mark.slow
 @claim("mcp:kill-9")
 @pytest.mark.process
 @pytest.mark.parametrize("victim", ["app-server", "exec-server"])

@@ -132,6 +132,7 @@ async def test_a_session_that_cannot_be_begun_anew_fails_its_call_alone(tmp_path
         assert await look(client, thread_id) == "call 2"
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_let_us_back_in_has_a_time_limit(tmp_path: Path) -> None:
     peer = WebPeer()
     async with conversation(tmp_path, peer, "startup_timeout_sec = 3\n") as client:

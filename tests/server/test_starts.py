@@ -74,6 +74,7 @@ async def refusal(client: LeanClient, method: str, params: Any) -> str:
     return ""
 
 
+@pytest.mark.slow
 @claim("loading:one-importer")
 @pytest.mark.process
 async def test_only_the_importer_imports_once_clients_can_connect(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ async def test_a_collector_gets_the_spans_and_metrics_of_a_server(tmp_path: Path
     assert {"rpc.server.call.duration", "gen_ai.client.token.usage"} <= metrics
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @claim("telemetry:export")
 async def test_a_collector_that_is_not_there_holds_up_nothing(tmp_path: Path) -> None:

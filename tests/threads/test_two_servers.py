@@ -53,6 +53,7 @@ async def until_listed(client: WireClient, wanted: dict[str, str | None]) -> Non
             await anyio.sleep(LOOK_S)
 
 
+@pytest.mark.slow
 @claim("threads:busy", "threads:take-over")
 async def test_another_process_reads_and_lists_and_takes_over_when_the_first_has_gone(
     tmp_path: Path,
@@ -123,6 +124,7 @@ def files_of(pid: int) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @claim("threads:no-leak")
 async def test_no_child_inherits_a_lock_or_a_log(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model:

@@ -53,6 +53,7 @@ async def test_without_an_address_it_is_the_server_that_runs(tmp_path: Path) -> 
     assert err.decode() == f"inspecting {url}\n"
 
 
+@pytest.mark.slow
 async def test_without_a_server_it_is_said_how_to_start_one(tmp_path: Path) -> None:
     process = await start("--home", str(tmp_path))
     with anyio.fail_after(WAIT_S):

@@ -297,6 +297,7 @@ async def _end_of(process: Any) -> int:
     return status
 
 
+@pytest.mark.slow
 async def test_a_second_bridge_of_a_session_shows_signals_and_takes_over_when_the_first_ends(
     tmp_path: Path,
 ) -> None:
@@ -353,6 +354,7 @@ async def test_every_result_of_another_tool_brings_what_nobody_has_seen_once(
     assert whole == {"signals": sent, "acked": [], "pending_signals": 3}
 
 
+@pytest.mark.slow
 async def test_the_item_in_the_thread_names_a_call_that_gives_the_payload(tmp_path: Path) -> None:
     home = tmp_path
     async with router_process(home) as (router, _), server_process(home) as (server, _):

@@ -134,6 +134,7 @@ async def test_files_folders_and_links_are_read(tmp_path: Path, folder: Path) ->
         assert await ask("fs/getMetadata", "broken") == NOT_FOUND
 
 
+@pytest.mark.slow
 @claim("files:read")
 async def test_a_file_is_read_up_to_what_an_answer_can_carry(tmp_path: Path) -> None:
     large, larger = tmp_path / "large", tmp_path / "larger"

@@ -166,6 +166,7 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         assert (await end_of(client, "p"))[1] == ended(143)
 
 
+@pytest.mark.slow
 @claim("process:ended")
 async def test_programs_end_with_their_connection_and_with_what_they_left(tmp_path: Path) -> None:
     async with serve(tmp_path) as served:

@@ -73,6 +73,7 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None
         await holders.ended()
 
 
+@pytest.mark.slow
 @claim("commands:elsewhere")
 async def test_it_goes_on_behind_the_turn_at_a_terminal_and_takes_input(tmp_path: Path) -> None:
     async with listening() as url, desk(tmp_path / "at") as at:
