@@ -180,6 +180,7 @@ async def test_a_server_says_where_it_listens_and_how_many_threads_it_has(tmp_pa
     assert servers_of(home) == []
 
 
+@pytest.mark.slow
 @pytest.mark.process
 async def test_the_command_shows_who_runs_and_who_was_killed(tmp_path: Path) -> None:
     home = ("--home", str(tmp_path))

@@ -369,6 +369,7 @@ async def test_our_server_with_the_same_home_is_reused_and_left_running(tmp_path
         assert (await identify(url, "test", timeout_s=WAIT_S))["codexHome"] == str(home)
 
 
+@pytest.mark.slow
 async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
     with free_ports() as port:
         words = ("-codex-app-server-port", str(port))

@@ -22,6 +22,7 @@ async def lines_of(server: Running) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @claim("log:ids", "log:secrets")
 async def test_every_line_about_a_turn_names_request_thread_and_turn(tmp_path: Path) -> None:

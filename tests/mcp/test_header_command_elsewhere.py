@@ -77,6 +77,7 @@ async def test_what_goes_wrong_there_is_told(
         assert str(failed.value) == f"MCP HTTP headers helper {reason}"
 
 
+@pytest.mark.slow
 @claim("environment:header-command")
 async def test_nothing_of_it_is_left_there(tmp_path: Path) -> None:
     async with (

@@ -240,6 +240,7 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(tmp_path: Path) -> Non
         assert await look(client, thread_id, text="x" * 100_000) == "call 1"
 
 
+@pytest.mark.slow
 @claim("mcp:http-faults")
 @pytest.mark.parametrize(
     "answer",

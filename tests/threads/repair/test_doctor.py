@@ -226,6 +226,7 @@ def test_an_index_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @claim("doctor:beside")
 @pytest.mark.process
 async def test_it_works_beside_a_running_server_and_leaves_its_threads_alone(
