@@ -1,6 +1,5 @@
 """tools: threads whose environments are other machines."""
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,11 @@ from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
 INTO_SECRET = patch_of("*** Update File: secret.env", "-secret", "+known")
 INTO_SETTINGS = patch_of("*** Add File: .codex/config.toml", "+x")
 
-SHELL = Path(os.environ.get("SHELL") or "/bin/sh").name
+
+@pytest.fixture(autouse=True)
+def _shell_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name one: without `SHELL`, a machine names the shell that the system has for the user."""
+    monkeypatch.setenv("SHELL", "/bin/sh")
 
 
 def exec_parameters(at: Desk) -> dict[str, Any]:
@@ -48,7 +51,7 @@ async def test_commands_of_a_thread_run_in_its_first_environment(tmp_path: Path)
             "  <environments>",
             '    <environment id="there" primary="true">',
             f"      <cwd>{at.folder}</cwd>",
-            f"      <shell>{SHELL}</shell>",
+            "      <shell>sh</shell>",
             "    </environment>",
             "  </environments>",
         ]
@@ -154,7 +157,7 @@ async def test_environments_are_stored_with_the_thread(tmp_path: Path) -> None:
             await add(client, url)
             [told] = await at.told(command("pwd"))
             assert told.output == f"{far}\n"
-            assert f"<shell>{SHELL}</shell>" in facts(served)[-1]
+            assert "<shell>sh</shell>" in facts(served)[-1]
             forked = await client.call("thread/fork", {"threadId": thread_id})
             assert forked["thread"]["environments"] == [shown]
 
