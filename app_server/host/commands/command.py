@@ -60,7 +60,7 @@ class RunningCommand:
         self._on_gone = on_gone
         self._line = b""
         self._loop = asyncio.get_running_loop()
-        self._readings: list[Reading] = []
+        self._readings: dict[Stream, Reading] = {}
         self._input: int | None = None
         self._terminal: int | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -74,15 +74,15 @@ class RunningCommand:
         self._input = stdin
         if stdin is not None:
             os.set_blocking(stdin, False)
-        self._readings.append(Reading(stdout, lambda data: on("stdout", data)))
+        self._readings["stdout"] = Reading(stdout, lambda data: on("stdout", data))
         if stderr is not None:
-            self._readings.append(Reading(stderr, lambda data: on("stderr", data)))
+            self._readings["stderr"] = Reading(stderr, lambda data: on("stderr", data))
 
     def attach_terminal(self, fd: int, on: OnOutput) -> None:
         """Use the side of a terminal that is not the command's, which it owns from now on."""
         self._input = self._terminal = fd
         reading = Reading(fd, lambda data: on("stdout", data), is_terminal=True)
-        self._readings.append(reading)
+        self._readings["stdout"] = reading
 
     @property
     def takes_input(self) -> bool:
@@ -121,13 +121,17 @@ class RunningCommand:
 
     def hold(self) -> None:
         """Read no output until `go_on`: a command that prints more than a pipe holds waits."""
-        for reading in self._readings:
+        for reading in self._readings.values():
             reading.hold()
 
     def go_on(self) -> None:
         """Read its output again."""
-        for reading in self._readings:
+        for reading in self._readings.values():
             reading.go_on()
+
+    def discard(self, stream: Stream) -> None:
+        """Read one stream, and hand over nothing of it any more."""
+        self._readings[stream].discard()
 
     def resize(self, size: TerminalSize) -> None:
         """Change the size of its terminal; does nothing without one."""
@@ -188,10 +192,10 @@ class RunningCommand:
 
     async def _finish(self) -> None:
         with anyio.move_on_after(TRAILING_S):
-            for reading in self._readings:
+            for reading in self._readings.values():
                 await reading.ended.wait()
         self._close_streams()
-        self.has_all_output = all(reading.is_complete for reading in self._readings)
+        self.has_all_output = all(reading.is_complete for reading in self._readings.values())
         self.finished.set()
 
     def _supervisor_gone(self) -> None:
@@ -213,7 +217,7 @@ class RunningCommand:
             self._control.close()
 
     def _close_streams(self) -> None:
-        for reading in self._readings:
+        for reading in self._readings.values():
             reading.drain()
         if self._input is not None:
             anyio.notify_closing(self._input)

@@ -8,13 +8,18 @@ import asyncio
 import errno
 import logging
 import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 256 * 1024
 """Taken at once; one buffer of this size serves all commands of a thread of execution."""
+
+DISCARD_BYTES = 1024 * 1024
+"""Thrown away at once, at most."""
 
 BURST_BYTES = 128 * 1024 * 1024
 """Read of one stream as fast as it comes."""
@@ -59,6 +64,9 @@ class Reading:
         self._credited_s = self._loop.time()
         self._pause: asyncio.TimerHandle | None = None
         self._is_held = False
+        self._is_discarded = False
+        self._null: int | None = None
+        """Where the kernel moves what is discarded; None where it cannot, and it is read."""
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
 
@@ -76,6 +84,15 @@ class Reading:
             if self._pause is None and not self.ended.is_set():
                 self._loop.add_reader(self._fd, self._read)
 
+    def discard(self) -> None:
+        """From now on hand over nothing; discarding twice is harmless."""
+        if self._is_discarded or self.ended.is_set():
+            return
+        self._is_discarded = True
+        if sys.platform == "linux" and not self._is_terminal:
+            with suppress(OSError):
+                self._null = os.open(os.devnull, os.O_WRONLY)
+
     def drain(self) -> None:
         """Read what has been written so far, and end: nobody waits for the other holders."""
         for _ in range(MAX_DRAINED_READS):
@@ -91,6 +108,7 @@ class Reading:
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._fd)
+        self._close_null()
         if not self._is_terminal:
             os.close(self._fd)
 
@@ -126,7 +144,7 @@ class Reading:
     def _read_once(self) -> int:
         """Read what is there; 0 if that is nothing for now, or for good."""
         try:
-            count = os.readv(self._fd, (_buffer,))
+            count = self._moved()
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as exc:
@@ -141,5 +159,22 @@ class Reading:
             return 0
         self._credit -= count
         self._total += count
-        self._take(bytes(_view[:count]))
+        if not self._is_discarded:
+            self._take(bytes(_view[:count]))
         return count
+
+    def _moved(self) -> int:
+        if sys.platform == "linux" and self._null is not None:
+            try:
+                return os.splice(self._fd, self._null, DISCARD_BYTES)
+            except BlockingIOError:
+                raise
+            except OSError:
+                # Not every kernel has it for pipes and this device.
+                self._close_null()
+        return os.readv(self._fd, (_buffer,))
+
+    def _close_null(self) -> None:
+        if self._null is not None:
+            os.close(self._null)
+            self._null = None

@@ -70,6 +70,7 @@ class Outlet:
             data = data[: flow.left]
             flow.left -= len(data)
         flow.pending += data
+        self._discard_above_cap()
         if self._on_piece is None or not self._is_open:
             return
         due = self._sent_at + MERGE_S - time.monotonic()
@@ -82,6 +83,7 @@ class Outlet:
         """Begin to send what comes, and what came before."""
         self._command = command
         self._is_open = True
+        self._discard_above_cap()
         if self._on_piece is not None:
             self._send()
 
@@ -115,6 +117,13 @@ class Outlet:
                 flow.is_ended = flow.cap_reached and not flow.pending
                 self._on_piece(stream, piece, flow.is_ended)
         self._hold_if_busy()
+
+    def _discard_above_cap(self) -> None:
+        if self._command is None:
+            return
+        for stream, flow in self._flows.items():
+            if flow.cap_reached:
+                self._command.discard(stream)
 
     def _hold_if_busy(self) -> None:
         if self._command is None or self._held is not None:
