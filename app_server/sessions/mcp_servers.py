@@ -16,7 +16,12 @@ from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
-from app_server.mcp.catalog.config import McpSettings, ServerConfig, read_mcp_settings
+from app_server.mcp.catalog.config import (
+    McpSettings,
+    ServerConfig,
+    credential_variables,
+    read_mcp_settings,
+)
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import StartupStep, Status
@@ -85,6 +90,11 @@ class ThreadServers:
     def statuses(self) -> list[tuple[str, Status]]:
         """Return name and status of each server as they are, whatever reload is to be done yet."""
         return [(name, server.status) for name, server in self._set.servers.items()]
+
+    def credential_variables(self) -> frozenset[str]:
+        """Return the names of variables with tokens of servers, configured or registered."""
+        registered = self.set.settings.servers
+        return credential_variables([*self._mcp.servers.values(), *registered.values()])
 
     async def start(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start the servers in `tasks`; returns when those that are required have started.

@@ -15,7 +15,6 @@ from app_server.config.values import Config
 from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
-from app_server.mcp.catalog.config import credential_variables as mcp_credentials
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.held_clocks import HeldClocks
@@ -142,7 +141,7 @@ class ThreadSession:
             publisher.warning,
             reads_server_skills=settings.reads_server_skills,
         )
-        self.terminals = Terminals(_place(settings, mcp, ports), tasks)
+        self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
         starter = self._starter(parts, settings, ports, reviewer, elicitations)
         self.input = ClientInput(thread, slot, starter, parts.hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
@@ -361,13 +360,13 @@ def _approvals(
     )
 
 
-def _place(settings: SessionSettings, mcp: McpSettings, ports: SessionPorts) -> CommandPlace:
+def _place(settings: SessionSettings, mcp: ThreadServers, ports: SessionPorts) -> CommandPlace:
     of_models = model_credentials(settings.model.providers.values())
     return CommandPlace(
         machine=ports.commands,
         settings=settings.commands,
         places=settings.places or ports.places,
-        credentials=ports.credentials | of_models | mcp_credentials(mcp.servers.values()),
+        credentials=lambda: ports.credentials | of_models | mcp.credential_variables(),
         environ=os.environ,
         environments=ports.environments,
     )

@@ -5,7 +5,7 @@ Source: docs/tools.md, "Commands".
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -42,8 +42,8 @@ class CommandPlace:
     machine: MachineCommands
     settings: CommandSettings
     places: Places
-    credentials: frozenset[str] = frozenset()
-    """Names of variables that hold what the server itself signs in with."""
+    credentials: Callable[[], frozenset[str]] = frozenset
+    """Gives the names of variables that hold what the server itself signs in with now."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The variables of this process."""
     environments: Environments | None = None
@@ -116,7 +116,7 @@ class Terminals:
             exclude=list(policy.exclude),
             set=dict(policy.set),
             include_only=list(policy.include_only),
-            credentials=sorted(self.place.credentials),
+            credentials=sorted(self.place.credentials()),
             given=_given(thread_id, call_id),
         )
 
@@ -126,7 +126,7 @@ class Terminals:
         return command_environment(
             place.settings.environment,
             place.environ,
-            place.credentials,
+            place.credentials(),
             _given(thread_id, call_id),
         )
 

@@ -122,12 +122,16 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    home: Path, sandbox: str = "danger-full-access", policy: str = "never", config: str = ""
+    home: Path,
+    sandbox: str = "danger-full-access",
+    policy: str = "never",
+    config: str = "",
+    **options: Any,
 ) -> AsyncIterator[Desk]:
-    """Serve, connect, and start a thread in a folder of its own."""
+    """Serve with these options, connect, and start a thread in a folder of its own."""
     folder = home / "work"
     folder.mkdir(parents=True)
-    async with serve(home / "home", config=config) as served, served.client() as client:
+    async with serve(home / "home", config=config, **options) as served, served.client() as client:
         thread_id = await client.start_thread(
             cwd=str(folder), sandbox=sandbox, approvalPolicy=policy
         )

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import claim
+from tests.support.harness import claim, write_config
+from tests.support.plugin_folders import write_plugin
 from tests.support.turn_tools.turn_commands import Told, command, desk, stdin
 
 
@@ -255,6 +256,32 @@ async def test_a_command_has_the_variables_of_the_policy_and_never_a_credential(
         assert (found["PLAIN"], found["SOME_TOKEN"], found["ADDED"]) == ("value", "value", "yes")
         assert found["CODEX_THREAD_ID"] == at.thread_id
         assert not secret & found.keys()
+
+
+@claim("commands:environment")
+async def test_a_command_has_no_token_of_a_server_that_came_later_or_with_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LATER_PAT", "PLUGIN_PAT", "PLUGIN_LOGIN"):
+        monkeypatch.setenv(name, "value")
+    web = {"url": "http://127.0.0.1:1/mcp"}
+    servers = {
+        "one": {**web, "bearer_token_env_var": "PLUGIN_PAT"},
+        "two": {**web, "env_http_headers": {"X-Login": "PLUGIN_LOGIN"}},
+    }
+    home = tmp_path / "home"
+    write_plugin(home / "plugins/cache/m/p/local", "p", servers=servers)
+    config = "mcp_optional_startup_grace_ms = 1\n"
+    async with desk(tmp_path, config=config, with_apps=True) as at:
+        line = "env | grep -E '^(LATER|PLUGIN)_' | cut -d= -f1 | sort"
+        assert (await at.run(line)).output == "LATER_PAT\nPLUGIN_LOGIN\nPLUGIN_PAT\n"
+        config += (
+            '[plugins."p@m"]\nenabled = true\n'
+            "[mcp_servers.later]\nurl = 'http://127.0.0.1:1'\nbearer_token_env_var = 'LATER_PAT'\n"
+        )
+        write_config(home, at.served.model.url, config)
+        await at.client.call("config/mcpServer/reload")
+        assert (await at.run(line)).output == ""
 
 
 @claim("commands:shell")
