@@ -33,14 +33,6 @@ class Commands:
         self.spawner = Spawner(self._group)
         self._running: set[RunningCommand] = set()
 
-    async def warm_up(self) -> None:
-        """Start what starts commands, so that the first one need not wait for it.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        await self.spawner.warm_up()
-
     async def start(self, launch: CommandLaunch, on_output: OnOutput) -> RunningCommand:
         """Start a command; it runs until it ends or is stopped, whoever waits for it.
 

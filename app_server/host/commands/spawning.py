@@ -49,15 +49,6 @@ class Spawner:
         alive = self._process is not None and self._process.returncode is None
         return self._process.pid if self._process is not None and alive else None
 
-    async def warm_up(self) -> None:
-        """Start it, so that the first command need not wait for that.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        async with self._lock:
-            await self._connected()
-
     async def order(self, order: Mapping[str, object], fds: Sequence[int]) -> None:
         """Hand over a command (`Order` of the spawner) and its descriptors, which stay open here.
 

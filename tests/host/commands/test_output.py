@@ -135,7 +135,6 @@ async def test_output_that_cannot_be_read_has_ended(
         raise OSError(5555, "broken")
 
     async with commands() as local:
-        await local.warm_up()
         with monkeypatch.context() as patched:
             patched.setattr("app_server.host.commands.reading.os.readv", refuse)
             printed = Printed()
