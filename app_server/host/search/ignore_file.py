@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from app_server.host.search.letter_sets import cut_sets, put_sets
+
 MAX_BYTES = 1024 * 1024
 """Of one ignore file; what comes after it is not read."""
 
@@ -196,13 +198,14 @@ def with_pathspec() -> Compile:
 
     def compile_line(line: str) -> tuple[bool, str] | None:
         try:
-            pattern = GitIgnoreSpecPattern(line)
+            cut, sets = cut_sets(line)
+            pattern = GitIgnoreSpecPattern(cut)
         except ValueError:
             # Git passes over what is no pattern.
             return None
         if pattern.include is None or pattern.regex is None:
             return None
-        return pattern.include, pattern.regex.pattern
+        return pattern.include, put_sets(pattern.regex.pattern, sets)
 
     return compile_line
 

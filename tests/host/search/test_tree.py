@@ -193,6 +193,39 @@ def test_what_is_in_an_ignored_place_may_be_taken_out_again(repository: Path, pa
     assert listed(repository) == git_lists(repository)
 
 
+LETTERS = "abz019 -!^[]\\:&~|_"
+
+
+def write_letters(root: Path) -> None:
+    """Make a file for each letter, between two others, and one in a folder where a slash is it."""
+    write(root, {f"q{letter}x": "" for letter in (*LETTERS, "/")})
+
+
+SETS = r"""
+[[:alpha:]] [![:alnum:]] [[:digit:]-] [[:punct:][:space:]] [[:graph:]] [[:print:]] [[:xdigit:]]
+[[:upper:]a] [[:lower:]] [[:cntrl:]] [[:blank:]] [[:] [[:nothing:]] [:alpha:] [[:alpha:] [[:alpha:
+[\]b] [\\] [a\-z] [\a-\b] [a-] [-a] []a] [!]a] [^a] [a^] [[a] [[] [!a] [a&&b] [a||b] [a~~b]
+[z-a] [!-~] [a--] [0-9a-b] [a [] [!] [ \[a] [a\]
+"""
+
+
+@claim("search-files:ignored")
+def test_sets_of_letters_are_read_as_git_reads_them(repository: Path) -> None:
+    for number, one in enumerate(SETS.split()):
+        write(repository, {f"{number}/.gitignore": f"q{one}x"})
+        write_letters(repository / str(number))
+    assert listed(repository) == git_lists(repository)
+
+
+@claim("search-files:ignored")
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(inside=st.text("ab-!^[]\\:", max_size=6))
+def test_any_set_of_letters_is_read_as_git_reads_it(repository: Path, inside: str) -> None:
+    write_letters(repository)
+    write(repository, {".gitignore": f"q[{inside}]x"})
+    assert listed(repository) == git_lists(repository)
+
+
 def test_common_patterns_need_no_pathspec(repository: Path) -> None:
     def refuse() -> Compile:
         raise AssertionError("pathspec was asked")
