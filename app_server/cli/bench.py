@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, ServerAddress, server_address
 from app_server.clients.bench.processor import listener_of
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import BLOCKS, Figures, Measured, Target, bench
@@ -39,7 +40,7 @@ how to get figures that mean something:
 
 examples:
   app-server --listen ws://127.0.0.1:4500 --home /tmp/one &
-  app-server bench ws://127.0.0.1:4500                      one server
+  app-server bench --home /tmp/one                          the one server of this home folder
   app-server bench ws://127.0.0.1:4600 ws://127.0.0.1:4500  two: the second beside the first
   app-server bench ws://127.0.0.1:4500 --row thread/list --steps 2000
   app-server bench ws://127.0.0.1:4500 --json               for programs, as JSON on stdout
@@ -56,19 +57,22 @@ def main(arguments: Sequence[str]) -> int:
     if not rows:
         names = ", ".join(row.name for row in ROWS)
         parser.error(f"--row {options.row!r} is part of no row: {names}")
-    if options.pid and len(options.pid) != len(options.urls):
+    count = max(len(options.urls), 1)
+    if options.pid and len(options.pid) != count:
         parser.error("--pid must be given once for every URL, in their order, or not at all")
-    files = [chosen_token_file(file, os.environ) for file in options.token_file or [None]]
-    if len(files) == 1:
-        files *= len(options.urls)
-    if len(files) != len(options.urls):
+    if options.token_file and len(options.token_file) not in (1, count):
         parser.error("--token-file must be given once, or once for every URL in their order")
     try:
-        pids = options.pid or [listener_of(url) for url in options.urls]
+        servers = _servers(options)
+        pids = options.pid or [server.pid or listener_of(server.url) for server in servers]
         targets = [
-            Target(url, pid, file) for url, pid, file in zip(options.urls, pids, files, strict=True)
+            Target(server.url, pid, server.token_file)
+            for server, pid in zip(servers, pids, strict=True)
         ]
         measured = asyncio.run(bench(targets, rows, options.steps, _report))
+    except NoOneServer as exc:
+        print(f"app-server bench: {exc}", file=sys.stderr)
+        return exc.exit_status
     except (OSError, ValueError, RpcError) as exc:
         print(f"app-server bench: {exc}", file=sys.stderr)
         return 1
@@ -84,7 +88,16 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("urls", nargs="+", metavar="URL", help="ws://HOST:PORT of a running server")
+    parser.add_argument(
+        "urls",
+        nargs="*",
+        metavar="URL",
+        help="ws://HOST:PORT or unix://PATH of a running server (default: the one that runs with "
+        f"the home folder; without --home {URL_VARIABLE} may name another one)",
+    )
+    parser.add_argument(
+        "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
+    )
     parser.add_argument(
         "--steps",
         type=_positive,
@@ -110,6 +123,23 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="write the figures as JSON")
     return parser
+
+
+def _servers(options: argparse.Namespace) -> list[ServerAddress]:
+    """Return the servers that the options name, or the one that runs.
+
+    Raises:
+        NoOneServer, OSError
+    """
+    files = options.token_file or [None]
+    if not options.urls:
+        return [server_address(None, options.home, files[0], "app-server bench")]
+    if len(files) == 1:
+        files = files * len(options.urls)
+    return [
+        ServerAddress(url, chosen_token_file(file, os.environ))
+        for url, file in zip(options.urls, files, strict=True)
+    ]
 
 
 def table(targets: Sequence[Target], measured: Sequence[Measured]) -> list[str]:

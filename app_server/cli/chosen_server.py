@@ -1,8 +1,9 @@
-"""The server that a command means when no address is given: the one that runs with the home.
+"""The server that a command means: the one that is named, else the one that runs with the home.
 
 Source: docs/operations.md, "Which servers run".
 """
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -10,8 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app_server.clients.token_file import chosen_token_file
 from app_server.config.home import resolve_home
 from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
+
+URL_VARIABLE = "APP_SERVER_URL"
+"""Names the server where no option does."""
 
 UNIX = "unix://"
 EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
@@ -35,6 +40,17 @@ class ChosenServer:
     """Has the token that it wants; None: it wants none, or one that it did not make."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where a command connects to."""
+
+    url: str
+    token_file: Path | None
+    """Has the token that is shown there; None: none is."""
+    pid: int | None = None
+    """Of a server that was found; None for one that was named."""
+
+
 class NoOneServer(Exception):
     """No server runs, or several do; the text says what to do."""
 
@@ -42,12 +58,37 @@ class NoOneServer(Exception):
         super().__init__(text)
         self.are_several = are_several
 
+    @property
+    def exit_status(self) -> int:
+        """Of the command: where several run, the call is wrong for it names none."""
+        return 2 if self.are_several else 1
 
-def choose_server(home: Path, command: str) -> ChosenServer:
+
+def server_address(
+    url: str | None, home: str | None, token_file: Path | None, command: str, url_option: str = ""
+) -> ServerAddress:
+    """Return the address that an option or URL_VARIABLE names, else that of the server that runs.
+
+    `url`, `home` and `token_file` are options of the command, None where they are not given; they
+    are stronger than variables. Blocks and raises as `choose_server`, which has the other two.
+    """
+    shown = chosen_token_file(token_file, os.environ)
+    if url is None and home is None:
+        url = os.environ.get(URL_VARIABLE) or None
+    if url is not None:
+        return ServerAddress(url, shown)
+    server = choose_server(resolve_home(home), command, url_option)
+    if token_file is None and server.token_file is not None:
+        # The variable may be about another server.
+        shown = server.token_file
+    return ServerAddress(server.url, shown, server.entry.pid)
+
+
+def choose_server(home: Path, command: str, url_option: str = "") -> ChosenServer:
     """Return the one server of a home that clients can connect to.
 
     Blocks, for START_S where there is none. `command` is what the user typed, such as
-    `app-server inspect`.
+    `app-server inspect`; `url_option` is what stands before an address there, if anything does.
 
     Raises:
         NoOneServer
@@ -63,7 +104,7 @@ def choose_server(home: Path, command: str) -> ChosenServer:
     if not found:
         raise NoOneServer(_how_to_start(home, command, running), are_several=False)
     if len(found) > 1:
-        raise NoOneServer(_how_to_choose(home, command, found), are_several=True)
+        raise NoOneServer(_how_to_choose(home, command, url_option, found), are_several=True)
     return found[0]
 
 
@@ -93,15 +134,14 @@ def _how_to_start(home: Path, command: str, running: Sequence[FoundServer]) -> s
     return (
         f"{why}. Start one:\n"
         f"  app-server{option} --listen ws://127.0.0.1:4500 &\n"
-        f"  {command}{option}\n"
-        f"To wait for a server that does not run yet, name its address: {command} URL"
+        f"  {command}{option}"
     )
 
 
-def _how_to_choose(home: Path, command: str, found: Sequence[ChosenServer]) -> str:
+def _how_to_choose(home: Path, command: str, url_option: str, found: Sequence[ChosenServer]) -> str:
     lines = [f"{len(found)} servers run with {home}. Choose one by its address:"]
     for server in found[:MAX_SHOWN]:
-        words = [command, shlex.quote(server.url)]
+        words = [command, *filter(None, [url_option]), shlex.quote(server.url)]
         if server.token_file is not None:
             words += ["--token-file", shlex.quote(str(server.token_file))]
         since = datetime.fromtimestamp(server.entry.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 import tempfile
@@ -13,12 +12,10 @@ from pathlib import Path
 
 import anyio
 
-from app_server.cli.chosen_server import NoOneServer, choose_server
-from app_server.cli.signal import URL_VARIABLE
+from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import Upstream, parse_upstream
-from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
-from app_server.config.home import resolve_home
+from app_server.clients.token_file import TOKEN_FILE_HELP
 
 DESCRIPTION = """\
 Look into a running app-server from a browser: its threads with every message as it comes, what it
@@ -47,10 +44,13 @@ who can open it: whoever has the address, which has a token that is made anew fo
 other sites and other hosts than this one are refused. The page loads nothing from elsewhere.
 It is a client like others: what it starts goes on without it, and it may be closed at any time.
 
-The server is URL, else APP_SERVER_URL, else the one that runs with the home folder; of several the
-addresses are listed. A server that is named by URL need not run yet: the page waits for it, also
-over restarts. Ctrl+C ends the inspector; the exit status is 0, 1 for a failure (also if no server
-runs) and 2 for a wrong call (also if several run)."""
+The server is URL, else the one that runs with --home, else APP_SERVER_URL, else the one that runs
+with the usual home folder; of several the addresses are listed. A server that is named by URL need
+not run yet: the page waits for it, also over restarts. Ctrl+C ends the inspector; the exit status
+is 0, 1 for a failure (also if no server runs) and 2 for a wrong call (also if several run)."""
+
+
+WAITING = "To wait for a server that does not run yet, name its address: app-server inspect URL"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(str(exc))
     except NoOneServer as exc:
         print(f"app-server inspect: {exc}", file=sys.stderr)
-        return 2 if exc.are_several else 1
+        if not exc.are_several:
+            print(WAITING, file=sys.stderr)
+        return exc.exit_status
     except OSError as exc:
         print(f"app-server inspect: {exc.filename}: {exc.strerror}", file=sys.stderr)
         return 1
@@ -86,10 +88,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "url",
         nargs="?",
-        default=os.environ.get(URL_VARIABLE),
         metavar="URL",
         help="the server, on this machine: ws://127.0.0.1:PORT or unix://PATH (default: the one "
-        f"that {URL_VARIABLE} names, else the one that runs with the home folder)",
+        f"that runs with the home folder; without --home {URL_VARIABLE} may name another one)",
     )
     parser.add_argument(
         "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
@@ -112,14 +113,8 @@ def _upstream(options: argparse.Namespace) -> Upstream:
     Raises:
         ValueError, NoOneServer, OSError
     """
-    token_file = chosen_token_file(options.token_file, os.environ)
-    if options.url is not None:
-        return parse_upstream(options.url, token_file)
-    server = choose_server(resolve_home(options.home), "app-server inspect")
-    if options.token_file is None and server.token_file is not None:
-        # The variable may be about another server.
-        token_file = server.token_file
-    return parse_upstream(server.url, token_file)
+    server = server_address(options.url, options.home, options.token_file, "app-server inspect")
+    return parse_upstream(server.url, server.token_file)
 
 
 async def _run(upstream: Upstream, port: int, *, opens: bool) -> None:

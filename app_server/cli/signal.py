@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,14 +10,13 @@ from typing import Any
 
 import anyio
 
+from app_server.cli.chosen_server import NoOneServer, ServerAddress, server_address
 from app_server.clients.connection import Client, open_client
-from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted, chosen_token_file
+from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
 from protocol.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
 
-DEFAULT_URL = "ws://127.0.0.1:4500"
-URL_VARIABLE = "APP_SERVER_URL"
 SOURCE = "app-server signal"
 ENDS = ("answered", "expired", "recalled", "failed")
 STAGES = ("accepted", "inHistory", "seen", *ENDS)
@@ -36,8 +34,10 @@ examples:
 A thread is chosen by its id, by its working directory (the one that was last active there) or by
 its name. Without --wake the message waits for the thread's next turn. With --wake an idle thread
 begins one. `send` prints the receipt; with --wait it follows the signal until it is answered.
-The server is the one at --url, else APP_SERVER_URL, else ws://127.0.0.1:4500. Where it wants a
-token, --token-file or APP_SERVER_TOKEN_FILE names the file that has it."""
+The server is the one at --url, else the one that runs with --home, else the one that APP_SERVER_URL
+names, else the one that runs with the usual home folder; of several the addresses are listed. Where
+a server that is named wants a token, --token-file or APP_SERVER_TOKEN_FILE names the file that has
+it; of one that is found it is known."""
 
 SEND_EPILOG = """\
 examples:
@@ -48,6 +48,9 @@ examples:
 
 The exit status is 1 if the signal failed or nobody took it in time (--ttl)."""
 
+URL_HELP = "the server (default: the one that runs with the home folder)"
+HOME_HELP = "the home folder of the server (default: the one that a server without --home uses)"
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
@@ -56,7 +59,21 @@ def main(arguments: Sequence[str]) -> int:
     if options.command == "send" and options.steer and not options.wake:
         parser.error("--steer is for signals that wake: give --wake too")
     try:
-        return asyncio.run(_run(options))
+        server = server_address(
+            options.url,
+            options.home,
+            options.token_file,
+            f"app-server signal {options.command}",
+            "--url",
+        )
+    except NoOneServer as exc:
+        print(f"app-server signal: {exc}", file=sys.stderr)
+        return exc.exit_status
+    except OSError as exc:
+        print(f"app-server signal: {exc.filename}: {exc.strerror}", file=sys.stderr)
+        return 1
+    try:
+        return asyncio.run(_run(options, server))
     except RpcError as exc:
         print(f"app-server signal: {exc.message}", file=sys.stderr)
     except (NoToken, TokenWanted) as exc:
@@ -64,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, anyio.EndOfStream) as exc:
         reason = str(exc) or "the connection ended"
         print(
-            f"app-server signal: no server answers at {options.url}: {reason}\n"
+            f"app-server signal: no server answers at {server.url}: {reason}\n"
             "Start one with `app-server --listen ws://127.0.0.1:4500`, or name it with --url.",
             file=sys.stderr,
         )
@@ -84,12 +101,13 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
-    parser.add_argument("--url", default=url, help="the server (default: %(default)s)")
+    parser.add_argument("--url", help=URL_HELP)
+    parser.add_argument("--home", metavar="DIR", help=HOME_HELP)
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     # They may also stand behind the command.
     where = argparse.ArgumentParser(add_help=False)
-    where.add_argument("--url", default=argparse.SUPPRESS, help="the server")
+    where.add_argument("--url", default=argparse.SUPPRESS, help=URL_HELP)
+    where.add_argument("--home", metavar="DIR", default=argparse.SUPPRESS, help=HOME_HELP)
     where.add_argument(
         "--token-file",
         type=Path,
@@ -139,33 +157,30 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _run(options: argparse.Namespace) -> int:
+async def _run(options: argparse.Namespace, server: ServerAddress) -> int:
     match options.command:
         case "send":
-            return await _send(options)
+            return await _send(options, server)
         case "list":
-            return await _list(options)
-    async with _open(options) as client:
+            return await _list(options, server)
+    async with _open(server) as client:
         params = {"source": options.source, "id": options.id}
         _print((await client.call("signal/recall", params))["receipt"])
     return 0
 
 
-def _open(options: argparse.Namespace) -> Any:
+def _open(server: ServerAddress) -> Any:
     return open_client(
-        options.url,
-        "app-server-signal",
-        token_file=chosen_token_file(options.token_file, os.environ),
-        experimentalApi=True,
+        server.url, "app-server-signal", token_file=server.token_file, experimentalApi=True
     )
 
 
-async def _send(options: argparse.Namespace) -> int:
+async def _send(options: argparse.Namespace, server: ServerAddress) -> int:
     params = _delivery(options)
     for attempt in range(RETRIES):
         last = attempt == RETRIES - 1
         try:
-            async with _open(options) as client:
+            async with _open(server) as client:
                 receipt = (await client.call("signal/deliver", params))["receipt"]
                 _print(receipt)
                 if options.wait:
@@ -219,9 +234,9 @@ def _delivery(options: argparse.Namespace) -> JsonObject:
     }
 
 
-async def _list(options: argparse.Namespace) -> int:
+async def _list(options: argparse.Namespace, server: ServerAddress) -> int:
     left, cursor = max(options.limit, 1), None
-    async with _open(options) as client:
+    async with _open(server) as client:
         while left:
             page = await client.call(
                 "signal/list",

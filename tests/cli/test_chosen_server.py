@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from app_server.cli import chosen_server
-from app_server.cli.chosen_server import ChosenServer, NoOneServer, choose_server
+from app_server.cli.chosen_server import (
+    ChosenServer,
+    NoOneServer,
+    ServerAddress,
+    choose_server,
+    server_address,
+)
 from app_server.cli.inspect import main
 from app_server.server.running_servers import ServerEntry, announced
 
@@ -74,6 +80,7 @@ def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.Mon
         entry(9, "ws://127.0.0.1:2"),
     ]
     several = refusal(tmp_path, *servers)
+    assert several.exit_status == 2
     since = "since 2027-01-15T08:00:00Z"
     lines = [
         f"3 servers run with {tmp_path}. Choose one by its address:",
@@ -81,7 +88,7 @@ def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.Mon
         f"  {COMMAND} unix:///s   # process 8, {since}",
         f"  {COMMAND} ws://127.0.0.1:2   # process 9, {since}",
     ]
-    assert (several.are_several, str(several).splitlines()) == (True, lines)
+    assert str(several).splitlines() == lines
     monkeypatch.setattr(chosen_server, "MAX_SHOWN", 2)
     shown = str(refusal(tmp_path, *servers)).splitlines()
     assert shown == [*lines[:3], "  … and 1 more: app-server status"]
@@ -89,7 +96,7 @@ def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_server_that_others_cannot_connect_to_is_named(tmp_path: Path) -> None:
     only_stdio = refusal(tmp_path, entry(7, "stdio://"), entry(8))
-    assert not only_stdio.are_several
+    assert only_stdio.exit_status == 1
     assert str(only_stdio).startswith(
         f"no server that runs with {tmp_path} has an address for other programs (processes 7, 8). "
         f"Start one:\n  app-server --home {tmp_path} --listen ws://127.0.0.1:4500 &\n"
@@ -104,6 +111,51 @@ def test_with_the_usual_home_no_option_is_needed(
         "  app-server --listen ws://127.0.0.1:4500 &",
         f"  {COMMAND}",
     ]
+
+
+def test_where_the_address_is_an_option_the_calls_have_it(tmp_path: Path) -> None:
+    with (
+        announced(tmp_path, entry(7, "ws://127.0.0.1:1")),
+        announced(tmp_path, entry(8, "unix:///s")),
+        pytest.raises(NoOneServer) as caught,
+    ):
+        choose_server(tmp_path, "app-server signal list", "--url")
+    assert [line.partition("   #")[0] for line in str(caught.value).splitlines()[1:]] == [
+        "  app-server signal list --url ws://127.0.0.1:1",
+        "  app-server signal list --url unix:///s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "home", "variable", "expected"),
+    [
+        ("ws://a:1", "there", "ws://v:1", "ws://a:1"),
+        (None, "there", "ws://v:1", "ws://127.0.0.1:1"),
+        (None, None, "ws://v:1", "ws://v:1"),
+        (None, None, "", "ws://127.0.0.1:1"),
+    ],
+)
+def test_what_names_the_server(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str | None,
+    home: str | None,
+    variable: str,
+    expected: str,
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("APP_SERVER_HOME", str(there))
+    monkeypatch.setenv("APP_SERVER_URL", variable)
+    monkeypatch.setenv("APP_SERVER_TOKEN_FILE", "/variable")
+    with announced(there, entry(7, "ws://127.0.0.1:1", token_file="/t")):
+        found = server_address(url, home, None, COMMAND)
+        with_option = server_address(url, home, Path("/option"), COMMAND)
+    is_found = expected == "ws://127.0.0.1:1"
+    pid, token_file = (7, "/t") if is_found else (None, "/variable")
+    assert found == ServerAddress(expected, Path(token_file), pid)
+    assert with_option == ServerAddress(expected, Path("/option"), pid)
 
 
 def test_several_are_a_wrong_call_and_none_is_a_failure(

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from app_server.cli import chosen_server
 from app_server.cli.bench import as_json, main, table
 from app_server.clients.bench.model import asked_for
 from app_server.clients.bench.processor import listener_of, processor_seconds
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import Figures, Measured, Samples, Target, bench
+from app_server.transport.address import Address, TcpAddress, UnixAddress
 from tests.support.harness import serve
 
 NAMES = [row.name for row in ROWS]
@@ -69,6 +71,23 @@ async def test_the_command_finds_the_process_and_writes_json(tmp_path: Path) -> 
     assert all(value > 0 for value in figures.values())
 
 
+@pytest.mark.parametrize(
+    "address", [TcpAddress("127.0.0.1", 0), UnixAddress(Path("s"))], ids=["tcp", "unix"]
+)
+async def test_without_an_address_the_server_of_the_home_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: Address
+) -> None:
+    monkeypatch.setenv("APP_SERVER_URL", "ws://127.0.0.1:1")
+    if isinstance(address, UnixAddress):
+        address = UnixAddress(tmp_path / address.path)
+    async with serve(tmp_path, listen=[address]) as served:
+        row = ("--row", "thread/loaded/list", "--steps", "2", "--json")
+        status, out, err = await run_command("--home", str(tmp_path), *row)
+    (url,) = served.urls
+    assert (status, err) == (0, f"preparing {url}\nmeasuring thread/loaded/list\n")
+    assert json.loads(out)["targets"] == [{"url": url, "pid": os.getpid()}]
+
+
 async def test_a_server_that_is_not_there_is_named() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -82,7 +101,8 @@ async def test_a_server_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ([], "the following arguments are required: URL"),
+        (["--pid", "1", "--pid", "2"], "--pid must be given once for every URL"),
+        (["--token-file", "a", "--token-file", "b"], "--token-file must be given once, or once"),
         (["ws://a", "--row", "nothing"], "--row 'nothing' is part of no row: thread/loaded/list"),
         (["ws://a", "ws://b", "--pid", "1"], "--pid must be given once for every URL"),
         (["ws://a", "--steps", "0"], "argument --steps: must be at least 1"),
@@ -95,6 +115,18 @@ def test_a_wrong_call_gets_a_line_with_what_is_wrong(
         main(words)
     assert ended.value.code == 2
     assert problem in capsys.readouterr().err
+
+
+def test_without_an_address_and_a_server_it_is_said_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chosen_server, "START_S", 0.0)
+    assert main(["--home", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"app-server bench: no server runs with {tmp_path}. Start one:\n"
+        f"  app-server --home {tmp_path} --listen ws://127.0.0.1:4500 &\n"
+        f"  app-server bench --home {tmp_path}\n"
+    )
 
 
 def test_help_explains_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

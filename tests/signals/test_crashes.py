@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from app_server.cli import chosen_server
+from app_server.cli.signal import main
+from app_server.transport.guards import ListenerGuards
 from tests.long.crash_signals import POINTS, Point, survive
 from tests.support.harness import claim, serve
 
@@ -70,6 +73,28 @@ async def test_the_command_line_sends_follows_lists_and_recalls(tmp_path: Path) 
             1,
             "app-server signal: no thread has the name 'nobody'\n",
         )
+
+
+async def test_without_an_address_the_server_of_the_home_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APP_SERVER_URL", "ws://127.0.0.1:1")
+    home = tmp_path / "home"
+    async with serve(home, guards=ListenerGuards(token_file=tmp_path / "token")):
+        assert await command("--home", str(home), "list") == (0, [], "")
+        assert await command("list", "--home", str(home)) == (0, [], "")
+
+
+def test_without_a_server_the_command_line_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chosen_server, "START_S", 0.0)
+    assert main(["list", "--home", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"app-server signal: no server runs with {tmp_path}. Start one:\n"
+        f"  app-server --home {tmp_path} --listen ws://127.0.0.1:4500 &\n"
+        f"  app-server signal list --home {tmp_path}\n"
+    )
 
 
 async def test_the_command_line_says_what_to_do_when_nobody_answers() -> None:

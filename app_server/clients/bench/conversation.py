@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from pydantic_core import from_json, to_json
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from app_server.clients.token_file import TokenWanted, token_headers
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
+UNIX = "unix://"
 OPEN_S = 60.0
 """For the opening of a connection: a machine that is measured may be busy."""
 
@@ -93,20 +95,22 @@ async def converse(url: str, token_file: Path | None = None) -> AsyncIterator[Co
     """Connect to an app-server and shake hands, with its experimental members.
 
     Raises:
-        ValueError: this is no `ws://` URL.
+        ValueError: this is no `ws://` or `unix://` URL.
         OSError: nobody listens there, or no app-server, or there is no token in the file.
         RpcError: the server refuses the handshake.
     """
     headers = await token_headers(token_file)
+    options: dict[str, Any] = {
+        "compression": None,
+        "max_size": None,
+        "open_timeout": OPEN_S,
+        "additional_headers": headers,
+    }
     try:
-        socket = await connect(
-            url,
-            compression=None,
-            max_size=None,
-            proxy=None,
-            open_timeout=OPEN_S,
-            additional_headers=headers,
-        )
+        if url.startswith(UNIX):
+            socket = await unix_connect(url.removeprefix(UNIX), **options)
+        else:
+            socket = await connect(url, proxy=None, **options)
     except InvalidURI as exc:
         raise ValueError(str(exc)) from exc
     except InvalidStatus as exc:
