@@ -80,7 +80,12 @@ class Recipients:
         query = ThreadQuery(limit=1, sort_key="recency_at_ms", cwds=[cwd])
         rows = (await self._store.lists.page(query)).rows
         if not rows:
-            raise NoRecipient("threadNotFound", "unknown", f"no thread works in {cwd}")
+            raise NoRecipient(
+                "threadNotFound",
+                "unknown",
+                f"no thread works in {cwd}: start one there, or choose another by its id or its "
+                "name",
+            )
         return Recipient(rows[0].id, "notLoaded")
 
     async def _by_name(self, name: str) -> Recipient:

@@ -79,10 +79,16 @@ async def test_without_an_address_the_server_of_the_home_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APP_SERVER_URL", "ws://127.0.0.1:1")
-    home = tmp_path / "home"
+    home, nowhere = tmp_path / "home", tmp_path / "nowhere"
     async with serve(home, guards=ListenerGuards(token_file=tmp_path / "token")):
         assert await command("--home", str(home), "list") == (0, [], "")
-        assert await command("list", "--home", str(home)) == (0, [], "")
+        message = ("--from", "ann", "--type", "Question", "x")
+        assert await command("send", "--home", str(home), "--cwd", str(nowhere), *message) == (
+            1,
+            [],
+            f"app-server signal: no thread works in {nowhere}: start one there, or choose another"
+            " by its id or its name\n",
+        )
 
 
 def test_without_a_server_the_command_line_says_how_to_start_one(
