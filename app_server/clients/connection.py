@@ -33,9 +33,32 @@ WAIT_S = 30.0
 
 MAX_KEPT_EVENTS = 10_000
 """Events that nobody waited for; beyond it the oldest are forgotten."""
+MAX_KEPT_CHARS = 64 * 1024 * 1024
+"""Of these events together, as JSON; beyond it the oldest are forgotten too."""
 
 Event: TypeAlias = JsonObject
 """A notification: `method`, `params`, `emittedAtMs`."""
+
+
+class _KeptEvents:
+    """Events that nobody has waited for yet, oldest first."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[Event, int]] = deque()
+        self._chars = 0
+
+    def keep(self, event: Event, chars: int) -> None:
+        self._events.append((event, chars))
+        self._chars += chars
+        while len(self._events) > MAX_KEPT_EVENTS or self._chars > MAX_KEPT_CHARS:
+            self.take()
+
+    def take(self) -> Event | None:
+        if not self._events:
+            return None
+        event, chars = self._events.popleft()
+        self._chars -= chars
+        return event
 
 
 class Client:
@@ -44,7 +67,7 @@ class Client:
     def __init__(self, socket: ClientConnection, wait_s: float = WAIT_S) -> None:
         self._socket = socket
         self._ids = itertools.count(1)
-        self._events: deque[Event] = deque(maxlen=MAX_KEPT_EVENTS)
+        self._events = _KeptEvents()
         self.server: Json = None
         """What the handshake was answered with."""
         self._wait_s = wait_s
@@ -63,9 +86,9 @@ class Client:
         await self._send({"id": call_id, "method": method, "params": params})
         with _within(self._limit(timeout_s), f"answer to {method}"):
             while True:
-                message = await self._receive()
+                message, chars = await self._receive()
                 if "method" in message:
-                    self._events.append(message)
+                    self._events.keep(message, chars)
                 elif message.get("id") == call_id:
                     break
         error = message.get("error")
@@ -84,10 +107,14 @@ class Client:
         """
         with _within(self._limit(timeout_s), f"event {method} that was waited for"):
             while True:
-                event = self._events.popleft() if self._events else await self._receive()
+                event = await self._next_event()
                 if event.get("method") == method and matches(event["params"]):
                     params: JsonObject = event["params"]
                     return params
+
+    def take_events(self) -> list[Event]:
+        """Return the events that are kept, and forget them."""
+        return list(iter(self._events.take, None))
 
     async def asked(self, method: str) -> tuple[Json, JsonObject]:
         """Return id and params of the next request of the server for a method.
@@ -100,7 +127,7 @@ class Client:
         """
         with _within(self._wait_s, f"request {method}"):
             while True:
-                message = self._events.popleft() if self._events else await self._receive()
+                message = await self._next_event()
                 if message.get("method") == method and "id" in message:
                     params: JsonObject = message["params"]
                     return message["id"], params
@@ -122,12 +149,17 @@ class Client:
         except ConnectionClosed as exc:
             raise anyio.EndOfStream from exc
 
-    async def _receive(self) -> JsonObject:
+    async def _next_event(self) -> Event:
+        kept = self._events.take()
+        return (await self._receive())[0] if kept is None else kept
+
+    async def _receive(self) -> tuple[JsonObject, int]:
+        """Return the next message and how many characters its text has."""
         try:
-            message: JsonObject = from_json(await self._socket.recv())
+            text = await self._socket.recv()
         except ConnectionClosed as exc:
             raise anyio.EndOfStream from exc
-        return message
+        return from_json(text), len(text)
 
 
 @contextmanager

@@ -283,7 +283,7 @@ async def measure(
         rows["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))
         same, same_cores = [], []
         for _ in range(size.rounds):
-            client._events.clear()
+            client.take_events()
             had = cpu_s(pid)
             same.append(await reload(client))
             same_cores.append(cpu_s(pid) - had)
@@ -292,7 +292,11 @@ async def measure(
         await asyncio.sleep(2)
         with contextlib.suppress(RpcError):
             await client.call("thread/loaded/list", {})
-        told = [e for e in client._events if e["method"] == "mcpServer/startupStatus/updated"]
+        told = [
+            event
+            for event in client.take_events()
+            if event["method"] == "mcpServer/startupStatus/updated"
+        ]
         rows["identical reload, server news of three threads"] = len(told)
         for how in ("all", "one"):
             took, cores, answers_ms, fewest = [], [], [], expected
