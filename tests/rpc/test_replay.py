@@ -235,6 +235,53 @@ async def test_reasoning_so_far_is_shown_part_by_part(tmp_path: Path) -> None:
 
 
 @claim("threads:join-running")
+async def test_reasoning_without_a_place_is_sent_and_comes_whole_with_its_item(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    item = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "why"}]}
+    here = {"item_id": "r", "summary_index": -1}
+    script = [
+        {"type": "response.output_item.added", "item": {**item, "summary": []}},
+        {"type": "response.reasoning_summary_part.added", **here},
+        {"type": "response.reasoning_summary_text.delta", **here, "delta": "why"},
+        {
+            "type": "response.reasoning_text.delta",
+            "item_id": "r",
+            "content_index": -(2**63),
+            "delta": "raw",
+        },
+        gate,
+        {"type": "response.output_item.done", "item": item},
+        *says("done"),
+    ]
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        served.model.scripts.append(script)
+        turn_id = (await client.call("turn/start", {"threadId": thread_id, "input": GO}))["turn"][
+            "id"
+        ]
+        here = {"threadId": thread_id, "turnId": turn_id, "itemId": "r"}
+        assert [
+            (await client.wait_for(f"item/reasoning/{event}"))["params"]
+            for event in ("summaryPartAdded", "summaryTextDelta", "textDelta")
+        ] == [
+            {**here, "summaryIndex": -1},
+            {**here, "summaryIndex": -1, "delta": "why"},
+            {**here, "contentIndex": -(2**63), "delta": "raw"},
+        ]
+        async with served.client() as late:
+            answer = await late.call("thread/resume", {"threadId": thread_id})
+            reasoning = answer["thread"]["turns"][0]["items"][1]
+            assert (reasoning["summary"], reasoning["content"]) == ([], [])
+        gate.opened.set()
+        turn = (await client.wait_for("turn/completed"))["params"]["turn"]
+        assert (turn["status"], turn["error"]) == ("completed", None)
+        read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+        assert read["thread"]["turns"][0]["items"][1]["summary"] == ["why"]
+
+
+@claim("threads:join-running")
 async def test_an_answer_that_waits_for_its_batch_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

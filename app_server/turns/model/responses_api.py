@@ -68,12 +68,12 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
             case "response.output_item.done":
                 return ItemDone(_item(event))
             case "response.reasoning_summary_part.added":
-                return SummaryPartAdded(_item_id(event), int(event["summary_index"]))
+                return SummaryPartAdded(_item_id(event), _index(event, "summary_index"))
             case "response.reasoning_summary_text.delta":
-                index = int(event["summary_index"])
+                index = _index(event, "summary_index")
                 return SummaryDelta(_item_id(event), index, _text(event, "delta"))
             case "response.reasoning_text.delta":
-                index = int(event["content_index"])
+                index = _index(event, "content_index")
                 return ReasoningDelta(_item_id(event), index, _text(event, "delta"))
             case "response.custom_tool_call_input.delta":
                 return CallInputDelta(_item_id(event), _text(event, "delta"))
@@ -93,6 +93,14 @@ def _text(event: JsonObject, key: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{key} must be a string")
     return value
+
+
+def _index(event: JsonObject, key: str) -> int:
+    index = int(event[key])
+    if not -(2**63) <= index < 2**63:
+        # As many as clients can be sent.
+        raise ValueError(f"{key} must have at most 64 bits")
+    return index
 
 
 def _item_id(event: JsonObject) -> str | None:

@@ -65,6 +65,17 @@ def failed(code: str | None, message: str | None = "why") -> list[Any]:
         ([b"data: 5\n\n"], BROKEN, "makes no sense"),
         ([{"type": "response.output_text.delta", "item_id": 5, "delta": "x"}], BROKEN, "item_id"),
         ([{"type": "response.output_item.done", "item": {}}], BROKEN, "an object with a type"),
+        (
+            [
+                {
+                    "type": "response.reasoning_text.delta",
+                    "content_index": -(2**63) - 1,
+                    "delta": "x",
+                }
+            ],
+            BROKEN,
+            "content_index must have at most 64 bits",
+        ),
     ],
 )
 async def test_a_failed_model_call_ends_the_turn_with_what_is_known(

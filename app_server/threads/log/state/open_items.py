@@ -67,7 +67,8 @@ class OpenItems:
 
     def _add(self, item_id: str, member: str, index: int, text: str) -> None:
         known = self._items.get(item_id)
-        if known is not None:
+        # What has no place among the parts comes with the finished item.
+        if known is not None and index >= 0:
             known[1][member, index].write(text)
 
     def snapshot(self) -> list[ThreadItem]:

@@ -96,7 +96,8 @@ class ResponseBounds:
         self._add(size)
 
     def _check_part(self, index: int) -> None:
-        if not 0 <= index < MAX_PARTS:
+        # One below 0 is no part: clients are sent it, as by the reference, and nothing is kept.
+        if index >= MAX_PARTS:
             raise too_long(f"an item has a part {index} of at most {MAX_PARTS}")
 
     def _add(self, size: int) -> None:

@@ -144,7 +144,7 @@ def message_item(item_id: str | None, *texts: str) -> dict[str, Any]:
         ),
         (lambda: [SummaryPartAdded("a", 1024)], "an item has a part 1024 of at most 1024"),
         (lambda: [SummaryDelta("a", 10**18, "")], f"an item has a part {10**18} of at most 1024"),
-        (lambda: [ReasoningDelta("a", -1, "")], "an item has a part -1 of at most 1024"),
+        (lambda: [ReasoningDelta("a", 1024, "")], "an item has a part 1024 of at most 1024"),
     ],
 )
 def test_every_way_to_be_too_long_is_refused_and_one_less_is_not(
