@@ -85,7 +85,7 @@ class Filing:
         """Take over what other servers have added.
 
         Raises:
-            OSError: the log cannot be read.
+            OSError: the log cannot be read, or another process held it for 5 s.
         """
         # While another task reads or writes, how far it has read is no sign of what `state` has.
         if not self._turn.locked() and not self._log.has_new():

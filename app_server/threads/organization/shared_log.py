@@ -1,7 +1,8 @@
 """A log of JSON lines that several processes append to, each after it has read what there is.
 
-Everything here blocks. A lock on the file itself orders the writers; the system frees it when its
-holder dies. A torn last line is nobody's: readers leave it, the next writer cuts it off.
+Everything here blocks. A lock on the file itself orders writers, and keeps readers from lines that
+a writer may still take back; the system frees it when its holder dies. A torn last line is
+nobody's: readers leave it, the next writer cuts it off.
 Source: docs/threads.md, "Projects and sections".
 """
 
@@ -12,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 logger = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 5.0
-"""For other processes that write; each holds the lock for one write."""
+"""For other processes; each holds the lock for one write, or one look."""
 LOCK_STEP_S = 0.01
 
 
@@ -50,14 +52,19 @@ class SharedLog:
         """Return the whole lines that were added since the last look.
 
         Raises:
+            LogLocked: another process held the lock for LOCK_WAIT_S.
             OSError: the file cannot be read.
         """
         try:
             with self._path.open("rb") as file:
-                file.seek(self._read_to)
-                added = file.read()
+                _lock(file.fileno(), fcntl.LOCK_SH)
+                return self._read_new(file)
         except FileNotFoundError:
             return []
+
+    def _read_new(self, file: BinaryIO) -> Sequence[bytes]:
+        file.seek(self._read_to)
+        added = file.read()
         whole = added[: added.rfind(b"\n") + 1]
         self._read_to += len(whole)
         return whole.splitlines(keepends=True)
@@ -68,11 +75,13 @@ class SharedLog:
         They are on disk when this returns. What `decide` raises comes out.
 
         Raises:
-            LogLocked: other processes held the lock for 5 s.
+            LogLocked: other processes held the lock for LOCK_WAIT_S.
             OSError: the disk refused; nothing was added.
         """
         with self._locked() as file:
-            content = b"".join(decide(self.read_new()))
+            with open(file, "rb", closefd=False) as reader:
+                added = self._read_new(reader)
+            content = b"".join(decide(added))
             if os.fstat(file).st_size > self._read_to:
                 logger.warning("cut a torn line off %s", self._path)
                 os.ftruncate(file, self._read_to)
@@ -93,17 +102,17 @@ class SharedLog:
         try:
             if is_new:
                 _sync_folder(self._path.parent)
-            _lock(file)
+            _lock(file, fcntl.LOCK_EX)
             yield file
         finally:
             os.close(file)
 
 
-def _lock(file: int) -> None:
+def _lock(file: int, kind: int) -> None:
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise LogLocked from None

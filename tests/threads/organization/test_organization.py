@@ -97,6 +97,32 @@ def test_a_shared_log_that_the_disk_refuses_stays_as_it_was(
     assert path.read_bytes() == b"1\n3\n"
 
 
+def test_lines_that_are_taken_back_are_read_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    first, second = SharedLog(path), SharedLog(path)
+    first.append(lambda _: [b"1\n"])
+    assert second.read_new() == [b"1\n"]
+    monkeypatch.setattr(shared_log, "LOCK_WAIT_S", 0)
+
+    def broken_disk(_: int) -> None:
+        assert path.read_bytes() == b"1\n22\n33\n"
+        with pytest.raises(LogLocked):
+            second.read_new()
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", broken_disk)
+        with pytest.raises(OSError, match="Input/output error"):
+            first.append(lambda _: [b"22\n", b"33\n"])
+    assert second.read_new() == []
+    first.append(lambda _: [b"4\n"])
+    assert second.read_new() == [b"4\n"]
+    second.append(lambda added: [*added, b"5\n"])
+    assert path.read_bytes() == b"1\n4\n5\n"
+
+
 def test_a_shared_log_that_others_hold_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
