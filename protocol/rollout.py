@@ -268,19 +268,22 @@ class ChangingFile(WireModel):
     after: str | None
     """What it will call it; null: the file goes."""
     temporary: str | None = absent_if_none()
-    """What the new file is called in the same folder until it takes its place."""
+    """What the new file is called in the same folder until it takes its place; on this machine."""
 
 
 class FilesChanging(RecordBase):
     """A patch is about to be written.
 
     Its item says what became of it. Without an item the process died meanwhile, and each file is
-    as it was or as it was to be; the next load looks, and writes the item.
+    as it was or as it was to be; the next load looks, and writes the item. At the files of another
+    machine it cannot look, and names them all.
     """
 
     type: Literal["filesChanging"] = "filesChanging"
     turn_id: str
     item_id: str
+    environment_id: str | None = absent_if_none()
+    """Absent: this machine."""
     files: list[ChangingFile]
 
 

@@ -25,8 +25,11 @@ from protocol.items import (
 from protocol.rollout import ChangingFile, FilesChanging
 
 
-def changing_files(plan: Plan, token: str) -> list[ChangingFile]:
-    """Say what a plan is about to do, for who comes after a death."""
+def changing_files(plan: Plan, token: str | None) -> list[ChangingFile]:
+    """Say what a plan is about to do, for who comes after a death.
+
+    `token` is that of `write_plan`; None where another machine writes the plan.
+    """
     files: list[ChangingFile] = []
     for number, change in enumerate(plan.changes):
         for one in touched([change]):
@@ -34,7 +37,9 @@ def changing_files(plan: Plan, token: str) -> list[ChangingFile]:
                 None if file is None else blob_name(file.text.encode())
                 for file in (one.before, one.after)
             )
-            temporary = None if after is None else temporary_name(one.path, token, number)
+            temporary = None
+            if token is not None and after is not None:
+                temporary = temporary_name(one.path, token, number)
             files.append(
                 ChangingFile(path=one.path, before=before, after=after, temporary=temporary)
             )
@@ -45,13 +50,15 @@ def settle(record: FilesChanging) -> FileChangeThreadItem:
     """Remove what a dead process left beside the files, and say which of them it changed.
 
     The item has failed. It names the files that are as they were to be, with an empty diff, as the
-    old texts are not known any more.
+    old texts are not known any more. Of another machine it names all files that were to change.
     """
-    _remove_temporaries(record.files)
+    is_here = record.environment_id is None
+    if is_here:
+        _remove_temporaries(record.files)
     changes = [
         FileUpdateChange(path=file.path, kind=_kind(file), diff="")
         for file in sorted(record.files, key=lambda one: one.path)
-        if file.before != file.after and _blob_at(file.path) == file.after
+        if file.before != file.after and (not is_here or _blob_at(file.path) == file.after)
     ]
     return FileChangeThreadItem(id=record.item_id, changes=changes, status="failed")
 

@@ -147,14 +147,14 @@ class ApplyPatch:
     async def _planned(
         self, text: str, patch: Patch, found: FoundEnvironment, cwd: str
     ) -> AsyncIterator[PlannedPatch]:
-        environments = self._environments
+        environments, recorder = self._environments, self._turn.recorder
         if found.is_here:
             confinement = environments.confinement(found)
-            async with planned_here(patch, cwd, confinement, self._turn.recorder) as planned:
+            async with planned_here(patch, cwd, confinement, recorder) as planned:
                 yield planned
         else:
             started = start_patch(environments, found, cwd)
-            async with planned_there(found.id, started, text) as planned:
+            async with planned_there(found.id, started, text, recorder) as planned:
                 yield planned
 
     async def _carry_out(

@@ -54,12 +54,7 @@ class PatchHere:
 
     async def before_writing(self, item_id: str) -> None:
         """See PlannedPatch."""
-        recorder = self._recorder
-        files = await anyio.to_thread.run_sync(changing_files, self.plan, self._token)
-        record = FilesChanging(
-            at_ms=recorder.now_ms(), turn_id=recorder.turn_id, item_id=item_id, files=files
-        )
-        await recorder.thread.append(record, sync=False)
+        await _note(self._recorder, item_id, self.plan, self._token, None)
 
     async def write(self) -> None:
         """See PlannedPatch."""
@@ -67,18 +62,38 @@ class PatchHere:
 
 
 class PatchElsewhere:
-    """A patch of files of another machine, where the next process can look at nothing."""
+    """A patch of files of another machine, which the next process cannot look at."""
 
-    def __init__(self, patch: RemotePatch) -> None:
+    def __init__(self, patch: RemotePatch, environment_id: str, recorder: TurnRecorder) -> None:
         self.plan = patch.plan
         self._patch = patch
+        self._environment_id = environment_id
+        self._recorder = recorder
 
     async def before_writing(self, item_id: str) -> None:
         """See PlannedPatch."""
+        await _note(self._recorder, item_id, self.plan, None, self._environment_id)
 
     async def write(self) -> None:
         """See PlannedPatch."""
         await self._patch.write()
+
+
+async def _note(
+    recorder: TurnRecorder,
+    item_id: str,
+    plan: Plan,
+    token: str | None,
+    environment_id: str | None,
+) -> None:
+    record = FilesChanging(
+        at_ms=recorder.now_ms(),
+        turn_id=recorder.turn_id,
+        item_id=item_id,
+        environment_id=environment_id,
+        files=await anyio.to_thread.run_sync(changing_files, plan, token),
+    )
+    await recorder.thread.append(record, sync=False)
 
 
 @asynccontextmanager
@@ -96,7 +111,10 @@ async def planned_here(
 
 @asynccontextmanager
 async def planned_there(
-    environment_id: str, started: AbstractAsyncContextManager[RemoteProcess], text: str
+    environment_id: str,
+    started: AbstractAsyncContextManager[RemoteProcess],
+    text: str,
+    recorder: TurnRecorder,
 ) -> AsyncIterator[PlannedPatch]:
     """Plan a patch of another machine's files, which stays connected to until it is left.
 
@@ -109,4 +127,4 @@ async def planned_there(
             patch = await stack.enter_async_context(planned_elsewhere(started, text))
         except OSError as exc:
             raise NoEnvironment(f"environment `{environment_id}`: {exc}") from exc
-        yield PatchElsewhere(patch)
+        yield PatchElsewhere(patch, environment_id, recorder)

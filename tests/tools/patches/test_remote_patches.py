@@ -1,22 +1,28 @@
 """patch: files of another environment."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from app_server.host.exec import patch_lines
 from app_server.host.exec.server import patches
-from tests.support.harness import claim, says
+from app_server.patch.plan import Plan
+from app_server.patch.write import write_plan
+from tests.support.harness import WAIT_S, ScriptedModel, claim, says, serve, write_config
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import exec_here
+from tests.support.processes import running
 from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,
     ADDED_DIFF,
     EDIT,
     END,
+    ONE_TWO,
     READ_ONLY,
     SUCCESS,
     sent,
@@ -47,7 +53,14 @@ async def test_a_patch_changes_files_there_and_is_shown_as_one_here(tmp_path: Pa
         ]
         assert without_time(work.output()) == f"{SUCCESS}A new.txt\n"
         assert (work.folder / "new.txt").read_text() == "one\ntwo\n"
-        assert not [record for record in work.log() if record["type"] == "filesChanging"]
+        [noted] = [record for record in work.log() if record["type"] == "filesChanging"]
+        assert noted == {
+            **{member: noted[member] for member in ("v", "atMs", "turnId")},
+            "type": "filesChanging",
+            "itemId": "call_1",
+            "environmentId": "there",
+            "files": [{"path": str(work.folder / "new.txt"), "before": None, "after": ONE_TWO}],
+        }
         move = patch_of("*** Update File: new.txt", "*** Move to: sub/b.txt", "-one", "+1")
         gone = patch_of("*** Delete File: a.txt")
         shown = await work.apply(move, gone)
@@ -208,6 +221,55 @@ async def test_a_connection_that_is_lost_while_the_user_is_asked_changes_nothing
             assert [item[1][0] for item in (await work.rest())[:-1]] == ["failed"]
         assert "the connection to the exec server was lost" in work.output()
         assert (work.folder / "a.txt").read_text() == "hello\n"
+
+
+@claim("environment:patches")
+@pytest.mark.process
+async def test_the_next_server_ends_the_item_of_a_patch_that_was_being_written_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, written = threading.Event(), threading.Event(), threading.Event()
+
+    def slowly(plan: Plan, token: str) -> None:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        write_plan(plan, token)
+        written.set()
+
+    monkeypatch.setattr(patches, "write_plan", slowly)
+    folder, home = tmp_path / "work", tmp_path / "home"
+    folder.mkdir()
+    (folder / "a.txt").write_text("hello\n")
+    async with ScriptedModel().serve() as model, listening() as url:
+        write_config(home, model.url)
+        async with running(home) as server, server.client() as client:
+            await add(client, url)
+            thread_id = await client.start_thread(
+                environments=[entry(folder)], model="gpt-5.5", sandbox="workspace-write"
+            )
+            model.scripts.append(answer_of(custom_call(EDIT)))
+            await start_turn(client, thread_id, "go")
+            assert await anyio.to_thread.run_sync(begun.wait, WAIT_S)
+            server.process.kill()
+            assert await server.ended() == -9
+        go_on.set()
+        assert await anyio.to_thread.run_sync(written.wait, WAIT_S)
+        assert (folder / "a.txt").read_text() == "goodbye\n"
+        # What is at the same place of this machine says nothing.
+        (folder / "a.txt").write_text("else\n")
+        async with serve(home, model=model) as served, served.client() as client:
+            found = await client.call("thread/resume", {"threadId": thread_id})
+            (turn,) = found["thread"]["turns"]
+            (item,) = [one for one in turn["items"] if one["type"] == "fileChange"]
+            changed = {"path": str(folder / "a.txt"), "kind": {"type": "update", "move_path": None}}
+            assert item == {
+                **{member: item[member] for member in ("startedAtMs", "completedAtMs")},
+                "type": "fileChange",
+                "id": "call_1",
+                "changes": [{**changed, "diff": ""}],
+                "status": "failed",
+            }
+            assert turn["status"] == "interrupted"
 
 
 @claim("environment:patches")
