@@ -28,14 +28,15 @@ _ERRNO = {
 def connect(
     path: Path,
     *,
-    synchronous: Literal["NORMAL", "FULL"],
+    synchronous: Literal["OFF", "NORMAL", "FULL"],
     busy_s: float = BUSY_S,
     autocommit: bool = False,
 ) -> sqlite3.Connection:
     """Open a file or make it; any thread may use the connection, one at a time.
 
-    A commit survives the death of the process, and with `synchronous` FULL that of the machine.
-    With `autocommit` transactions begin with a BEGIN of the caller's only.
+    A commit survives the death of the process, and with `synchronous` FULL that of the machine;
+    with OFF the file may not survive that. With `autocommit` transactions begin with a BEGIN of
+    the caller's only.
 
     Raises:
         sqlite3.Error: it cannot be used.
@@ -49,8 +50,9 @@ def connect(
         check_same_thread=False,
     )
     try:
-        database.execute("PRAGMA journal_mode = WAL")
+        # First, as a new file is written when it becomes one in WAL mode.
         database.execute(f"PRAGMA synchronous = {synchronous}")
+        database.execute("PRAGMA journal_mode = WAL")
     except BaseException:
         database.close()
         raise
@@ -105,10 +107,13 @@ def open_rebuildable(
         OSError: the file cannot be removed; and what `before_replacing` raises.
     """
     try:
-        database = connect(path, synchronous="NORMAL", autocommit=autocommit)
+        database = connect(path, synchronous="OFF", autocommit=autocommit)
         if abs(version_of(database)) == version:
+            database.execute("PRAGMA synchronous = NORMAL")
             database.executescript(additions)
             return database
+        if _is_new(database):
+            return _filled(database, schema, version)
         database.close()
     except sqlite3.OperationalError:
         # Nothing is wrong with what is in it.
@@ -118,8 +123,18 @@ def open_rebuildable(
     before_replacing()
     for suffix in COMPANIONS:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    database = connect(path, synchronous="NORMAL", autocommit=autocommit)
+    return _filled(connect(path, synchronous="OFF", autocommit=autocommit), schema, version)
+
+
+def _is_new(database: sqlite3.Connection) -> bool:
+    (changes,) = database.execute("PRAGMA schema_version").fetchone()
+    return bool(changes == 0)
+
+
+def _filled(database: sqlite3.Connection, schema: str, version: int) -> sqlite3.Connection:
+    # Nothing has waited for the disk so far: tables that a loss of power takes are made again.
     database.executescript(f"BEGIN; {schema} PRAGMA user_version = {-version}; COMMIT;")
+    database.execute("PRAGMA synchronous = NORMAL")
     return database
 
 

@@ -94,6 +94,27 @@ def test_a_rebuildable_file_is_kept_while_its_version_fits(tmp_path: Path) -> No
         assert database.execute("SELECT word FROM more").fetchall() == []
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_new_rebuildable_file_is_made_once(tmp_path: Path, is_empty: bool) -> None:
+    path = tmp_path / "one"
+    if is_empty:
+        path.touch()
+
+    def prevent() -> None:
+        raise AssertionError("nothing is replaced")
+
+    with closing(open_rebuildable(path, TABLES, 2, before_replacing=prevent)) as database:
+        assert version_of(database) == -2
+        assert database.execute("SELECT word FROM words").fetchall() == []
+
+
+def test_a_rebuildable_file_is_synced_as_soon_as_it_has_its_tables(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    for version in (1, 1, 2):  # new, kept, replaced
+        with closing(open_rebuildable(path, TABLES, version)) as database:
+            assert database.execute("PRAGMA synchronous").fetchone() == (1,)
+
+
 @pytest.mark.parametrize("is_database", [True, False])
 def test_a_rebuildable_file_of_another_version_is_replaced(
     tmp_path: Path, is_database: bool

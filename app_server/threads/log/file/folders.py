@@ -23,8 +23,12 @@ def make_folder(path: Path) -> None:
     Raises:
         OSError: one of them cannot be made.
     """
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
-    sync_folder(path.parent)
+    missing: list[Path] = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    # After all are made: the first takes the others along, and a disk is waited for once.
+    for folder in reversed(missing):
+        sync_folder(folder.parent)
