@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 NOT_ACCEPTED = "socket.accept() out of system resource"
 """What asyncio says up to a hundred times a second, each time with a traceback."""
+TRIED_TOO_LATE = "Exception in callback BaseSelectorEventLoop._start_serving("
+"""How asyncio begins to say, a second later, that the listener has no descriptor: it is closed."""
 SAID_AGAIN_S = 10.0
 
 
@@ -40,10 +42,13 @@ def accept_failures_said_once() -> Iterator[None]:
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal said_at
-        if context.get("message") == NOT_ACCEPTED:
+        message, failure = str(context.get("message")), context.get("exception")
+        if message.startswith(TRIED_TOO_LATE) and isinstance(failure, ValueError):
+            return
+        if message == NOT_ACCEPTED:
             if loop.time() - said_at >= SAID_AGAIN_S:
                 said_at = loop.time()
-                logger.error("no connection can be accepted: %s", context.get("exception"))
+                logger.error("no connection can be accepted: %s", failure)
         elif others is not None:
             others(loop, context)
         else:

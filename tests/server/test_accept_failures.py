@@ -11,9 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.http.backlog import ASKED_BACKLOG
 from app_server.server import listeners
 from app_server.server.listeners import NOT_ACCEPTED, accept_failures_said_once
 from tests.support.harness import WAIT_S, serve
+
+RETRY_S = 0.05
 
 
 @contextmanager
@@ -21,7 +24,7 @@ def no_descriptor_left() -> Iterator[None]:
     """Let this process open nothing more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as newest:
-        taken = newest.fileno() + 1
+        taken = newest.fileno()
     with ExitStack() as held:
         resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
         held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
@@ -51,6 +54,29 @@ async def test_connections_that_cannot_be_accepted_are_a_line_of_the_log(
         # It serves again once there are some.
         async with served.client() as latest:
             assert await latest.call("thread/loaded/list", {}) == {"data": [], "nextCursor": None}
+
+
+async def test_a_listener_that_is_closed_meanwhile_is_not_opened_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", RETRY_S)
+    loop, tried_again = asyncio.get_running_loop(), asyncio.Event()
+    with accept_failures_said_once(), anyio.fail_after(WAIT_S), socket.socket() as client:
+        server = await asyncio.start_server(
+            lambda reader, writer: None, "127.0.0.1", 0, backlog=ASKED_BACKLOG
+        )
+        client.setblocking(False)
+        with no_descriptor_left():
+            await loop.sock_connect(client, server.sockets[0].getsockname())
+            while not caplog.records:
+                await asyncio.sleep(0)
+        server.close()
+        # After all that asyncio has planned.
+        loop.call_later(RETRY_S, tried_again.set)
+        await tried_again.wait()
+    assert [record.getMessage() for record in caplog.records] == [
+        "no connection can be accepted: [Errno 24] Too many open files"
+    ]
 
 
 async def test_it_is_said_again_after_a_while_and_all_else_as_before(
