@@ -30,10 +30,14 @@ BYTE_ORDER_MARK = "\ufeff"
 class ConfigError(Exception):
     """A setting that cannot be used; the text is what clients are shown."""
 
-    def __init__(self, text: str, place: "Place | None" = None) -> None:
-        """`place` is where it stands in a file; the text says that too."""
+    def __init__(self, text: str, place: "Place | None" = None, path: KeyPath = ()) -> None:
+        """Say where it stands in a file, as the text does, and which setting it is about.
+
+        `path` is empty for what is about no single one.
+        """
         super().__init__(text)
         self.place = place
+        self.path = path
 
 
 class Place(NamedTuple):
@@ -138,14 +142,14 @@ class Config:
     def error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong at a path, and where it stands."""
         if self.source is None or any(path[: len(o)] == o for o in self.overridden):
-            return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n")
+            return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n", path=path)
         if self.profile is not None and _has(self.profile.document, path):
             return self.profile.error(path, detail)
-        return _error_at(Place(self.source, *_locate(self.text, path)), detail)
+        return _error_at(Place(self.source, *_locate(self.text, path)), detail, path)
 
     def key_error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong with a key of the file itself, and where it stands."""
-        return _error_at(self.place_of_key(path), detail)
+        return _error_at(self.place_of_key(path), detail, path)
 
     def place_of_key(self, path: KeyPath) -> Place:
         """Find a key of the file; its first line where that is unsure."""
@@ -387,8 +391,8 @@ def _toml_error(path: Path, message: str) -> ConfigError:
     return _error_at(place, message[: found.start()])
 
 
-def _error_at(place: Place, detail: str) -> ConfigError:
-    return ConfigError(f"{place}: {detail}", place)
+def _error_at(place: Place, detail: str, path: KeyPath = ()) -> ConfigError:
+    return ConfigError(f"{place}: {detail}", place, path)
 
 
 _HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")

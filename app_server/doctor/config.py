@@ -5,7 +5,7 @@ from app_server.config.key_check.unknown_keys import keys_without_effect, unknow
 from app_server.config.requirements import read_requirements, requirements_of
 from app_server.config.values import Config, ConfigError
 from app_server.doctor.machine import Machine
-from app_server.handlers.settings.check import check_settings
+from app_server.handlers.settings.check import wrong_values
 from app_server.threads.repair.doctor import Check
 from app_server.turns.model.catalogue.providers import read_providers
 
@@ -45,11 +45,11 @@ def check_config(machine: Machine) -> Check:
 
 
 def _check_values(config: Config, check: Check) -> None:
-    try:
-        check_settings(config)
-    except ConfigError as exc:
-        check.add("error", str(exc).strip())
-        check.advise("correct the value at that place; no thread starts before")
+    found = wrong_values(config)
+    for error, instead in found:
+        check.add("error", f"{str(error).strip()}; {instead}")
+    if found:
+        check.advise("correct each value at its place")
         return
     chosen = default_provider_id(config)
     providers = read_providers(config)

@@ -22,6 +22,7 @@ from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
+from app_server.runtime.loader import Lazy
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
@@ -33,6 +34,7 @@ from app_server.turns.model.catalogue.lists import ModelLists
 if TYPE_CHECKING:
     from app_server.analytics.counts import UseCounts
     from app_server.handlers.apps.port import AppsPort
+    from app_server.handlers.settings.problems import ConfigProblems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class Services:
     rules: RuleBook
     hub: Hub
     configuration: Configuration
+    config_problems: "Lazy[ConfigProblems]"
     config_file: ConfigFile
     extensions: ExtensionRegistry
     environments: Environments

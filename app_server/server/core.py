@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.abc
@@ -20,7 +20,7 @@ from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.clock import SystemClock
-from app_server.runtime.loader import load
+from app_server.runtime.loader import Lazy, load
 from app_server.server.apps import serve_apps
 from app_server.server.conversations import Conversations
 from app_server.server.garbage_collection import collect_when_idle
@@ -36,6 +36,9 @@ from app_server.sessions.registry import Sessions
 from app_server.telemetry.sending import sending
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore
+
+if TYPE_CHECKING:
+    from app_server.handlers.settings.problems import ConfigProblems
 
 CLOSE_S = 10.0
 
@@ -172,6 +175,7 @@ class Core:
             services.signals.resume,
             partial(load_sdk_if_used, services.accounts, services.configuration),
             services.commands.load_sandbox,
+            partial(_find_config_problems, services.config_problems),
         ]
 
 
@@ -179,6 +183,11 @@ async def _close(opened: AsyncExitStack) -> None:
     """Close what was opened, the last first, also for who is cancelled; CLOSE_S in all."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
         await opened.aclose()
+
+
+async def _find_config_problems(problems: "Lazy[ConfigProblems]") -> None:
+    """Log what is wrong with the files of settings, also where no client comes."""
+    await (await problems.get()).find_at_start()
 
 
 async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -128,7 +128,7 @@ class Listeners:
         try:
             view = (await self._configuration.read()).view()
             refuses = view.boolean("refuse_other_users", default=True)
-        except ConfigError as exc:
-            logger.warning("other users are refused, as the configuration cannot be used: %s", exc)
+        except ConfigError:
+            # The check of the configuration says so.
             refuses = True
         return OwnUser() if refuses and CAN_LOOK else None

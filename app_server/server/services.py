@@ -58,6 +58,7 @@ from app_server.views.rules import rules_warning
 
 if TYPE_CHECKING:
     from app_server.analytics.counts import UseCounts
+    from app_server.handlers.settings.problems import ConfigProblems
     from protocol.skills import SkillsChangedNotification
 
 APPROVALS_OF_APPS = "apps"
@@ -190,6 +191,9 @@ async def build_services(
         rules=rules,
         hub=hub,
         configuration=configuration,
+        config_problems=Lazy(
+            "the check of the configuration", partial(_config_problems, configuration)
+        ),
         config_file=config_file,
         extensions=extensions,
         environments=environments,
@@ -225,6 +229,17 @@ async def _account_settings(configuration: Configuration) -> AccountSettings:
 
 async def _is_signed_in(accounts: Accounts) -> bool:
     return (await accounts.look()).credentials is not None
+
+
+def _problems() -> "type[ConfigProblems]":
+    # All that reads settings, which is looked for once turns can start.
+    from app_server.handlers.settings.problems import ConfigProblems
+
+    return ConfigProblems
+
+
+async def _config_problems(configuration: Configuration) -> "ConfigProblems":
+    return (await load(_problems))(configuration)
 
 
 def _skills_of_plugins(

@@ -44,15 +44,11 @@ async def sending(configuration: Configuration, version: str) -> AsyncIterator[N
 async def _begin(configuration: Configuration, version: str) -> "Exporting | None":
     try:
         config = await configuration.read()
-    except ConfigError:
-        # Whoever read the first settings has said so.
-        return None
-    if config.document.get(TABLE) is None:
-        return None
-    try:
+        if config.document.get(TABLE) is None:
+            return None
         settings = (await load(_read_settings))(config)
-    except ConfigError as exc:
-        logger.warning("nothing is sent to a collector: %s", exc)
+    except ConfigError:
+        # The check of the configuration says so.
         return None
     if not settings.is_on:
         return None

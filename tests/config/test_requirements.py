@@ -531,6 +531,7 @@ async def test_nothing_runs_until_a_broken_file_is_repaired(
     file = demand(tmp_path, "= 1")
     detail = f"failed to parse requirements layer {file}:1:1: Invalid statement"
     async with serve(tmp_path) as served, served.client() as client:
+        await client.wait_for("configWarning")
         logged = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         refusals = [
             await client.refusal("configRequirements/read"),
@@ -544,8 +545,7 @@ async def test_nothing_runs_until_a_broken_file_is_repaired(
         start = {"threadId": thread_id, "input": [{"type": "text", "text": "hi"}]}
         refusals.append(await client.refusal("turn/start", start))
     assert logged == [
-        f"other users are refused, as the configuration cannot be used: {detail}",
-        f"the configuration cannot be used: {detail}",
+        f"The configuration cannot be used; requests that need it are refused. {detail}"
     ]
     load = (-32600, f"failed to load configuration: {detail}")
     assert [(error.code, error.message) for error in refusals] == [

@@ -35,9 +35,8 @@ class UnknownKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The dotted path, at most MAX_KEY_CHARS of it."""
-        name = ".".join(self.path)
-        return name if len(name) <= MAX_KEY_CHARS else f"{name[:MAX_KEY_CHARS]}…"
+        """The dotted path, as it is shown."""
+        return shown_path(self.path)
 
     @property
     def detail(self) -> str:
@@ -63,6 +62,12 @@ def keys_without_effect(document: Document) -> Iterator[KeyPath]:
     """Find the keys by which Codex does what this server does not do."""
     for path in WITHOUT_EFFECT:
         yield from _present(document, tuple(path.split(".")), ())
+
+
+def shown_path(path: KeyPath) -> str:
+    """Return a dotted path, at most MAX_KEY_CHARS of it."""
+    name = ".".join(path)
+    return name if len(name) <= MAX_KEY_CHARS else f"{name[:MAX_KEY_CHARS]}…"
 
 
 def ignored_text(unknown: Sequence[str]) -> str:

@@ -4,11 +4,10 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app_server.handlers.services import Services
 from app_server.rpc.context import ClientSession, ConnectionId, Handler, RequestContext
-from app_server.runtime.loader import Lazy, LoadFailed, load
+from app_server.runtime.loader import LoadFailed
 from app_server.views.rules import rules_warning
 from protocol.errors import invalid_params, invalid_request
 from protocol.lifecycle import (
@@ -19,9 +18,6 @@ from protocol.lifecycle import (
     InitializeResponse,
 )
 
-if TYPE_CHECKING:
-    from app_server.handlers.settings.problems import ConfigProblems
-
 
 class LifecycleHandlers:
     """The handshake."""
@@ -31,7 +27,7 @@ class LifecycleHandlers:
         self._version = services.version
         self._rules = services.rules
         self._configuration = services.configuration
-        self._problems = Lazy("the check of the configuration", self._make_problems)
+        self._problems = services.config_problems
         self._warned: set[ConnectionId] = set()
         """The clients that were warned of what is wrong, as far as they are still there."""
         self._configuration.on_change(self._files_have_changed)
@@ -92,7 +88,7 @@ class LifecycleHandlers:
         self._warned.add(connection_id)
         self._hub.connections.when_gone(connection_id, self._warned.discard)
 
-    async def _warn_of_news(self) -> "Sequence[ConfigWarningNotification]":
+    async def _warn_of_news(self) -> Sequence[ConfigWarningNotification]:
         """Warn those who know of the others of faults that were not there before; returns all."""
         try:
             problems = await self._problems.get()
@@ -109,12 +105,3 @@ class LifecycleHandlers:
         if self._problems.value is not None:
             # Before that nobody was warned, and who comes is warned of all.
             self._tasks.start_soon(self._warn_of_news)
-
-    async def _make_problems(self) -> "ConfigProblems":
-        return (await load(_problems))(self._configuration)
-
-
-def _problems() -> "type[ConfigProblems]":
-    from app_server.handlers.settings.problems import ConfigProblems
-
-    return ConfigProblems

@@ -3,11 +3,15 @@
 Source: docs/config.md, "What clients write".
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
 from app_server.accounts.settings import read_account_settings
 from app_server.analytics.settings import counts_use
 from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.default_provider import OFFLINE
-from app_server.config.values import Config, ConfigView
+from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.features import FEATURES
 from app_server.handlers.settings.layers import effective_config
@@ -23,6 +27,23 @@ from app_server.telemetry.settings import read_telemetry_settings
 from app_server.turns.model.catalogue.settings import read_model_settings
 from app_server.turns.model.web_search_settings import read_web_search
 
+REFUSED = "requests that need it are refused"
+AT_START = "a server that starts with it uses its default"
+BY_DEFAULT = "its default is used"
+LEFT_OUT = "it is left out"
+NO_EFFECT = "the entry has no effect"
+PLUGINS_OFF = "plugins that it is about are off"
+NO_APPS = "threads have no apps, and requests about apps are refused"
+NOTHING_SENT = "a server that starts with it sends nothing to a collector"
+
+
+class WrongValue(NamedTuple):
+    """A setting that does not fit."""
+
+    error: ConfigError
+    instead: str
+    """What happens now, as the end of a sentence."""
+
 
 def check_settings(config: Config) -> None:
     """Read all settings; that a provider or a folder is not there yet is no reason to refuse them.
@@ -30,54 +51,147 @@ def check_settings(config: Config) -> None:
     Raises:
         ConfigError: a value does not fit; the first that is found.
     """
+    for wrong in wrong_values(config):
+        raise wrong.error
+
+
+def wrong_values(config: Config) -> Sequence[WrongValue]:
+    """Find values that do not fit, of each group that is read together the first one."""
+    found = _WrongValues()
+    _check_threads(config, found)
+    _check_single_keys(config.view(), found)
+    _check_server(config, found)
+    _check_extras(config.view(), found)
+    _check_apps(config, found)
+    if not found.all:
+        with found.reading():
+            effective_config(config)
+    return found.all
+
+
+class _WrongValues:
+    def __init__(self) -> None:
+        self.all: list[WrongValue] = []
+
+    @contextmanager
+    def reading(self, instead: str = REFUSED) -> Iterator[None]:
+        """Note what does not fit inside of this, unless that was found before."""
+        try:
+            yield
+        except ConfigError as exc:
+            if not any(exc.path == wrong.error.path for wrong in self.all if exc.path):
+                self.all.append(WrongValue(exc, instead))
+
+
+def _check_threads(config: Config, found: _WrongValues) -> None:
+    """Check what a thread is started with."""
     view = config.view()
-    initial_settings(config, "/", Overrides(model_provider=OFFLINE))
-    sandbox_policy("workspace-write", view)
-    for name in profile_names(config):
-        read_profile(config, name, "/")
-    configured_places(config, Places("/", "/"))
-    read_model_settings(config)
-    read_web_search(view)
-    for tool in ("update_plan", "apply_patch"):
-        view.at("tools").at(tool).boolean("enabled", default=True)
-    _check_single_keys(view)
-    read_command_settings(config)
-    read_agents_settings(config)
-    read_network_feature(config)
-    read_memory_settings(config)
-    counts_use(config)
-    read_account_settings(config)
-    read_telemetry_settings(config)
-    servers = read_mcp_settings(config).servers
-    AppsSettings.read(config.document)
-    read_apps(view)
-    AppViews.read(servers, config)
-    effective_config(config)
+    with found.reading():
+        initial_settings(config, "/", Overrides(model_provider=OFFLINE))
+    with found.reading():
+        sandbox_policy("workspace-write", view)
+    with found.reading():
+        for name in profile_names(config):
+            read_profile(config, name, "/")
+    with found.reading():
+        configured_places(config, Places("/", "/"))
+    with found.reading():
+        read_model_settings(config)
+    with found.reading():
+        read_web_search(view)
+    with found.reading():
+        for tool in ("update_plan", "apply_patch"):
+            view.at("tools").at(tool).boolean("enabled", default=True)
+    with found.reading():
+        read_command_settings(config)
+    with found.reading():
+        read_agents_settings(config)
+    with found.reading():
+        read_network_feature(config)
+    with found.reading():
+        servers = read_mcp_settings(config).servers
+        AppViews.read(servers, config)
 
 
-def _check_single_keys(view: ConfigView) -> None:
-    """Check what is read key by key, where it is needed; some of it leniently, so as to go on."""
-    for key in ("apps_mcp_product_sku", "compact_prompt", "experimental_compact_prompt_file"):
-        view.string(key)
-    for key in ("tool_output_token_limit", "thread_unload_delay_secs"):
-        view.integer(key)
-    for key in ("include_apps_instructions", "model_supports_search_tool", "refuse_other_users"):
-        view.boolean(key, default=False)
-    view.seconds("approval_timeout_s")
-    features = view.at("features")
+def _check_single_keys(view: ConfigView, found: _WrongValues) -> None:
+    """Check what is read key by key, where it is needed."""
+    for key in ("compact_prompt", "experimental_compact_prompt_file", "review_model"):
+        with found.reading():
+            view.string(key)
+    with found.reading():
+        view.integer("tool_output_token_limit")
+    with found.reading():
+        view.boolean("model_supports_search_tool", default=False)
+    with found.reading():
+        view.seconds("approval_timeout_s")
+    with found.reading():
+        view.at("orchestrator").at("skills").boolean("enabled", default=False)
     for feature in FEATURES:
         for name in feature.names:
-            if not isinstance(features.table.get(name), dict):
-                features.boolean(name, default=feature.default)
-    view.at("apps_service").boolean("demo", default=False)
-    for entry in view.at("skills").items("config"):
-        if isinstance(entry, ConfigView):
-            entry.string("name")
-            entry.string("path")
-            entry.boolean("enabled", default=True)
-    for _, plugin in view.at("plugins").tables():
-        plugin.boolean("enabled", default=True)
-        plugin.at("mcp_servers")
-    for _, marketplace in view.at("marketplaces").tables():
-        marketplace.string("source")
-        marketplace.string("source_type")
+            with found.reading(_OF_FEATURES.get(feature.names[0], REFUSED)):
+                features = view.at("features")
+                if not isinstance(features.table.get(name), dict):
+                    features.boolean(name, default=feature.default)
+
+
+_OF_FEATURES = {
+    "apps": NO_APPS,
+    "auth_elicitation": NO_APPS,
+    "plugins": BY_DEFAULT,
+    "tool_suggest": BY_DEFAULT,
+}
+"""Features that are read leniently, so that a thread starts all the same."""
+
+
+def _check_server(config: Config, found: _WrongValues) -> None:
+    """Check what a server reads for itself, most of it once."""
+    view = config.view()
+    with found.reading(AT_START):
+        view.integer("thread_unload_delay_secs")
+    with found.reading(AT_START):
+        view.boolean("refuse_other_users", default=True)
+    with found.reading(AT_START):
+        read_memory_settings(config)
+    with found.reading(AT_START):
+        counts_use(config)
+    with found.reading():
+        read_account_settings(config)
+    with found.reading(NOTHING_SENT):
+        read_telemetry_settings(config)
+
+
+def _check_extras(view: ConfigView, found: _WrongValues) -> None:
+    """Check tables about skills and plugins, which are read leniently, entry by entry."""
+    with found.reading(NO_EFFECT):
+        for entry in view.at("skills").items("config"):
+            if isinstance(entry, ConfigView):
+                entry.string("name")
+                entry.string("path")
+                entry.boolean("enabled", default=True)
+    with found.reading(PLUGINS_OFF):
+        for _, plugin in view.at("plugins").tables():
+            plugin.boolean("enabled", default=True)
+    with found.reading(LEFT_OUT):
+        for _, plugin in view.at("plugins").tables():
+            plugin.at("mcp_servers")
+    with found.reading(LEFT_OUT):
+        for _, marketplace in view.at("marketplaces").tables():
+            marketplace.string("source")
+            marketplace.string("source_type")
+    with found.reading(NO_EFFECT):
+        for key in ("discoverables", "disabled_tools"):
+            for entry in view.at("tool_suggest").items(key):
+                if isinstance(entry, ConfigView):
+                    entry.string("type")
+                    entry.string("id")
+
+
+def _check_apps(config: Config, found: _WrongValues) -> None:
+    view = config.view()
+    with found.reading(NO_APPS):
+        view.string("apps_mcp_product_sku")
+        view.boolean("include_apps_instructions", default=True)
+        view.at("apps_service").boolean("demo", default=False)
+        AppsSettings.read(config.document)
+    with found.reading(NO_APPS):
+        read_apps(view)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from app_server.config.default_provider import default_provider_id
 from app_server.config.effective import Configuration
 from app_server.config.trust import read_trust
-from app_server.config.values import Config, ConfigError, Document, KeyPath
+from app_server.config.values import Config, Document, KeyPath
 from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
 from app_server.turns.model.catalogue.providers import default_model
@@ -82,8 +82,8 @@ def effective_config(config: Config) -> EffectiveConfig:
         return EffectiveConfig.model_validate(shown)
     except ValidationError as exc:
         problem = exc.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"config.toml: {key}: {problem['msg']}") from exc
+        path = tuple(str(part) for part in problem["loc"])
+        raise config.error(path, problem["msg"]) from exc
 
 
 def user_layers(config: Config, configuration: Configuration) -> Sequence[Layer]:

@@ -15,12 +15,13 @@ from app_server.config.effective import Configuration
 from app_server.config.key_check.unknown_keys import (
     ignored_text,
     keys_without_effect,
+    shown_path,
     unknown_in_file,
     unknown_keys,
     without_effect_text,
 )
 from app_server.config.values import Config, ConfigError, Place
-from app_server.handlers.settings.check import check_settings
+from app_server.handlers.settings.check import wrong_values
 from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 logger = logging.getLogger(__name__)
@@ -45,14 +46,21 @@ class ConfigProblems:
         self._found_in = -1
         """The change of the files that `_found` is about."""
         self._found: Sequence[ConfigWarningNotification] = ()
+        self._was_looked_for = False
+
+    async def find_at_start(self) -> None:
+        """Log the problems, unless somebody has asked for them."""
+        if not self._was_looked_for:
+            await self.find()
 
     async def find(self) -> Found:
         """Return a notification for each problem. What is new is logged too."""
+        self._was_looked_for = True
         async with self._looking:
             found, change = await self._look()
             new = [problem for problem in found if problem not in self._found]
             for problem in new:
-                logger.warning("%s %s", problem.summary, problem.details or "")
+                logger.warning("%s", " ".join(filter(None, (problem.summary, problem.details))))
             self._found, self._found_in = found, change
             return Found(found, new)
 
@@ -69,10 +77,7 @@ class ConfigProblems:
 
 def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
     found: list[ConfigWarningNotification] = []
-    try:
-        check_settings(config)
-    except ConfigError as exc:
-        found.append(_unusable(exc))
+    found.extend(_wrong(error, instead) for error, instead in wrong_values(config))
     for file in config.sources:
         if unknown := unknown_in_file(file):
             first = next(unknown_keys(file.document)).path
@@ -85,6 +90,11 @@ def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
 
 def _unusable(error: ConfigError) -> ConfigWarningNotification:
     return _warning(UNUSABLE, error.place, str(error))
+
+
+def _wrong(error: ConfigError, instead: str) -> ConfigWarningNotification:
+    what = f"The setting `{shown_path(error.path)}`" if error.path else "A setting"
+    return _warning(f"{what} cannot be used; {instead}.", error.place, str(error))
 
 
 def _warning(

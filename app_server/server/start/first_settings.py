@@ -1,15 +1,19 @@
 """What a server reads of its configuration once."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from app_server.analytics.settings import counts_use
 from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of
-from app_server.config.values import ConfigError
+from app_server.config.values import Config, ConfigError
 from app_server.memory.settings import MemorySettings, read_memory_settings
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 UNLOAD_DELAY_S = 1800.0
 
@@ -25,21 +29,31 @@ class FirstSettings:
 
 
 async def read_first_settings(configuration: Configuration) -> FirstSettings:
-    """Read what is read once.
+    """Read what is read once; the default stands for what cannot be used.
 
-    A configuration that cannot be used is only logged, and the defaults hold: every request that
-    needs it gets the error.
+    The check of the configuration logs what that is (app_server/handlers/settings/problems.py).
     """
+    default = FirstSettings()
     try:
         config = await configuration.read()
-        for warning in requirements_of(config).warnings:
-            logger.warning("%s", warning)
-        delay_s = config.view().integer("thread_unload_delay_secs")
-        return FirstSettings(
-            unload_delay_s=UNLOAD_DELAY_S if delay_s is None else float(delay_s),
-            memory=read_memory_settings(config),
-            counts_use=counts_use(config),
-        )
-    except ConfigError as exc:
-        logger.warning("the configuration cannot be used: %s", exc)
-        return FirstSettings()
+    except ConfigError:
+        return default
+    for warning in requirements_of(config).warnings:
+        logger.warning("%s", warning)
+    return FirstSettings(
+        unload_delay_s=_read(_unload_delay_s, config, default.unload_delay_s),
+        memory=_read(read_memory_settings, config, default.memory),
+        counts_use=_read(counts_use, config, default.counts_use),
+    )
+
+
+def _unload_delay_s(config: Config) -> float:
+    delay_s = config.view().integer("thread_unload_delay_secs")
+    return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
+
+
+def _read(read: Callable[[Config], T], config: Config, default: T) -> T:
+    try:
+        return read(config)
+    except ConfigError:
+        return default

@@ -164,6 +164,7 @@ url = "http://127.0.0.1:1"
 [marketplaces.x]
 [model_providers.x]
 [orchestrator.mcp]
+[orchestrator.skills]
 [otel]
 [permissions.x.network]
 [plugins.x]
@@ -189,7 +190,7 @@ def test_whatever_is_read_is_known() -> None:
 READ_ELSEWHERE = re.compile(
     r"approval_policy\.granular\.request_permissions|hooks|marketplaces\.\*\..*"
     r"|mcp_servers\.\*\.env_vars\..*|permissions\.\*\.description|features\.network_proxy\..*"
-    r"|skills\.config\..*|tool_suggest|orchestrator\.skills\.enabled"
+    r"|skills\.config\..*|tool_suggest"
 )
 """Tables in lists, those that have a check of their own, and what no setting here depends on."""
 

@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from app_server.config.values import ConfigError
-from tests.support.harness import Served, claim, serve
-from tests.support.processes import run_cli
+from app_server.config.values import ConfigError, read_config
+from app_server.handlers.settings.check import REFUSED, wrong_values
+from tests.support.harness import WAIT_S, Served, WireError, claim, serve
+from tests.support.processes import run_cli, running
 
 
 async def told(served: Served, count: int) -> list[dict[str, Any]]:
@@ -59,7 +61,7 @@ async def test_a_client_that_comes_is_told_of_a_value_that_does_not_fit(tmp_path
     file = tmp_path / "config.toml"
     line = line_of(file, 'sandbox_mode = "sometimes"')
     assert wrong == {
-        "summary": "The configuration cannot be used; requests that need it are refused.",
+        "summary": "The setting `sandbox_mode` cannot be used; requests that need it are refused.",
         "details": f"{file}:{line}:16: unknown variant `sometimes`, expected one of `read-only`, "
         "`workspace-write`, `danger-full-access`",
         "path": str(file),
@@ -175,3 +177,128 @@ def test_the_command_ends_with_the_place_of_the_fault(tmp_path: Path) -> None:
         f"app-server: {file}:1:1: unknown configuration field `modell`, expected one of the N in "
         "docs/config.md; the nearest: `model`\n",
     )
+
+
+WRONG = """\
+sandbox_mode = "sometimes"
+thread_unload_delay_secs = "soon"
+memory_budget_bytes = 1
+review_model = 5
+modell = "m"
+[analytics]
+enabled = 5
+[features]
+plugins = 5
+[orchestrator.skills]
+enabled = 5
+[otel]
+trace_exporter = 5
+[tool_suggest]
+disabled_tools = 5
+"""
+WRONG_ALONE = (
+    'sandbox_mode = "sometimes"',
+    "sandbox_hidden_paths = 5",
+    "review_model = 5",
+    'tool_output_token_limit = "x"',
+    "model_supports_search_tool = 5",
+    'approval_timeout_s = "x"',
+    "project_root_markers = 5",
+    "chatgpt_base_url = 5",
+    "[mcp_servers.x]\ncommand = 5",
+    "[orchestrator.skills]\nenabled = 5",
+    "[features]\nskill_mcp_dependency_install = 5",
+    "[features]\ndefault_mode_request_user_input = 5",
+    "[features]\nmcp_tool_list_changed = 5",
+    "[features]\nnetwork_proxy = 5",
+    "[features]\nrequest_permissions_tool = 5",
+    "[features]\napply_patch_streaming_events = 5",
+    "[shell_environment_policy]\ninherit = 5",
+    "[features]\napps = 5",
+    "[features]\nauth_elicitation = 5",
+    "[features]\nplugins = 5",
+    "[features]\ntool_suggest = 5",
+    "apps_mcp_product_sku = 5",
+    "include_apps_instructions = 5",
+    "[apps_service]\ndemo = 5",
+    "[apps._default]\nenabled = 5",
+    'thread_unload_delay_secs = "soon"',
+    "refuse_other_users = 5",
+    "thread_events_kept = 1",
+    "[analytics]\nenabled = 5",
+    "[otel]\ntrace_exporter = 5",
+    "[plugins.x]\nenabled = 5",
+    "[plugins.x]\nmcp_servers = 5",
+    "[marketplaces.x]\nsource = 5",
+    "[tool_suggest]\ndisabled_tools = 5",
+    "[[skills.config]]\nenabled = 5",
+)
+UNREAD = "requests that need it are refused"
+FIVE = "invalid type: integer `5`"
+
+
+@claim("config:unknown-keys")
+@pytest.mark.process
+async def test_a_start_logs_each_value_that_does_not_fit_and_what_happens_now(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(WRONG)
+    text = 'invalid type: string "soon", expected u64'
+    at_start = "a server that starts with it uses its default"
+    expected = [
+        f"The setting `sandbox_mode` cannot be used; {UNREAD}. {file}:1:16: unknown variant "
+        "`sometimes`, expected one of `read-only`, `workspace-write`, `danger-full-access`",
+        f"The setting `review_model` cannot be used; {UNREAD}. {file}:4:16: {FIVE}, expected a "
+        "string",
+        f"The setting `orchestrator.skills.enabled` cannot be used; {UNREAD}. {file}:11:11: "
+        f"{FIVE}, expected a boolean",
+        f"The setting `features.plugins` cannot be used; its default is used. {file}:9:11: "
+        f"{FIVE}, expected a boolean",
+        f"The setting `thread_unload_delay_secs` cannot be used; {at_start}. {file}:2:28: {text}",
+        f"The setting `memory_budget_bytes` cannot be used; {at_start}. {file}:3:23: 1 is not "
+        "between 1048576 and 1099511627776",
+        f"The setting `analytics.enabled` cannot be used; {at_start}. {file}:7:11: {FIVE}, "
+        "expected a boolean",
+        "The setting `otel.trace_exporter` cannot be used; a server that starts with it sends "
+        f"nothing to a collector. {file}:13:18: {FIVE}, expected a map",
+        "The setting `tool_suggest.disabled_tools` cannot be used; the entry has no effect. "
+        f"{file}:15:18: {FIVE}, expected a sequence",
+        "Ignoring 1 unrecognized configuration setting:",
+    ]
+    async with running(tmp_path) as server:
+        assert server.process.stderr is not None
+        logged: list[str] = []
+        with anyio.fail_after(WAIT_S):
+            # Nobody connects.
+            while len(logged) < len(expected):
+                line = (await server.process.stderr.readline()).decode()
+                logged += re.findall(r" WARNING \S+: (.*)\n", line)
+        async with server.client() as client:
+            told = [(await client.wait_for("configWarning"))["params"] for _ in expected]
+        server.process.terminate()
+        rest = (await server.process.stderr.read()).decode()
+    assert logged == expected
+    assert [f"{one['summary']} {one['details']}" for one in told[:-1]] == expected[:-1]
+    # Who comes makes no second line of it.
+    assert "WARNING" not in rest
+
+
+async def test_what_is_said_of_wrong_values_is_what_happens(tmp_path: Path) -> None:
+    """Threads start with values that are said to be read at a start, or to have no effect."""
+    async with serve(tmp_path) as served, served.client() as client:
+        file = tmp_path / "config.toml"
+        right = file.read_text()
+        found: dict[str, str] = {}
+        for wrong in WRONG_ALONE:
+            file.write_text(f"{right}{wrong}\n" if wrong[0] == "[" else f"{wrong}\n{right}")
+            (problem,) = wrong_values(read_config(file))
+            try:
+                await client.call("thread/start", {})
+                started = True
+            except WireError:
+                started = False
+            assert (started, wrong) == (problem.instead != REFUSED, wrong)
+            found[".".join(problem.error.path)] = problem.instead
+    assert len(found) == len(WRONG_ALONE)
+    assert len(set(found.values())) == 8
