@@ -25,6 +25,9 @@ async def serve_apps(apps: LazyApps, accounts: Accounts, configuration: Configur
     while True:
         try:
             await _run_apps(apps, accounts, configuration)
+        except ConfigError as exc:
+            # The check of the configuration says so, and it may be corrected.
+            apps.give_up(exc)
         except Exception as exc:
             logger.exception("apps are not served")
             apps.give_up(exc)
@@ -37,14 +40,9 @@ async def serve_apps(apps: LazyApps, accounts: Accounts, configuration: Configur
 
 async def _run_apps(apps: LazyApps, accounts: Accounts, configuration: Configuration) -> None:
     """Serve the apps from when there is a reason to."""
-    try:
-        config = await configuration.read()
-        is_demo = config.view().at("apps_service").boolean("demo", default=False)
-        await accounts.load()
-    except ConfigError:
-        # Whoever starts a thread gets the error.
-        logger.debug("there are no apps, as the configuration cannot be used")
-        return
+    config = await configuration.read()
+    is_demo = config.view().at("apps_service").boolean("demo", default=False)
+    await accounts.load()
     if not is_demo:
         await apps.run(AppsAccount(accounts))
         return
