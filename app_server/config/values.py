@@ -21,7 +21,10 @@ MAX_FILE_BYTES = 1024 * 1024
 MAX_DEPTH = 80
 """Tables and arrays in each other; a deeper file is refused."""
 TOO_DEEP = f"more than {MAX_DEPTH} tables and arrays are in each other"
+TOO_MANY_DIGITS = "a number has too many digits"
 
+NO_SECRETS = ("a boolean", "u64", "f64")
+"""Where one of these belongs nobody puts a secret: an error repeats what stands there."""
 
 BYTE_ORDER_MARK = "\ufeff"
 """Editors on Windows begin a file with it; Codex takes such files, TOML 1.0 says nothing of it."""
@@ -185,7 +188,7 @@ def read_config(path: Path) -> Config:
         raise _toml_error(path, str(exc)) from exc
     except ValueError as exc:
         # Python bounds what `int` reads, which the parser leaves to it.
-        raise ConfigError(f"{path}: a number has too many digits") from exc
+        raise ConfigError(f"{path}: {TOO_MANY_DIGITS}") from exc
     if _is_too_deep(document):
         raise ConfigError(f"{path}: {TOO_DEEP}")
     return Config(document, path, text, mark)
@@ -209,7 +212,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Read one `--config key=value`; what is not TOML is taken as a string.
 
     Raises:
-        ConfigError: there is no key or no `=`.
+        ConfigError: there is no key or no `=`, or TOML that cannot be taken.
     """
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
@@ -218,6 +221,10 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+    except RecursionError as exc:
+        raise ConfigError(f"cannot read --config {key.strip()}: {TOO_DEEP}") from exc
+    except ValueError as exc:
+        raise ConfigError(f"cannot read --config {key.strip()}: {TOO_MANY_DIGITS}") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +308,6 @@ class ConfigView:
 
     def at(self, key: str) -> "ConfigView":
         """Look at a table below this one; an absent one is empty."""
-        value = self.table.get(key)
-        if isinstance(value, str):
-            # A string where headers or variables belong may be a secret: it is not repeated.
-            raise self.error("invalid type: string, expected a map", key)
         value = self._typed(key, dict, "a map")
         return ConfigView(self.config, value or {}, (*self.path, key))
 
@@ -326,7 +329,10 @@ class ConfigView:
         return value
 
     def _wrong_type(self, key: str, value: object, expected: str) -> ConfigError:
-        return self.error(f"invalid type: {_describe(value)}, expected {expected}", key)
+        # What stands where headers, variables or arguments belong may be a secret.
+        may_be_secret = expected == "a map" or (self.path and expected not in NO_SECRETS)
+        found = _kind(value) if may_be_secret else _describe(value)
+        return self.error(f"invalid type: {found}, expected {expected}", key)
 
 
 def _any_of(variants: Sequence[str]) -> str:
@@ -334,21 +340,32 @@ def _any_of(variants: Sequence[str]) -> str:
     return " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
 
 
-def _describe(value: object) -> str:
+def _kind(value: object) -> str:
     match value:
         case bool():
-            return f"boolean `{str(value).lower()}`"
+            return "boolean"
         case int():
-            return f"integer `{value}`"
+            return "integer"
         case float():
-            return f"floating point `{value}`"
+            return "floating point"
         case str():
-            return f'string "{value}"'
+            return "string"
         case list():
             return "sequence"
         case dict():
             return "map"
     return type(value).__name__
+
+
+def _describe(value: object) -> str:
+    match value:
+        case bool():
+            return f"{_kind(value)} `{str(value).lower()}`"
+        case int() | float():
+            return f"{_kind(value)} `{value}`"
+        case str():
+            return f'{_kind(value)} "{value}"'
+    return _kind(value)
 
 
 def _copy(value: Any) -> Any:

@@ -149,7 +149,7 @@ def test_the_file_is_that_of_the_machine() -> None:
         ("[mcp_servers.a.identity]", ":1:1: an identity needs `command` or `url`"),
         (
             "[mcp_servers.a.identity]\ncommand = 5",
-            ":2:11: invalid type: integer `5`, expected a string",
+            ":2:11: invalid type: integer, expected a string",
         ),
         ('[mcp_servers.a]\nidentity = "x"', ":2:12: invalid type: string, expected a map"),
     ],

@@ -52,7 +52,7 @@ headers = { k = "v" }
     ("otel", "rule"),
     [
         ('trace_exporter = "statsig"', "unknown variant `statsig`, expected `none`"),
-        ("trace_exporter = 5", "invalid type: integer `5`, expected a map"),
+        ("trace_exporter = 5", "invalid type: integer, expected a map"),
         (
             'trace_exporter = { otlp-grpc = { endpoint = "http://c" } }',
             "unknown variant `otlp-grpc`, expected `otlp-http`",

@@ -261,9 +261,9 @@ async def test_a_start_logs_each_value_that_does_not_fit_and_what_happens_now(
         f"The setting `analytics.enabled` cannot be used; {at_start}. {file}:7:11: {FIVE}, "
         "expected a boolean",
         "The setting `otel.trace_exporter` cannot be used; a server that starts with it sends "
-        f"nothing to a collector. {file}:13:18: {FIVE}, expected a map",
+        f"nothing to a collector. {file}:13:18: invalid type: integer, expected a map",
         "The setting `tool_suggest.disabled_tools` cannot be used; the entry has no effect. "
-        f"{file}:15:18: {FIVE}, expected a sequence",
+        f"{file}:15:18: invalid type: integer, expected a sequence",
         "Ignoring 1 unrecognized configuration setting:",
     ]
     async with running(tmp_path) as server:

@@ -123,7 +123,7 @@ def test_both_transports_are_read_with_every_key() -> None:
         ),
         (
             {"command": "x", "env_vars": [5]},
-            "invalid type: integer `5`, expected a string or a map\nin `mcp_servers.s.env_vars`\n",
+            "invalid type: integer, expected a string or a map\nin `mcp_servers.s.env_vars`\n",
         ),
         (
             {"command": "x", "tool_timeout_sec": -1},
@@ -141,11 +141,11 @@ def test_both_transports_are_read_with_every_key() -> None:
         ),
         (
             {"command": "x", "args": ["a", 5]},
-            "invalid type: integer `5`, expected a string\nin `mcp_servers.s.args`\n",
+            "invalid type: integer, expected a string\nin `mcp_servers.s.args`\n",
         ),
         (
             {"command": "x", "env": {"A": 5}},
-            "invalid type: integer `5`, expected a string\nin `mcp_servers.s.env.A`\n",
+            "invalid type: integer, expected a string\nin `mcp_servers.s.env.A`\n",
         ),
     ],
 )
