@@ -11,6 +11,8 @@ from app_server.tools.confinements import Confinements
 from app_server.turns.tools.turn import TurnContext
 from protocol.rollout import LOCAL, WorkingFolder
 
+NONE_CHOSEN = "this thread has no environment"
+
 
 class NoEnvironment(Exception):
     """A tool cannot work in an environment; the text is for the model."""
@@ -52,11 +54,11 @@ class TurnEnvironments:
     def names(self) -> list[str]:
         """The ids that a call can choose from, the one that is meant without a choice first.
 
-        Empty if there is nothing to choose. Where none were chosen for the thread, it is all that
-        are known.
+        Empty if there is nothing to choose. Where nobody chose for the thread, it is all that are
+        known.
         """
         settings = self.turn.settings
-        if settings.environments is None:
+        if settings.environments is None and not settings.without_environment:
             known = [] if self.machines is None else self.machines.elsewhere
             ids = [LOCAL, *known]
         else:
@@ -69,9 +71,12 @@ class TurnEnvironments:
         An environment that was not chosen for the thread has the working folder of its exec server.
 
         Raises:
-            NoEnvironment: it is none of the thread's, not known, or out of reach.
+            NoEnvironment: it is none of the thread's, which may have none at all, not known, or out
+                of reach.
         """
         settings, machines = self.turn.settings, self.machines
+        if not settings.working_folders:
+            raise NoEnvironment(NONE_CHOSEN)
         environment_id = self._id_of(named)
         if environment_id == LOCAL:
             return FoundEnvironment(WorkingFolder(LOCAL, settings.cwd, settings.roots))

@@ -75,7 +75,9 @@ class ExecCommand:
         self._network = approvals.network
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
-        """Declare the function."""
+        """Declare the function; not without a folder to work in."""
+        if not self._turn.settings.working_folders:
+            return []
         return [exec_declaration(self._environments.names)]
 
     def offers(self, call: RequestedCall) -> bool:

@@ -25,7 +25,6 @@ from protocol.model import Json, JsonObject
 NAME = "view_image"
 
 NO_IMAGES = "view_image is not available: this model takes no images"
-NO_ENVIRONMENT = "view_image is not available: this thread has no environment"
 
 _DESCRIPTION = (
     "Shows you an image that is a file (PNG, JPEG, GIF or WebP, at most "
@@ -72,8 +71,6 @@ class ViewImage:
         turn, arguments = self._turn, call.read(_View)
         if not turn.features().images:
             raise BadCall(NO_IMAGES)
-        if not turn.settings.working_folders:
-            raise BadCall(NO_ENVIRONMENT)
         try:
             found = await self._environments.find(arguments.environment_id)
         except NoEnvironment as exc:

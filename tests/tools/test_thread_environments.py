@@ -89,6 +89,36 @@ async def test_a_thread_has_this_machine_and_others_in_the_order_of_the_client(
 
 
 @claim("environment:threads")
+async def test_a_thread_without_an_environment_runs_and_changes_nothing(tmp_path: Path) -> None:
+    async with listening() as url, desk(tmp_path / "at") as at:
+        await add(at.client, url)
+        await at.client.call(
+            "thread/settings/update", {"threadId": at.thread_id, "environments": []}
+        )
+        added = patch_of("*** Add File: made", "+x")
+        outputs = await at.turn(
+            command("touch made"),
+            command("touch made", environment_id="local"),
+            command("touch made", environment_id="there", workdir=str(at.folder)),
+            command(f"apply_patch <<'EOF'\n{added}\nEOF\n"),
+            {"name": "apply_patch", "arguments": {"input": added}},
+            {"name": "view_image", "arguments": {"path": "made"}},
+        )
+        assert outputs == [
+            *["exec_command failed: this thread has no environment"] * 4,
+            "apply_patch failed: this thread has no environment",
+            "cannot view the image made: this thread has no environment",
+        ]
+        assert at.items("item/started") == []
+        assert list(at.folder.iterdir()) == []
+        offered = {tool["name"] for tool in at.served.model.requests[-1]["tools"]}
+        assert offered.isdisjoint({"exec_command", "apply_patch", "view_image"})
+        # It was for this long.
+        await at.client.turn(at.thread_id, "back", environments=[entry(at.folder, "local")])
+        assert (await at.run("pwd")).output == f"{at.folder}\n"
+
+
+@claim("environment:threads")
 async def test_only_its_own_folders_are_writable_there(tmp_path: Path) -> None:
     config = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
     async with desk_there(tmp_path, "workspace-write", config=config) as at:
