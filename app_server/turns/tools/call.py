@@ -1,6 +1,7 @@
 """A call that a model makes, as it stands in a response.
 
-Source: the public Responses API reference: `function_call`, `custom_tool_call`, `tool_search_call`.
+Source: the public Responses API reference: `function_call`, `custom_tool_call`, `tool_search_call`,
+`local_shell_call`.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from pydantic_core import from_json
 
 from protocol.model import Json, JsonObject
 
-CallKind: TypeAlias = Literal["function", "custom", "search"]
+CallKind: TypeAlias = Literal["function", "custom", "search", "shell"]
+"""A call of the `shell` of the Responses API is made by nobody here: it is answered."""
 
 _KINDS: dict[str, CallKind] = {
     "function_call": "function",
     "custom_tool_call": "custom",
     "tool_search_call": "search",
+    "local_shell_call": "shell",
 }
 """Items of a response that are calls, by their `type`."""
 
@@ -62,7 +65,7 @@ class RequestedCall:
             call_id=text("call_id") or new_id(),
             item_id=text("id"),
             namespace=text("namespace"),
-            name=text("name") or "",
+            name="local_shell" if kind == "shell" else text("name") or "",
             input=item.get("input" if kind == "custom" else "arguments"),
         )
 

@@ -99,7 +99,7 @@ class ToolTable:
             except LoadFailed as exc:
                 output = f"{call.full_name} failed: {exc}"
         match call.kind:
-            case "function":
+            case "function" | "shell":
                 return call_output(call.call_id, output)
             case "custom":
                 return custom_output(call.call_id, output)

@@ -130,7 +130,7 @@ def message(role: str, text: str) -> JsonObject:
 
 
 def call_output(call_id: str, output: Json) -> JsonObject:
-    """Make the output that answers a function call."""
+    """Make the output that answers a function call, or a call of the local shell."""
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
@@ -158,7 +158,7 @@ def outputs_for_open_calls(history: Sequence[JsonObject]) -> list[JsonObject]:
         if not isinstance(call_id, str):
             continue
         match item.get("type"):
-            case "function_call":
+            case "function_call" | "local_shell_call":
                 open_calls[call_id] = call_output(call_id, ABORTED_OUTPUT)
             case "custom_tool_call":
                 open_calls[call_id] = custom_output(call_id, ABORTED_OUTPUT)

@@ -180,7 +180,7 @@ class ResponseReader:
                 del self._open[reasoning.id]
             case "web_search_call":
                 await self._finish_search(item_id, item)
-            case "function_call" | "custom_tool_call" | "tool_search_call":
+            case "function_call" | "custom_tool_call" | "tool_search_call" | "local_shell_call":
                 if self._patches is not None:
                     self._patches.finish(item_id)
                 await self._recorder.remember(item)

@@ -8,7 +8,9 @@ import pytest
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from tests.support.harness import (
+    BREAK,
     claim,
+    says,
     serve,
 )
 from tests.support.images import PNG, PNG_URL
@@ -174,3 +176,28 @@ async def test_input_above_the_bound_is_refused_by_name(tmp_path: Path) -> None:
         strange = [{"type": "smell", "url": "x"}]
         error = await client.refusal("turn/start", {"threadId": thread_id, "input": strange})
         assert (error.code, error.data["field"]) == (-32602, "input.0")
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_call_of_the_local_shell_which_nobody_offered_gets_an_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    # The Responses API refuses a history with a call that has none.
+    monkeypatch.setattr("app_server.turns.model.calls.RETRY_BASE_S", 0)
+    async with serve(tmp_path) as served, served.client() as client:
+        retries = {"model_providers.scripted.stream_max_retries": 1}
+        thread_id = await client.start_thread(config=retries)
+        call = {
+            "type": "local_shell_call",
+            "id": "lsh_1",
+            "call_id": "c",
+            "status": "completed",
+            "action": {"type": "exec", "command": ["ls"], "env": {}},
+        }
+        done = {"type": "response.output_item.done", "item": call}
+        completed = {"type": "response.completed", "response": {"id": "r"}}
+        served.model.scripts += [[done, BREAK if is_cut else completed], says("I cannot.")]
+        assert (await client.turn(thread_id, "go"))["status"] == "completed"
+        text = "aborted before there was a result" if is_cut else "unsupported call: local_shell"
+        output = {"type": "function_call_output", "call_id": "c", "output": text}
+        assert served.model.items() == [raw("go", "user"), call, output]
