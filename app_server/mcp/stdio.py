@@ -17,6 +17,7 @@ from app_server.mcp.processes import ChildProcess, Processes
 from app_server.mcp_wire.errors import ServerNotReading
 from app_server.mcp_wire.messages import NoMessage, read_message
 from app_server.runtime.launch import Launch
+from app_server.runtime.loop_share import LoopShare
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Waiting to be read by a server; a request that comes then fails."""
@@ -36,6 +37,7 @@ class ServerProcess:
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
         self._stdout = process.stdout
+        self._share = LoopShare()
         self._stderr_tail = b""
         self._stderr_ended = anyio.Event()
 
@@ -64,6 +66,8 @@ class ServerProcess:
             anyio.EndOfStream: the server has ended, or sent a line above the bound.
         """
         while True:
+            # To read a line waits for nothing if it has come already, and there may be millions.
+            await self._share.wait()
             try:
                 line = await self._stdout.readline()
             except (ValueError, OSError) as exc:

@@ -1,1 +1,1 @@
-"""What the process itself needs: clock, lazy imports, open files, files for secrets."""
+"""What the process itself needs: clock, lazy imports, the event loop, open files, secret files."""

@@ -34,6 +34,7 @@ from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
 from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
 from app_server.mcp_wire.http.session import SESSION_HEADER, Session
 from app_server.mcp_wire.messages import NoMessage, read_message
+from app_server.runtime.loop_share import LoopShare
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,9 @@ MIN_RETRY_S, MAX_RETRY_S = 0.01, 300.0
 MAX_TRIES = 2
 """To get a stream again; one that was got begins anew."""
 
+PIECE_BYTES = 4096
+"""Of a stream that are parsed at once: there may be a thousand events in them."""
+
 MAX_EVENT_ID_BYTES = 1024
 """Of an event's id that we send back; a stream whose last id is longer is not asked for again."""
 
@@ -58,11 +62,12 @@ class NotOffered(Exception):
 class EventStream:
     """Passes on the messages of a stream of events; knows where it can be taken up again."""
 
-    def __init__(self, inbox: Inbox, answer_to: RequestId | None = None) -> None:
+    def __init__(self, inbox: Inbox, share: LoopShare, answer_to: RequestId | None = None) -> None:
         """Read a stream; with `answer_to` it ends with the answer to that request."""
         self.last_id = b""
         self.retry_s = RETRY_S
         self._inbox = inbox
+        self._share = share
         self._answer_to = answer_to
 
     async def relay(self, response: HttpResponse) -> bool:
@@ -73,12 +78,15 @@ class EventStream:
         """
         parser = EventParser(MAX_MESSAGE_BYTES)
         try:
-            while piece := await response.receive():
-                events = parser.feed(piece)
-                self._remember(parser)
-                for event in events:
-                    if await self._pass_on(event):
-                        return True
+            while received := await response.receive():
+                for begin in range(0, len(received), PIECE_BYTES):
+                    await self._share.wait()
+                    events = parser.feed(received[begin : begin + PIECE_BYTES])
+                    self._remember(parser)
+                    for event in events:
+                        await self._share.wait()
+                        if await self._pass_on(event):
+                            return True
         except BodyBroken:
             logger.debug("an event stream broke off", exc_info=True)
         return False
@@ -121,6 +129,7 @@ class Listener:
         self._sender = sender
         self._session = session
         self._inbox = inbox
+        self._share = LoopShare()
 
     async def hear_answer(
         self, request_id: RequestId, request: HttpRequest, response: HttpResponse
@@ -161,7 +170,7 @@ class Listener:
         await self._inbox.fail(request_id, ErrorData(code=PARSE_ERROR, message=text))
 
     async def _hear_events(self, request_id: RequestId, response: HttpResponse) -> None:
-        stream = EventStream(self._inbox, request_id)
+        stream = EventStream(self._inbox, self._share, request_id)
         following: HttpResponse | None = response
         try:
             while following is not None:
@@ -181,7 +190,7 @@ class Listener:
 
     async def hear_session(self) -> None:
         """Bring what the server says by itself; returns when it does not offer that (any more)."""
-        stream = EventStream(self._inbox)
+        stream = EventStream(self._inbox, self._share)
         try:
             following = await self._ask_for(stream) or await self._take_up(stream)
             while following is not None:

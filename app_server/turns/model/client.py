@@ -31,6 +31,7 @@ from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFaile
 from app_server.config.values import ConfigError
 from app_server.http.bounded_body import read_beginning
 from app_server.http.loopback_address import LOOPBACK_PATTERNS
+from app_server.runtime.loop_share import LoopShare
 from app_server.telemetry.spans import trace_context
 from app_server.turns.model.chat.completions import ChatCompletions
 from app_server.turns.model.encoding import encode
@@ -53,7 +54,6 @@ from app_server.turns.model.interface import (
 from app_server.turns.model.provider import Provider, WireApi
 from app_server.turns.model.rate_limits import rate_limits
 from app_server.turns.model.response.event_batches import EventChunks, event_batches
-from app_server.turns.model.response.loop_share import LoopShare
 from app_server.turns.model.responses_api import ResponsesApi
 from app_server.turns.model.wire import Wire
 from protocol.lifecycle import PROTOCOL_VERSION

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 import anyio
 
 from app_server.http.event_stream import EventParser, EventTooLarge, SseEvent
+from app_server.runtime.loop_share import LoopShare
 from app_server.turns.model.failures import idle
 from app_server.turns.model.interface import ModelEvent, ModelFailure, ResponseCompleted
 from app_server.turns.model.response.bounds import ResponseBounds, too_long
-from app_server.turns.model.response.loop_share import LoopShare
 from app_server.turns.model.wire import EventReader
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024

@@ -1,7 +1,8 @@
-"""How much of the event loop the streams of models may take, all of them together. No I/O.
+"""How much of the event loop streams may take, all those together that use one share. No I/O.
 
-A read from a socket can hold hundreds of events, and the next read may be ready at once: a task
-that works them off without a pause, or a hundred of them in a row, keep everybody else waiting.
+A read from a socket can hold hundreds of events or lines, and the next read may be ready at once: a
+task that works them off without a pause, or a hundred of them in a row, keep everybody else
+waiting.
 Source: docs/wire.md, "Bounds".
 """
 
