@@ -48,6 +48,8 @@ _PART = re.compile(r"\[:(?P<name>[^]]*):\]|(?P<first>\\?.)(?:-(?P<last>\\?.))?",
 def cut_sets(line: str) -> tuple[str, Sequence[str]]:
     """Return a pattern with a NUL for each set, and the sets as regular expressions.
 
+    There is no NUL in a line that `read_text` gives.
+
     Raises:
         ValueError: it has a set without an end, or with a class that there is not: it fits nothing.
     """
@@ -62,8 +64,7 @@ def cut_sets(line: str) -> tuple[str, Sequence[str]]:
         sets.append(f"(?!/)[{'^' if found['negated'] else ''}{parts}]")
         return CUT
 
-    # As a text of C, a line ends with a NUL.
-    return _SET.sub(cut, line.partition(CUT)[0]), sets
+    return _SET.sub(cut, line), sets
 
 
 def put_sets(regex: str, sets: Sequence[str]) -> str:

@@ -26,6 +26,8 @@ PLAN_S = 60.0
 WRITE_S = 60.0
 """For it to be written; then nobody knows what became of it."""
 
+ALLOWED = line_of(PatchAllowed())
+
 UNKNOWN_END = "it is not known which files were changed"
 
 
@@ -44,7 +46,7 @@ class RemotePatch:
             NotWritten: as `write_plan` says; or the connection was lost, and it is not known.
         """
         try:
-            written = await _ask(self._process, PatchAllowed(), PatchWritten, WRITE_S)
+            written = await _ask(self._process, ALLOWED, PatchWritten, WRITE_S)
         except OSError as exc:
             raise NotWritten(f"Failed to write files: {exc}; {UNKNOWN_END}") from exc
         if written.failure is not None:
@@ -64,8 +66,8 @@ async def planned_elsewhere(
         PatchFailed: it cannot be applied, as `parse_patch` and `plan_patch` say.
         OSError: on entering; the environment is out of reach.
     """
-    line = PatchText(patch=text)
-    if len(line_of(line)) + len(line_of(PatchAllowed())) > MAX_PATCH_BYTES:
+    line = await anyio.to_thread.run_sync(line_of, PatchText(patch=text))
+    if len(line) + len(ALLOWED) > MAX_PATCH_BYTES:
         raise NotApplicable(f"The patch has more than {MAX_PATCH_BYTES} bytes")
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(started)
@@ -75,15 +77,13 @@ async def planned_elsewhere(
         yield RemotePatch(process, await anyio.to_thread.run_sync(plan_of, planned))
 
 
-async def _ask(
-    process: RemoteProcess, message: WireModel, kind: type[Answer], limit_s: float
-) -> Answer:
+async def _ask(process: RemoteProcess, said: bytes, kind: type[Answer], limit_s: float) -> Answer:
     """Send one line and read the next.
 
     Raises:
         OSError: the connection was lost, or there was no answer in time that makes sense.
     """
-    process.write(line_of(message))
+    process.write(said)
     line = b""
     with anyio.move_on_after(limit_s) as scope:
         try:

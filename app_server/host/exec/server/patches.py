@@ -45,12 +45,8 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
     confinement = confinement_there(params, params.cwd, places)
 
     async def work(child: ServedChild) -> None:
-        try:
-            text = PatchText.model_validate_json(await child.input.readline()).patch
-        except ValidationError:
-            await child.print(line_of(PatchPlanned(failure="this is no patch")))
-            return
-        plan, line = await anyio.to_thread.run_sync(_plan, text, params.cwd, confinement)
+        said = await child.input.readline()
+        plan, line = await anyio.to_thread.run_sync(_plan, said, params.cwd, confinement)
         await child.print(line)
         if plan is None or not _is_allowed(await child.input.readline()):
             return
@@ -62,12 +58,15 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
         yield child
 
 
-def _plan(text: str, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
+def _plan(said: bytes, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
     try:
+        text = PatchText.model_validate_json(said).patch
         plan = plan_patch(parse_patch(text), cwd, resolved(confinement))
         line = plan_line(plan)
         if len(line) > MAX_PLAN_BYTES:
             raise NotApplicable(TOO_LARGE)
+    except ValidationError:
+        return None, line_of(PatchPlanned(failure="this is no patch"))
     except PatchFailed as exc:
         failed = PatchPlanned(failure=str(exc), is_empty=isinstance(exc, EmptyPatch))
         return None, line_of(failed)

@@ -2,55 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 from app_server.host.exec.client import client as client_module
-from app_server.host.exec.client.address import ExecAddress, parse_exec_address
 from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
 from app_server.host.exec.client.environment import RemoteEnvironment
 from app_server.runtime.launch import Launch
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.exec_conversations import listening
-
-
-@asynccontextmanager
-async def playing(
-    play: Callable[[ServerConnection], Awaitable[None]], **options: Any
-) -> AsyncIterator[str]:
-    """Be an exec server that is as badly behaved as told."""
-    async with serve(play, "127.0.0.1", 0, **options) as server:
-        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-def address_of(url: str, connect_ms: int | None = None) -> ExecAddress:
-    return parse_exec_address(url, None, None, connect_ms)
-
-
-async def welcome(socket: ServerConnection, version: int = 1) -> None:
-    message = json.loads(await socket.recv())
-    assert message["method"] == "initialize"
-    result = {"protocolVersion": version}
-    await socket.send(json.dumps({"id": message["id"], "result": result}))
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[ExecConnection]:
-    async with (
-        open_exec_connection(address_of(url)) as connection,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(connection.run)
-        yield connection
-        connection.close("the test is over")
+from tests.support.host.played_exec_server import address_of, connected, playing, welcome
 
 
 async def _speaks_version_2(socket: ServerConnection) -> None:

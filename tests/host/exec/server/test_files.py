@@ -180,3 +180,14 @@ async def test_what_is_no_patch_is_told(tmp_path: Path) -> None:
         await client.call("patch/start", processId=1, **params)
         await client.write(1, b"nothing\n")
         assert (await line_of(client))["failure"] == "this is no patch"
+
+
+@claim("environment:files")
+async def test_a_place_that_is_not_unicode_is_refused(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(odd)
+    os.symlink(odd, tmp_path / "link")
+    async with listening() as url, exec_client(url) as client:
+        plan = await planned(client, tmp_path, patch_of("*** Add File: link/a", "+x"))
+        assert plan["failure"] == "A path is not Unicode"
+        assert os.listdir(odd) == []
