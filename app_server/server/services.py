@@ -101,28 +101,11 @@ async def build_services(
     commands = MachineCommands(rules)
     places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
     plugins = Plugins(PluginStore(home), partial(_is_available, environments))
-    skills = SkillCatalog(
-        home,
-        settings.user_home,
-        partial(_skills_of_plugins, plugins),
-        background,
-        partial(
-            _skills_changed,
-            hub,
-            Lazy("the notification of skills", _load_skills_changed),
-            background,
-        ),
-    )
-    apps, extensions = substitutes.apps, substitutes.extensions
+    skills = _skills(settings, plugins, hub, background)
     lazy_apps: LazyApps | None = None
-    if extensions is None:
-        apps = lazy_apps = LazyApps(home, environments, plugins)
-        extensions = ExtensionRegistry(
-            [plugins, lazy_apps],
-            {APPROVALS_OF_APPS: partial(_approve, config_file)},
-            [PluginHooks(plugins), lazy_apps],
-            [lazy_apps],
-        )
+    if (extensions := substitutes.extensions) is None:
+        lazy_apps = LazyApps(home, environments, plugins)
+        extensions = _extensions(plugins, lazy_apps, config_file)
     lazy_model = LazyModel(OfflineModel(background).url, accounts)
     model_lists = ModelLists(lazy_model.list_models, lazy_model.prepare)
     first = await read_first_settings(configuration)
@@ -204,7 +187,7 @@ async def build_services(
         accounts=accounts,
         model_lists=model_lists,
         plugins=plugins,
-        apps=apps,
+        apps=lazy_apps or substitutes.apps,
         skills=skills,
         signals=signals,
         signal_notifier=signal_notifier,
@@ -229,6 +212,32 @@ async def _account_settings(configuration: Configuration) -> AccountSettings:
 
 async def _is_signed_in(accounts: Accounts) -> bool:
     return (await accounts.look()).credentials is not None
+
+
+def _skills(
+    settings: Settings, plugins: Plugins, hub: Hub, background: anyio.abc.TaskGroup
+) -> SkillCatalog:
+    event = Lazy("the notification of skills", _load_skills_changed)
+
+    def changed() -> None:
+        background.start_soon(_broadcast_skills, hub, event)
+
+    return SkillCatalog(
+        settings.home,
+        settings.user_home,
+        partial(_skills_of_plugins, plugins),
+        background,
+        changed,
+    )
+
+
+def _extensions(plugins: Plugins, apps: LazyApps, config_file: ConfigFile) -> ExtensionRegistry:
+    return ExtensionRegistry(
+        [plugins, apps],
+        persisters={APPROVALS_OF_APPS: partial(_approve, config_file)},
+        hooks=[PluginHooks(plugins), apps],
+        install_checks=[apps],
+    )
 
 
 def _problems() -> "type[ConfigProblems]":
@@ -272,12 +281,6 @@ def _skills_changed_type() -> "type[SkillsChangedNotification]":
 
 async def _load_skills_changed() -> "type[SkillsChangedNotification]":
     return await load(_skills_changed_type)
-
-
-def _skills_changed(
-    hub: Hub, event: "Lazy[type[SkillsChangedNotification]]", tasks: anyio.abc.TaskGroup
-) -> None:
-    tasks.start_soon(_broadcast_skills, hub, event)
 
 
 async def _broadcast_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
