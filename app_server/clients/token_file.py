@@ -4,13 +4,13 @@ It is read before each connection: a server that starts again has a new one.
 Source: docs/listeners.md, "The token file".
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
+from app_server.runtime.contained_files import without_waiting
 from app_server.runtime.user_paths import expand_user
 
 TOKEN_FILE_VARIABLE = "APP_SERVER_TOKEN_FILE"
@@ -66,9 +66,7 @@ def read_token(file: Path) -> str:
         NoToken
     """
     try:
-        # Opening a pipe that nobody writes to would wait for a writer.
-        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(number, "rb") as opened:
+        with open(file, "rb", opener=without_waiting) as opened:
             content = opened.read(MAX_TOKEN_BYTES + 1)
     except OSError as exc:
         raise NoToken(f"the token file cannot be read: {file}: {exc.strerror}") from exc

@@ -24,6 +24,7 @@ from app_server.clients.token_file import (
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
 from tests.support.clients.coder import environment, run_coder, told
+from tests.support.descriptors import open_below
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.receiver.peer import context, parts
 
@@ -49,6 +50,13 @@ async def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) ->
     os.mkfifo(pipe := tmp_path / "token")
     with anyio.fail_after(WAIT_S), pytest.raises(NoToken):
         await anyio.to_thread.run_sync(read_token, pipe, abandon_on_cancel=True)
+
+
+def test_a_folder_is_refused_and_not_left_open(tmp_path: Path) -> None:
+    """A receiver reads the file again for each connection that it tries."""
+    with pytest.raises(NoToken, match=f"cannot be read: {tmp_path}: Is a directory"):
+        read_token(tmp_path)
+    assert open_below(tmp_path) == []
 
 
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

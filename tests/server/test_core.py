@@ -1,6 +1,5 @@
 """server: what a start has opened is closed if it fails after that."""
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -10,24 +9,12 @@ import pytest
 from app_server.plugins.contributor import Plugins
 from app_server.server import core
 from app_server.threads.store import ThreadStore
+from tests.support.descriptors import open_below
 from tests.support.harness import serve
 
 
 class Broken(Exception):
     """What fails."""
-
-
-def open_below(folder: Path) -> list[str]:
-    """Name the files below a folder that this process has open."""
-    found = []
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:
-            continue
-        if path.startswith(f"{folder}/"):
-            found.append(path)
-    return found
 
 
 @pytest.fixture

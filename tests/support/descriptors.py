@@ -1,9 +1,23 @@
-"""A process in which no descriptor is left."""
+"""The descriptors of this process: which are open, and what happens when none is left."""
 
 import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+
+def open_below(folder: Path) -> list[str]:
+    """Name what this process has open of a folder: the files below it, and itself."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue
+        if Path(path).is_relative_to(folder):
+            found.append(path)
+    return found
 
 
 @contextmanager

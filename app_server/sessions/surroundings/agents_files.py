@@ -15,6 +15,7 @@ from typing import BinaryIO
 from app_server.config.values import Config
 from app_server.permissions.placeholder import is_there
 from app_server.permissions.trust import project_trust
+from app_server.runtime.contained_files import without_waiting
 from app_server.runtime.reaching import NotReached, PathDenied, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
@@ -185,9 +186,8 @@ def _read_inside(path: Path, root: str, limit_bytes: int, found: Instructions) -
 def _read(path: Path, limit_bytes: int, found: Instructions) -> bytes | None:
     """Read the beginning of a regular file; None if there is none, or it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with open(path, "rb", opener=without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             return _beginning(file, path, limit_bytes, found)
     except FileNotFoundError:

@@ -16,6 +16,7 @@ from app_server.sessions.surroundings.agents_files import (
     read_agents_settings,
     read_instructions,
 )
+from tests.support.descriptors import open_below
 from tests.support.harness import claim
 
 
@@ -128,6 +129,15 @@ def test_only_regular_files_of_the_project_are_read(home: Path, project: Path) -
     assert found.warnings == [
         f"{project}/AGENTS.md was left out: it is a link to outside of the project"
     ]
+
+
+def test_a_folder_in_the_place_of_the_users_file_is_named_and_not_left_open(
+    home: Path, project: Path
+) -> None:
+    (home / "AGENTS.md").mkdir()
+    found = read(home, project)
+    assert found.warnings == [f"{home}/AGENTS.md cannot be read: Is a directory"]
+    assert open_below(home) == []
 
 
 def test_a_folder_that_cannot_be_searched_is_named_and_the_others_are_read(
