@@ -4,6 +4,7 @@ Source: docs/environments.md, "Commands in an environment".
 """
 
 import asyncio
+import logging
 import signal
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from app_server.host.commands.command import InputClosed, OnOutput
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.protocol import CHUNK_BYTES
 from protocol.exec_server import CommandVariables, WorkPolicy
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,11 @@ class RemoteCommand:
         except OSError as exc:
             if not started.done():
                 started.set_exception(exc)
+        except Exception:
+            # One command must not take the others, and the server, along.
+            logger.exception("a command in another environment broke")
+            if not started.done():
+                started.set_exception(OSError("it could not be started"))
         finally:
             known = None if self._process is None else self._process.returncode
             self.returncode = -signal.SIGKILL if known is None else known

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 
 from app_server.host.exec.client.command import RemoteCommand
 from app_server.host.exec.client.process import RemoteProcess
@@ -38,3 +39,31 @@ async def test_a_start_that_is_given_up_ends_the_command_that_starts_all_the_sam
                     scope.cancel()
             answered.set()
             await left.wait()
+
+
+async def test_a_fault_of_ours_in_one_command_reaches_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process = RemoteProcess(1, 1024, lambda *_: None, lambda _: None)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[RemoteProcess]:
+        yield process
+
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[RemoteProcess]:
+        raise ValueError("broken")
+        yield process
+
+    def on_output(*_: object) -> None:
+        raise ValueError("broken")
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            with pytest.raises(OSError, match=r"^it could not be started$"):
+                await RemoteCommand.start(broken(), on_output, tasks, takes_input=False)
+            command = await RemoteCommand.start(running(), on_output, tasks, takes_input=False)
+            process.feed("stdout", b"x")
+            await command.finished.wait()
+            assert command.returncode == -9
+    assert caplog.text.count("a command in another environment broke") == 2
