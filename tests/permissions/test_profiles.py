@@ -12,10 +12,14 @@ from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.permissions.confinement.globs import TooMuchToMatch, matches, real_pattern
 from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.profile_places import (
+    MINIMAL,
+    confinement_of_profile,
+    read_only,
+)
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.stored import policy_of, stored
-from app_server.permissions.profile_places import MINIMAL, confinement_of_profile, read_only
 from app_server.permissions.profiles import profile_names, read_profile
 from protocol.policy import (
     ReadOnlySandboxPolicy,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from app_server.permissions.confinement.confined import FileAccess, confined_to
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.confinement.places import SLASH_TMP, Places
-from app_server.permissions.profile_places import confinement_of_profile
+from app_server.permissions.confinement.profile_places import confinement_of_profile
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,

@@ -16,8 +16,8 @@ from app_server.permissions.confinement.places import (
     configured_places,
     places_of_machine,
 )
+from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.confinement.resolving import resolved
-from app_server.permissions.profile_places import confinement_of_profile
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,

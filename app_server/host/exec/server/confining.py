@@ -6,8 +6,8 @@ Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Sandbox".
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.grants import Grant
-from app_server.permissions.profile_places import confinement_of_profile
 from protocol.exec_server import WorkPolicy
 
 
