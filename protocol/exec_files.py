@@ -11,7 +11,11 @@ from pydantic import Field
 from protocol.exec_server import ProcessNumber, WorkPolicy
 from protocol.model import JsonObject, WireModel
 
-AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
+MAX_PATH_CHARS = 4096
+
+AbsolutePath = Annotated[
+    str, Field(min_length=1, max_length=MAX_PATH_CHARS, pattern=r"^/[^\x00]*$")
+]
 
 
 class FileProfile(WireModel):

@@ -12,6 +12,7 @@ from tests.support.host.exec_conversations import listening
 from tests.support.images import PNG, PNG_URL
 from tests.support.turn_tools.turn_commands import desk
 
+NO_PATH = "it is not an absolute path of at most 4096 characters, without a null character"
 SHOWN: Any = [{"type": "input_image", "image_url": PNG_URL}]
 
 
@@ -57,8 +58,8 @@ async def test_the_model_names_the_environment_of_an_image(tmp_path: Path) -> No
         ("text.png", "it is not a PNG, JPEG, GIF or WebP image"),
         ("large.png", "it has more than 8388608 bytes"),
         (".", "it is not a file"),
-        ("a\0", "it is not an absolute path"),
-        ("a" * 5000, "it is not an absolute path"),
+        ("a\0", NO_PATH),
+        ("a" * 5000, NO_PATH),
     ],
 )
 async def test_what_is_no_image_there_is_refused_as_here(

@@ -9,6 +9,7 @@ import anyio
 from pydantic import ValidationError
 
 from protocol.errors import ErrorObject
+from protocol.exec_files import MAX_PATH_CHARS
 from protocol.exec_server import ExecMessage
 from protocol.model import Json, WireModel
 
@@ -39,7 +40,8 @@ def parameters(kind: type[Message], **members: Any) -> Message:
     try:
         return kind(**members)
     except ValidationError as exc:
-        raise OSError("it is not an absolute path") from exc
+        rule = f"an absolute path of at most {MAX_PATH_CHARS} characters, without a null character"
+        raise OSError(f"it is not {rule}") from exc
 
 
 def failure_of(error: ErrorObject) -> OSError:
