@@ -30,19 +30,27 @@ async def named_server_skills(
     if server is None:
         return []
     messages: list[JsonObject] = []
+
+    def left_out(shown: str, why: McpError) -> None:
+        logger.info("skills %s of %s cannot be read: %s", shown, server, why)
+        warn(f"skills were left out: {shown} cannot be read: {why}")
+
     shown = ", ".join(f"`{name}`" for name in (*names.plain, *names.paths)[:MAX_NAMED])
     try:
         with anyio.fail_after(skills.ANSWER_S):
             listed, _ = await skills.list_skills(servers, server)
             for skill in _chosen(listed, names):
                 shown = f"`{skill.name}`"
-                text = await skills.read_skill_file(servers, server, skill.main_resource)
+                try:
+                    text = await skills.read_skill_file(servers, server, skill.main_resource)
+                except McpError as exc:
+                    left_out(shown, exc)
+                    continue
                 messages.append(skill_message(skill.name, skill.main_resource, _page(text)))
     except TimeoutError:
         warn(f"skills were left out: {shown} did not come within {skills.ANSWER_S:g} s")
     except McpError as exc:
-        logger.info("skills %s of %s cannot be read: %s", shown, server, exc)
-        warn(f"skills were left out: {shown} cannot be read: {exc}")
+        left_out(shown, exc)
     return messages
 
 

@@ -213,6 +213,16 @@ async def test_skills_that_are_named_and_cannot_be_read_are_named_to_the_user(
         ]
 
 
+async def test_a_named_skill_that_cannot_be_read_keeps_no_other_one_back(tmp_path: Path) -> None:
+    there = file(f"{ONE}/SKILL.md", "Do it.")
+    async with desk_with(tmp_path, *RESOURCES[:3], there) as desk:
+        heard = await say(desk, {"type": "text", "text": "$two $plug:one"})
+        said = [one for one in desk.served.model.inputs() if "<skill>" in one[1]]
+        assert said == [shown("plug:one", ONE, "Do it.")]
+        [gone] = skill_warnings(heard)
+        assert gone.startswith("skills were left out: `two` cannot be read: ")
+
+
 async def test_without_the_setting_no_server_is_asked_for_skills(tmp_path: Path) -> None:
     async with desk_with(tmp_path, *RESOURCES, config="") as desk:
         await say(desk, {"type": "text", "text": "$two"})
