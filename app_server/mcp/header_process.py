@@ -25,8 +25,9 @@ REAP_S = 2.0
 
 CHUNK_BYTES = 16 * 1024
 
-WITHOUT_INPUT = "exec </dev/null\n"
-"""What a script begins with that reads no input: the pipe of another machine stays open."""
+PIPES = "exec </dev/null 2>/dev/null\n"
+"""What a script on another machine begins with: it reads no input, though its pipe stays open, and
+what it complains of waits for nobody."""
 
 
 async def run_here(command: str, cwd: str) -> bytes:
@@ -74,7 +75,7 @@ async def run_elsewhere(processes: Processes, environment_id: str, command: str)
         HeaderCommandFailed: see `run_here`.
     """
     printed = bytearray()
-    launch = Launch("sh", ["-c", WITHOUT_INPUT + command], inherited=INHERITED_VARIABLES)
+    launch = Launch("sh", ["-c", PIPES + command], inherited=INHERITED_VARIABLES)
     try:
         with anyio.fail_after(RUN_S):
             async with processes.run(environment_id, launch) as process:

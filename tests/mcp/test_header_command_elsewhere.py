@@ -77,6 +77,15 @@ async def test_what_goes_wrong_there_is_told(
         assert str(failed.value) == f"MCP HTTP headers helper {reason}"
 
 
+@claim("environment:header-command")
+async def test_what_the_command_complains_of_there_is_not_kept_waiting() -> None:
+    async with listening() as url, machines() as environments:
+        environments.add("far", put(url))
+        # More than the exec server sends before somebody reads it.
+        complains = "head -c 3000000 /dev/zero >&2; echo '{}'"
+        assert await run_elsewhere(environments, "far", complains) == b"{}\n"
+
+
 @pytest.mark.slow
 @claim("environment:header-command")
 async def test_nothing_of_it_is_left_there(tmp_path: Path) -> None:
