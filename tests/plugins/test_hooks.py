@@ -107,7 +107,7 @@ async def test_a_hook_of_a_plugin_runs_once_it_is_trusted_with_the_whole_plugin(
         assert await turn(client, thread_id, disabledPluginIds=[]) == [("completed", [places])]
 
 
-@pytest.mark.parametrize("form", ["value", "hook", "state"])
+@pytest.mark.parametrize("form", ["value", "quoted", "hook", "state"])
 async def test_both_parts_of_the_hash_are_written_as_codex_keeps_them(
     tmp_path: Path, form: str
 ) -> None:
@@ -118,6 +118,7 @@ async def test_both_parts_of_the_hash_are_written_as_codex_keeps_them(
         table = {"trusted_hash": hook["currentHash"]}
         edit = {
             "value": (f'hooks.state."{hook["key"]}".trusted_hash', hook["currentHash"]),
+            "quoted": (f'"hooks"."state"."{hook["key"]}"."trusted_hash"', hook["currentHash"]),
             "hook": (f'hooks.state."{hook["key"]}"', table),
             "state": ("hooks.state", {hook["key"]: table, "other": {"enabled": False}}),
         }[form]

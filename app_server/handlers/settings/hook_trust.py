@@ -29,8 +29,9 @@ def _parts(edit: ConfigEdit) -> Iterator[ConfigEdit]:
         yield edit
     elif tuple(path[3:]) == (OWN,) and isinstance(edit.value, str):
         for name, value in _split({OWN: edit.value}).items():
-            place = f"{edit.key_path.strip().removesuffix(OWN)}{name}"
-            yield edit.model_copy(update={"key_path": place, "value": value})
+            # The last part has no dot, whether it stands in quotes or not.
+            above = edit.key_path.rpartition(".")[0]
+            yield edit.model_copy(update={"key_path": f"{above}.{name}", "value": value})
     else:
         yield edit.model_copy(update={"value": _within(edit.value, 3 - len(path))})
 
