@@ -133,7 +133,7 @@ def _storage_failure(error: OSError, thread_id: str) -> RpcError:
 
 
 def archived(thread_id: str) -> RpcError:
-    """Say that a thread is being unloaded."""
+    """Say that a thread is archived."""
     return invalid_request(
         f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
         "unarchive it first.",
