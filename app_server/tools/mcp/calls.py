@@ -207,10 +207,12 @@ class McpCalls:
             place = Place(config.environment_id, instance_id, config.folder)
         return sandbox_state(settings, self._confinements.here(), place)
 
-    def _state_of_first(self, settings: Settings) -> JsonObject:
-        """Describe the environment that tools work in when nothing names one."""
+    def _state_of_first(self, settings: Settings) -> JsonObject | None:
+        """Describe the environment that tools work in when nothing names one, if there is one."""
         folder = next(iter(settings.working_folders), None)
-        if folder is None or folder.environment_id == LOCAL:
+        if folder is None:
+            return None
+        if folder.environment_id == LOCAL:
             place = Place(LOCAL, self._servers.instance_of(LOCAL), settings.cwd)
             return sandbox_state(settings, self._confinements.here(), place)
         instance_id = self._servers.instance_of(folder.environment_id)

@@ -15,7 +15,7 @@ from protocol.model import Json
 from tests.support.apps.demo_apps import DEMO, thread_with_apps
 from tests.support.apps.local_files import entry as rule
 from tests.support.apps.local_files import managed, state, whole
-from tests.support.harness import calls, claim, says, serve
+from tests.support.harness import Served, WireClient, calls, claim, says, serve
 from tests.support.host.elsewhere import add, entry, machines, put
 from tests.support.host.exec_conversations import listening
 
@@ -110,6 +110,30 @@ async def test_an_environment_that_was_replaced_or_is_away_is_not_read(tmp_path:
             await read(environments, third, tmp_path / "a")
 
 
+async def saved(served: Served, client: WireClient, **turn: Any) -> Any:
+    """Run a turn whose model puts `notes.txt` into an app; gives the item of the call."""
+    thread_id = await thread_with_apps(client)
+    save = {
+        "namespace": "mcp__codex_apps__drive",
+        "name": "_save_file",
+        "arguments": {"file": "notes.txt"},
+    }
+    served.model.scripts += [calls(save), says("done")]
+    await client.call(
+        "turn/start",
+        {
+            "threadId": thread_id,
+            "input": [{"type": "text", "text": "go"}],
+            "approvalPolicy": "never",
+            "sandboxPolicy": {"type": "dangerFullAccess"},
+            **turn,
+        },
+    )
+    message = await client.wait_for("item/completed", lambda p: p["item"]["type"] == "mcpToolCall")
+    await client.until("turn/completed")
+    return message["params"]["item"]
+
+
 @claim("environment:app-files")
 async def test_a_file_of_the_first_environment_goes_into_an_app(tmp_path: Path) -> None:
     far, content = tmp_path / "far", b"Dear diary"
@@ -121,26 +145,26 @@ async def test_a_file_of_the_first_environment_goes_into_an_app(tmp_path: Path) 
         served.client() as client,
     ):
         await add(client, url)
-        thread_id = await thread_with_apps(client)
-        save = {
-            "namespace": "mcp__codex_apps__drive",
-            "name": "_save_file",
-            "arguments": {"file": "notes.txt"},
-        }
-        served.model.scripts += [calls(save), says("done")]
-        await client.call(
-            "turn/start",
-            {
-                "threadId": thread_id,
-                "input": [{"type": "text", "text": "go"}],
-                "environments": [entry(far)],
-                "approvalPolicy": "never",
-                "sandboxPolicy": {"type": "dangerFullAccess"},
-            },
-        )
-        item = await client.wait_for("item/completed", lambda p: p["item"]["type"] == "mcpToolCall")
-        await client.until("turn/completed")
-        result = item["params"]["item"]["result"]
+        item = await saved(served, client, environments=[entry(far)])
         digest = hashlib.sha256(content).hexdigest()
         file = {"name": "notes.txt", "bytes": len(content), "sha256": digest}
-        assert result["structuredContent"] == {"file": file}
+        assert item["result"]["structuredContent"] == {"file": file}
+
+
+@claim("environment:app-files")
+async def test_no_file_goes_into_an_app_from_a_thread_without_an_environment(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    # The working folder of the thread.
+    (home / "notes.txt").write_text("Dear diary")
+    async with (
+        serve(home, config=DEMO, with_apps=True) as served,
+        served.client() as client,
+    ):
+        item = await saved(served, client, environments=[])
+        assert item["status"] == "failed"
+        assert item["error"]["message"].endswith(
+            "upload of `notes.txt` for `file` failed: the environment of the turn is not known"
+        )
