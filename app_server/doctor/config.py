@@ -1,7 +1,11 @@
 """config.toml, a profile, requirements.toml: can they be used, and what in them does nothing."""
 
 from app_server.config.default_provider import default_provider_id
-from app_server.config.key_check.unknown_keys import keys_without_effect, unknown_in_file
+from app_server.config.key_check.unknown_keys import (
+    keys_without_effect,
+    unknown_in_file,
+    unknown_in_overrides,
+)
 from app_server.config.requirements import read_requirements, requirements_of
 from app_server.config.values import Config, ConfigError
 from app_server.doctor.machine import Machine
@@ -34,6 +38,7 @@ def check_config(machine: Machine) -> Check:
         check.add("warning", f"{profile} is not there, so the profile changes nothing")
         check.advise(f"make that file, or leave out --profile {machine.profile}")
     unknown = [text for source in files.sources for text in unknown_in_file(source)]
+    unknown += unknown_in_overrides(machine.overrides, "-c/--config")
     for text in unknown:
         check.add("warning", text)
     if unknown:

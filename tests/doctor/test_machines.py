@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,12 @@ async def test_a_profile_is_looked_at_too(tmp_path: Path) -> None:
     profile.write_text('cli_auth_credentials_store = "ephemeral"\nsurprise = 1\n')
     write(tmp_path, 'cli_auth_credentials_store = "keyring"\n')
     assert await found(machine, "keyring") == []
+    typed = replace(machine, overrides={"features.bogus": 1})
+    assert (
+        (await one(typed, "config"))
+        .details[-1]
+        .startswith("-c/--config: unknown configuration field `features.bogus`")
+    )
     unknown = await one(machine, "config")
     assert unknown.details[0].startswith(f"{profile}:2:1: unknown configuration field `surprise`")
     profile.chmod(0o622)

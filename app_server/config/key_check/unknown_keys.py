@@ -4,7 +4,7 @@ Source: docs/config.md, "Unknown keys".
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from app_server.config.key_check.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
@@ -96,6 +96,15 @@ def unknown_in_file(config: Config) -> list[str]:
         f"{config.place_of_key(unknown.path)}: {unknown.detail}"
         for unknown in unknown_keys(config.document)
     ]
+
+
+def unknown_in_overrides(overrides: Mapping[str, Any], where: str) -> list[str]:
+    """Say of each unknown key of a command line or a request what was expected.
+
+    `where` says in words which.
+    """
+    found = unknown_keys(Config({}).override(overrides).document)
+    return [f"{where}: {unknown.detail}" for unknown in found]
 
 
 def refuse_unknown_keys(config: Config) -> None:

@@ -17,6 +17,7 @@ from app_server.config.key_check.unknown_keys import (
     keys_without_effect,
     shown_path,
     unknown_in_file,
+    unknown_in_overrides,
     unknown_keys,
     without_effect_text,
 )
@@ -25,6 +26,9 @@ from app_server.handlers.settings.check import wrong_values
 from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 logger = logging.getLogger(__name__)
+
+OVERRIDES = "-c/--config"
+"""What lies over the files of a server."""
 
 UNUSABLE = "The configuration cannot be used; requests that need it are refused."
 
@@ -85,6 +89,9 @@ def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
         if paths := list(keys_without_effect(file.document)):
             places = [f"{file.place_of_key(path)}: `{'.'.join(path)}`" for path in paths]
             found.append(_warning(without_effect_text(places), file.place_of_key(paths[0])))
+    on_top = [text for layer in config.layers for text in unknown_in_overrides(layer, OVERRIDES)]
+    if on_top:
+        found.append(_warning(ignored_text(on_top), None))
     return found
 
 

@@ -55,6 +55,19 @@ async def test_a_client_that_comes_is_told_of_unknown_keys_and_of_those_without_
     }
 
 
+@claim("config:unknown-keys")
+async def test_a_client_that_comes_is_told_of_an_unknown_key_of_the_command_line(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path, overrides={"features.bogus": 1, "notify": ["x"]}) as served:
+        (unknown,) = await told(served, 1)
+    assert {**unknown, "summary": re.sub(r", expected one of .*", "", unknown["summary"])} == {
+        "summary": "Ignoring 1 unrecognized configuration setting:\n"
+        "  -c/--config: unknown configuration field `features.bogus`",
+        "details": None,
+    }
+
+
 async def test_a_client_that_comes_is_told_of_a_value_that_does_not_fit(tmp_path: Path) -> None:
     async with serve(tmp_path, config='sandbox_mode = "sometimes"\n') as served:
         (wrong,) = await told(served, 1)

@@ -52,8 +52,7 @@ async def config_for(
 
 async def _unknown_overrides(overrides: Mapping[str, Any]) -> list[str]:
     keys = await load(_unknown_keys)
-    found = keys.unknown_keys(Config({}).override(overrides).document)
-    unknown = [f"config of the request: {one.detail}" for one in found]
+    unknown = keys.unknown_in_overrides(overrides, "config of the request")
     return [keys.ignored_text(unknown)] if unknown else []
 
 
