@@ -291,9 +291,9 @@ async def test_the_item_of_a_call_names_its_app_as_it_was_when_the_call_began(
         desk.apps.hosted.endpoint.connectors[:] = [app("cal", "Kalender", "look")]
         old = desk.generation()
         await desk.client.call("config/mcpServer/reload")
-        with anyio.fail_after(WAIT_S):
-            while desk.generation() is old:
-                await anyio.sleep(0.001)
+        renamed = ("codex_apps__kalender", "ready")
+        await desk.client.wait_for(STARTED, lambda p: (p["name"], p["status"]) == renamed)
+        assert desk.generation() is not old
         held.set()
         over = await desk.client.wait_for(
             "item/completed", lambda p: p["item"]["type"] == "mcpToolCall"

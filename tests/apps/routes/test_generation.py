@@ -43,11 +43,11 @@ async def is_open(port: int) -> bool:
     return True
 
 
-async def until(condition: Any) -> None:
-    """Let others go on until something holds: it is told to nobody."""
+async def ended(generation: Generation) -> None:
+    """Wait until a generation has ended by itself: its last lease is released, its port closed."""
     with anyio.fail_after(WAIT_S):
-        while not condition():
-            await anyio.sleep(0.001)
+        await generation.ended()
+    assert (generation.leases, await is_open(generation.port)) == (0, False)
 
 
 async def opened(tasks: TaskGroup) -> Generation:
@@ -105,7 +105,7 @@ async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
 
         for client in (one, other, other):
             tasks.start_soon(call, client)
-        await until(lambda: len(served.pool.exchanges) == 2)
+        await served.pool.changes.until(lambda: len(served.pool.exchanges) == 2)
         with anyio.fail_after(WAIT_S):
             await served.generation.close()
         assert not await is_open(served.generation.port)
@@ -120,10 +120,13 @@ async def test_a_generation_that_has_ended_is_freed_without_the_garbage_collecto
             generation = await opened(tasks)
             owner, lease = generation.owner, generation.lease()
             assert owner == generation.owner
-            freed = weakref.ref(generation)
+            freed = anyio.Event()
+            watched = weakref.ref(generation, lambda _: freed.set())
             del generation, owner
             lease.release()
-            await until(lambda: freed() is None)
+            with anyio.fail_after(WAIT_S):
+                await freed.wait()
+            assert watched() is None
     finally:
         gc.enable()
 
@@ -247,9 +250,7 @@ async def test_a_turn_calls_a_tool_of_an_app_as_that_of_any_server(tmp_path: Pat
         names = [n["name"] for n in served.model.requests[0]["tools"] if n["type"] == "namespace"]
         assert names == ["mcp__codex_apps__cal", "mcp__codex_apps__drive"]
         await client.call("thread/archive", {"threadId": thread_id})
-        await until(lambda: apps.generation.leases == 0)
-        with anyio.fail_after(WAIT_S):
-            await apps.generation.close()
+        await ended(apps.generation)
 
 
 @claim("apps:r3")
@@ -325,10 +326,7 @@ async def test_a_call_finishes_at_its_generation_while_new_ones_go_to_the_next(
         hold.let_go.set()
         answer = await client.answer(slow)
         assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
-        await until(lambda: old.generation.leases == 0)
-        with anyio.fail_after(WAIT_S):
-            await old.generation.close()
-        assert not await is_open(old.generation.port)
+        await ended(old.generation)
         assert new.generation.leases == 3
         newer.release()
 
@@ -371,5 +369,5 @@ async def test_forty_sessions_call_at_once() -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(40):
                 tasks.start_soon(one)
-        await until(lambda: not served.pool.sessions)
+        await served.pool.changes.until(lambda: not served.pool.sessions)
     assert len(served.pool.closed) == 40

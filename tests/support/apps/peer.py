@@ -64,7 +64,7 @@ class FakePool:
     on_open: Callable[[], Awaitable[None]] | None = None
     """Awaited before a session is given."""
     changes: Changes = field(default_factory=Changes)
-    """Noted when a session is closed."""
+    """Noted with each request, and when a session is closed."""
 
     @asynccontextmanager
     async def session_of(self, key: Hashable, peer: DownstreamPeer) -> AsyncIterator["FakeSession"]:
@@ -96,6 +96,7 @@ class FakeSession:
     ) -> JsonObject:
         exchange = Exchange(self.key, method, params, self.peer, on_progress)
         self.pool.exchanges.append(exchange)
+        self.pool.changes.note()
         return await self.pool.answer(exchange)
 
 
