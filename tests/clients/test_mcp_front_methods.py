@@ -54,8 +54,8 @@ async def second() -> AsyncIterator[Second]:
     async with anyio.create_task_group() as tasks:
         both = Second(OlderSide(open_conversation, send, tasks), far)
         await both.side.forward('{"id": 1, "method": "thread/list"}', {"name": "c"})
-        told = [(await both.hear()).get("method") for _ in range(4)]
-        assert told == ["initialize", "initialized", "getUserAgent", "thread/list"]
+        methods = [(await both.hear()).get("method") for _ in range(4)]
+        assert methods == ["initialize", "initialized", "getUserAgent", "thread/list"]
         yield both
         await both.side.aclose()
         await far.aclose()

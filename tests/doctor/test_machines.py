@@ -252,7 +252,7 @@ async def test_wrong_modes(tmp_path: Path) -> None:
     )
 
 
-async def test_a_home_that_is_no_folder_is_told_once(tmp_path: Path) -> None:
+async def test_a_home_that_is_no_folder_is_one_error(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("")
     assert shown(await one(Machine(home=home), "modes")) == (

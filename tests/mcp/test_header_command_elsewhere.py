@@ -66,7 +66,7 @@ async def test_a_command_that_fails_there_keeps_the_server_from_starting(tmp_pat
         ("sleep 1000", "timed out after 0.5 seconds"),
     ],
 )
-async def test_what_goes_wrong_there_is_told(
+async def test_the_error_says_how_a_command_failed_there(
     monkeypatch: pytest.MonkeyPatch, command: str, reason: str
 ) -> None:
     monkeypatch.setattr(header_process, "RUN_S", 0.5 if command.startswith("sleep") else 60)

@@ -117,14 +117,14 @@ async def test_progress_that_is_long_is_cut_and_a_flood_of_it_is_thinned_out(
     )
     messages, item, _ = await called(tmp_path, said + DONE)
     assert item["status"] == "completed"
-    told = [
+    passed_on = [
         message["params"]["message"]
         for message in messages
         if message.get("method") == "item/mcpToolCall/progress"
     ]
-    assert told[0] == shortened(LARGE)
-    assert MAX_AT_ONCE <= len(told) < 2_000
-    assert set(told[1:]) == {"m"}
+    assert passed_on[0] == shortened(LARGE)
+    assert MAX_AT_ONCE <= len(passed_on) < 2_000
+    assert set(passed_on[1:]) == {"m"}
 
 
 def test_progress_passes_in_a_burst_and_then_at_a_rate() -> None:

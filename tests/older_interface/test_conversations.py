@@ -346,7 +346,7 @@ async def test_an_external_sandbox_holds_from_the_first_turn_on(tmp_path: Path) 
     async with serve(tmp_path) as served, old_client(served) as client:
 
         async def sandboxes(conversation_id: str) -> list[str]:
-            """Return what the model was told of sandboxes, after one more turn."""
+            """Return what the model was sent of sandboxes, after one more turn."""
             send = {"conversationId": conversation_id, "items": text("hi")}
             assert await client.call("sendUserMessage", send) == {}
             await client.until("codex/event/task_complete")

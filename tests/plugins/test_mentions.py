@@ -1,4 +1,4 @@
-"""Plugins in turns: what the model is told of them, and what it has when the user names one."""
+"""Plugins in turns: what the model is sent of them, and what it has when the user names one."""
 
 import os
 from pathlib import Path
@@ -53,14 +53,14 @@ async def turn(client: WireClient, thread_id: str, *parts: dict[str, Any]) -> No
     await client.wait_for("turn/completed")
 
 
-def told(served: Served, request: int = -1) -> list[str]:
-    """Return what a request told the model of plugins: before the history, then within it."""
-    inputs = served.model.inputs(request)
+def plugin_texts(served: Served) -> list[str]:
+    """Return what a request says of plugins: before the history, then within it."""
+    inputs = served.model.inputs()
     return [said for role, said in inputs if role == "developer" and "plugin" in said]
 
 
 @claim("plugins:named")
-async def test_the_model_is_told_once_what_a_named_plugin_has(tmp_path: Path) -> None:
+async def test_the_model_is_sent_once_what_a_named_plugin_has(tmp_path: Path) -> None:
     named: dict[str, Any] = {"interface": {"displayName": "The\n Alpha"}}
     servers = {"two": server(), "one": server(), "bad": server(args=["-c", ""])}
     config = plugin(tmp_path, "alpha", servers=servers, **named) + plugin(tmp_path, "beta")
@@ -70,16 +70,16 @@ async def test_the_model_is_told_once_what_a_named_plugin_has(tmp_path: Path) ->
     async with serve(tmp_path, config=config, with_apps=True) as served, served.client() as client:
         thread_id = await client.start_thread()
         await turn(client, thread_id, text("@alpha plugin://alpha@m [alpha](plugin://alpha@m)"))
-        assert told(served) == [INSTRUCTIONS]
+        assert plugin_texts(served) == [INSTRUCTIONS]
         linked = text("use [@any name](plugin://beta@m) and [@x](plugin://none@m)")
         others = mention("bare@m"), mention("off@m"), mention("alpha@m")
         await turn(client, thread_id, linked, mention("alpha@m"), *others)
-        assert told(served) == [INSTRUCTIONS, ALPHA, BETA]
+        assert plugin_texts(served) == [INSTRUCTIONS, ALPHA, BETA]
         said = served.model.inputs()
         # Behind the message that names them.
         assert [role for role, _ in said[-3:]] == ["user", "developer", "developer"]
         await turn(client, thread_id, text("go on"))
-        assert told(served) == [INSTRUCTIONS, ALPHA, BETA]
+        assert plugin_texts(served) == [INSTRUCTIONS, ALPHA, BETA]
 
 
 async def test_without_a_plugin_that_brings_something_nothing_is_said_of_plugins(
@@ -89,7 +89,7 @@ async def test_without_a_plugin_that_brings_something_nothing_is_said_of_plugins
     async with serve(tmp_path, config=config, with_apps=True) as served, served.client() as client:
         thread_id = await client.start_thread()
         await turn(client, thread_id, text("[@bare](plugin://bare@m) [@off](plugin://off@m)"))
-        assert told(served) == []
+        assert plugin_texts(served) == []
 
 
 async def test_skills_that_are_switched_off_do_not_count(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_skills_that_are_switched_off_do_not_count(tmp_path: Path) -> None
     async with serve(tmp_path, config=config, with_apps=True) as served, served.client() as client:
         thread_id = await client.start_thread()
         await turn(client, thread_id, mention("beta@m"))
-        assert told(served) == [INSTRUCTIONS]
+        assert plugin_texts(served) == [INSTRUCTIONS]
 
 
 async def test_a_plugin_of_the_thread_alone_can_be_named(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_plugin_of_the_thread_alone_can_be_named(tmp_path: Path) -> None
         roots = [{"id": "an id", "location": place}]
         thread_id = await client.start_thread(selectedCapabilityRoots=roots)
         await turn(client, thread_id, {**mention("x"), "path": "plugin://an id"})
-        assert told(served)[1:] == [
+        assert plugin_texts(served)[1:] == [
             "The user named the plugin `chosen`. For this message use what it brings first:\n"
             "- Tools of its MCP servers, in the namespaces `mcp__one`."
         ]
@@ -141,26 +141,21 @@ async def test_the_first_request_waits_for_servers_that_are_named_however_long_t
         assert "mcp__one" in names
 
 
-async def test_more_input_into_a_running_turn_tells_nothing(tmp_path: Path) -> None:
+async def test_more_input_into_a_running_turn_brings_nothing_of_plugins(tmp_path: Path) -> None:
     async with (
         serve(tmp_path, config=plugin(tmp_path, "beta"), with_apps=True) as served,
         served.client() as client,
     ):
         thread_id = await client.start_thread()
-        gate = await hold(served, client, thread_id)
+        gate = Gate()
+        served.model.scripts += [[gate, *says("one")], says("two")]
+        await client.call("turn/start", {"threadId": thread_id, "input": [text("go")]})
+        await gate.wait_until_reached()
         more = {"threadId": thread_id, "input": [mention("beta@m")]}
         await client.call("turn/start", more)
         gate.opened.set()
         await client.wait_for("turn/completed")
-        assert told(served) == [INSTRUCTIONS]
-
-
-async def hold(served: Served, client: WireClient, thread_id: str) -> Any:
-    gate = Gate()
-    served.model.scripts += [[gate, *says("one")], says("two")]
-    await client.call("turn/start", {"threadId": thread_id, "input": [text("go")]})
-    await gate.wait_until_reached()
-    return gate
+        assert plugin_texts(served) == [INSTRUCTIONS]
 
 
 async def test_names_are_looked_for_within_bounds(tmp_path: Path) -> None:

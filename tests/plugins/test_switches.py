@@ -38,7 +38,9 @@ async def shown(served: Served, client: WireClient, thread_id: str, **params: An
 
 
 @claim("plugins:disabled")
-async def test_a_thread_goes_without_plugins_until_it_is_told_otherwise(tmp_path: Path) -> None:
+async def test_plugins_that_a_thread_disables_stay_disabled_until_it_enables_them(
+    tmp_path: Path,
+) -> None:
     install(tmp_path)
     async with serve(tmp_path, config=CONFIG, with_apps=True) as served, served.client() as client:
         thread_id = await client.start_thread()

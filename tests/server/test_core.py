@@ -19,17 +19,17 @@ class Broken(Exception):
 
 @pytest.fixture
 def telemetry(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Say what becomes of telemetry."""
-    told: list[str] = []
+    """Give what becomes of telemetry: begun, ended."""
+    steps: list[str] = []
 
     @asynccontextmanager
     async def sending(*_: object) -> AsyncIterator[None]:
-        told.append("begun")
+        steps.append("begun")
         yield
-        told.append("ended")
+        steps.append("ended")
 
     monkeypatch.setattr(core, "sending", sending)
-    return told
+    return steps
 
 
 @contextmanager

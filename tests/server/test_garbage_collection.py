@@ -97,7 +97,7 @@ print(once - kept > 10_000, gc.get_freeze_count() - once, gc.isenabled())
 @pytest.mark.process
 def test_what_is_imported_to_serve_is_never_looked_at() -> None:
     # A process of its own: this one has imported it already.
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", STARTS], capture_output=True, text=True, check=True
     )
-    assert told.stdout == "True 0 True\n"
+    assert ended.stdout == "True 0 True\n"

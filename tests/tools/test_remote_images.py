@@ -74,7 +74,7 @@ async def test_what_is_no_image_there_is_refused_as_here(
 
 
 @claim("environment:images")
-async def test_an_environment_that_is_away_is_told(tmp_path: Path) -> None:
+async def test_an_image_of_an_environment_that_is_away_cannot_be_viewed(tmp_path: Path) -> None:
     async with desk(tmp_path / "at") as at:
         async with listening() as url:
             pass

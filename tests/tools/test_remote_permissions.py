@@ -79,8 +79,7 @@ async def test_a_grant_holds_in_its_environment_alone(tmp_path: Path) -> None:
         grant = granting(str(outside), scope="session")
         question = await ask(work, grant, permissions=writing(str(outside)), environment_id="there")
         assert (question["environmentId"], question["cwd"]) == ("there", str(far))
-        told = json.loads(work.output())
-        assert told == {
+        assert json.loads(work.output()) == {
             "permissions": {"network": None, "file_system": {"write": [str(outside)]}},
             "scope": "session",
         }

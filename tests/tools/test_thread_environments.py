@@ -260,13 +260,13 @@ async def test_settings_of_programs_are_protected_down_to_its_folder(tmp_path: P
         await at.client.call(
             "thread/settings/update", {"threadId": at.thread_id, "environments": chosen}
         )
-        kept, above, patch_told = await at.turn(
+        kept, above, patch_output = await at.turn(
             command("mkdir .codex && touch .codex/x"),
             command("mkdir sub/.codex/y", workdir=".."),
             {"name": "apply_patch", "arguments": {"input": INTO_SETTINGS}},
         )
         assert (Told(kept).exit_code, Told(above).exit_code) == (1, 1)
-        assert patch_told.startswith("patch rejected: writing outside of the project")
+        assert patch_output.startswith("patch rejected: writing outside of the project")
         [made] = await at.told(command("touch ../made made"))
         assert made.exit_code == 0
 

@@ -73,18 +73,18 @@ async def test_a_new_secret_of_an_issuer_holds_at_once(tmp_path: Path) -> None:
 
 
 @claim("listener:rotation")
-async def test_a_file_that_makes_no_sense_changes_nothing_and_is_told_once(
+async def test_a_file_that_makes_no_sense_changes_nothing_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "token"
-    told = []
+    logged = []
     async with serve(tmp_path / "home", guards=capability(file)) as served:
 
         async def still_old() -> None:
             caplog.clear()
             for _ in range(2):
                 assert await status(served.urls[0], "old") == 101
-            told.append([r.getMessage() for r in caplog.records if r.name == rotation.__name__])
+            logged.append([r.getMessage() for r in caplog.records if r.name == rotation.__name__])
 
         file.unlink()
         await still_old()
@@ -100,7 +100,7 @@ async def test_a_file_that_makes_no_sense_changes_nothing_and_is_told_once(
         file.unlink()
         assert await status(served.urls[0], "new") == 101
     holds = "what was read from it last still holds"
-    assert told == [
+    assert logged == [
         [f"{file}: {os.strerror(errno.ENOENT)}; {holds}"],
         [f"{file}: it is no file any more; {holds}"],
         [f"{file}: a token is printable ASCII characters on one line; {holds}"],

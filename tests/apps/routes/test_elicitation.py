@@ -518,11 +518,9 @@ class Listener:
         self.told.append(params["progress"])
 
 
-def progress_to(listener: Listener, streams: OpenStreams) -> Any:
+def session_of(listener: Listener, streams: OpenStreams) -> session.LocalSession:
     backing: Any = SimpleNamespace(generation_id="g", streams=streams)
-    return session.LocalSession(cast(Any, listener), "s", backing).progress_of(
-        request_of(streams_answer=False), "token"
-    )
+    return session.LocalSession(cast(Any, listener), "s", backing)
 
 
 def request_of(*, streams_answer: bool, report: Any = None) -> Any:
@@ -531,20 +529,24 @@ def request_of(*, streams_answer: bool, report: Any = None) -> Any:
     return SimpleNamespace(session=scoped)
 
 
+def progress_to(listener: Listener, streams: OpenStreams) -> Any:
+    context = request_of(streams_answer=False)
+    return session_of(listener, streams).progress_of(context, "token")
+
+
 async def test_progress_of_an_answer_that_is_a_stream_comes_before_it_on_that_stream() -> None:
     listener = Listener(streams := OpenStreams())
-    told: list[tuple[Any, ...]] = []
+    reported: list[tuple[Any, ...]] = []
 
     async def report(*progress: Any) -> None:
-        told.append(progress)
+        reported.append(progress)
 
-    backing: Any = SimpleNamespace(generation_id="g", streams=streams)
-    local = session.LocalSession(cast(Any, listener), "s", backing)
+    local = session_of(listener, streams)
     context = request_of(streams_answer=True, report=report)
     passes_on = local.progress_of(context, "token")
     assert passes_on is not None
     await passes_on(1, 2, "half way")
-    assert (told, listener.told) == ([(1, 2, "half way")], [])
+    assert (reported, listener.told) == ([(1, 2, "half way")], [])
     assert local.progress_of(context, None) is None
 
 

@@ -117,7 +117,9 @@ async def test_a_token_is_renewed_through_the_environment(tmp_path: Path) -> Non
 
 
 @claim("environment:sign-in")
-async def test_an_environment_that_is_away_or_unknown_is_told(tmp_path: Path) -> None:
+async def test_a_sign_in_through_an_environment_that_is_away_or_unknown_fails(
+    tmp_path: Path,
+) -> None:
     async with (
         OAuthPeer().serve() as peer,
         serve(tmp_path, config=table(peer, FAR)) as served,

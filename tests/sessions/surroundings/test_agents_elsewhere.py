@@ -11,7 +11,7 @@ from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
 
 
-def told(served: Served) -> str | None:
+def instructions(served: Served) -> str | None:
     """Give the instructions that the model was shown last."""
     shown = dict(newest_of_each(served.model.requests[-1]["input"]))
     item: Any = shown.get(INSTRUCTIONS)
@@ -48,12 +48,12 @@ async def test_instructions_are_those_of_the_first_environment(tmp_path: Path) -
         assert result["instructionSources"] == [str(path) for path in sources]
         thread_id = result["thread"]["id"]
         await client.turn(thread_id, "hi")
-        assert told(served) == (
+        assert instructions(served) == (
             f'<project_instructions folder="{work}">\nUSER\n\nPROJECT\n\nFOLDER\n'
             "</project_instructions>"
         )
         await client.turn(thread_id, "hi", environments=[entry(work.parent)])
-        shown = told(served)
+        shown = instructions(served)
         assert shown is not None
         assert ("PROJECT" in shown, "FOLDER" in shown) == (True, False)
 
@@ -103,7 +103,7 @@ async def test_files_there_have_the_same_bound(
             wanted = warning.format(far=work.parent)
             await client.wait_for("warning", lambda params: params["message"] == wanted)
         await client.turn(thread_id, "hi")
-        shown = told(served)
+        shown = instructions(served)
         assert (shown is None) == (words is None)
         assert words is None or (shown or "").splitlines()[-2] == words
 
@@ -121,10 +121,10 @@ async def test_a_machine_that_is_away_is_asked_again_when_it_is_back(tmp_path: P
         assert warning == f"environment `there` is out of reach: AGENTS.md of {work} was not read"
         thread_id = result["thread"]["id"]
         await client.turn(thread_id, "hi")
-        assert told(served) is None
+        assert instructions(served) is None
         async with listening() as url:
             await add(client, url)
             await client.turn(thread_id, "again")
-        shown = told(served)
+        shown = instructions(served)
         assert shown is not None
         assert "PROJECT" in shown

@@ -109,7 +109,7 @@ async def test_hooks_give_words_and_refuse_prompts(tmp_path: Path) -> None:
         assert len(shown["thread"]["turns"]) == 3
 
 
-async def test_what_a_refused_prompt_names_is_not_told_with_the_input_that_follows(
+async def test_what_a_refused_prompt_names_is_not_sent_with_the_input_that_follows(
     tmp_path: Path,
 ) -> None:
     root = write_plugin(tmp_path / "plugins/cache/m/p/local", "p")

@@ -198,7 +198,7 @@ async def test_a_patch_names_one_of_several_environments(tmp_path: Path) -> None
 
 
 @claim("environment:patches")
-async def test_a_machine_that_is_away_is_told(tmp_path: Path) -> None:
+async def test_a_patch_of_an_environment_that_is_away_fails(tmp_path: Path) -> None:
     async with workspace_there(tmp_path) as work:
         async with listening() as url:
             pass

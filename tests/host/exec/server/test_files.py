@@ -174,7 +174,7 @@ async def test_a_patch_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @claim("environment:files")
-async def test_what_is_no_patch_is_told(tmp_path: Path) -> None:
+async def test_what_is_no_patch_is_a_failure(tmp_path: Path) -> None:
     async with listening() as url, exec_client(url) as client:
         params = {"cwd": str(tmp_path), "roots": [], "sandboxPolicy": FULL}
         await client.call("patch/start", processId=1, **params)
