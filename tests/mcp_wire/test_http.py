@@ -1,5 +1,6 @@
 """mcp: servers behind a URL that refuse, forget, stall and break off."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -8,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from app_server.mcp_wire.http import transport
 from tests.support.harness import WAIT_S, WireClient, claim, serve
+from tests.support.loop_clock import LoopClock
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.web_peer import EVENTS, JSON, Answer, WebPeer
+
+LIMIT_S = 30
+"""Half of what the tests wait for an answer."""
+
+STEPS = 100
+"""Of the event loop: more than the beginning of an answer takes to the client of its server."""
 
 RPC_ERROR = json.dumps(
     {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "refused in JSON-RPC"}}
@@ -132,18 +141,21 @@ async def test_a_session_that_cannot_be_begun_anew_fails_its_call_alone(tmp_path
         assert await look(client, thread_id) == "call 2"
 
 
-@pytest.mark.slow
-async def test_a_server_that_does_not_let_us_back_in_has_a_time_limit(tmp_path: Path) -> None:
-    peer = WebPeer()
-    async with conversation(tmp_path, peer, "startup_timeout_sec = 3\n") as client:
+async def test_a_server_that_does_not_let_us_back_in_has_a_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, peer = LoopClock(monkeypatch), WebPeer()
+    async with conversation(tmp_path, peer, f"startup_timeout_sec = {LIMIT_S}\n") as client:
         thread_id = await client.start_thread()
         assert await look(client, thread_id) == "call 1"
         peer.known.clear()
         peer.answers["initialize"] = [None]
-        code, message = await look_refused(client, thread_id)
-        assert (code, message) == (
+        refused = asyncio.create_task(look_refused(client, thread_id))
+        await peer.changes.until(lambda: peer.methods().count("initialize") == 2)
+        clock.put_forward(LIMIT_S)
+        assert await refused == (
             -32603,
-            "tool call failed for `raw/look`: timed out awaiting initialize after 3s",
+            f"tool call failed for `raw/look`: timed out awaiting initialize after {LIMIT_S}s",
         )
 
 
@@ -240,7 +252,6 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(tmp_path: Path) -> Non
         assert await look(client, thread_id, text="x" * 100_000) == "call 1"
 
 
-@pytest.mark.slow
 @claim("mcp:http-faults")
 @pytest.mark.parametrize(
     "answer",
@@ -253,13 +264,21 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(tmp_path: Path) -> Non
     ids=["nothing", "half-json", "events", "events-with-ids"],
 )
 async def test_a_call_that_was_given_up_keeps_no_connection(
-    tmp_path: Path, answer: Answer | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer | None
 ) -> None:
-    peer = WebPeer(answers={"tools/call": [answer]})
-    async with conversation(tmp_path, peer, "tool_timeout_sec = 2\n") as client:
+    clock, peer = LoopClock(monkeypatch), WebPeer(answers={"tools/call": [answer]})
+    async with conversation(tmp_path, peer, f"tool_timeout_sec = {LIMIT_S}\n") as client:
         thread_id = await client.start_thread()
-        _, message = await look_refused(client, thread_id)
-        assert message == "tool call failed for `raw/look`: timed out awaiting tools/call after 2s"
+        refused = asyncio.create_task(look_refused(client, thread_id))
+        with anyio.fail_after(WAIT_S):
+            await peer.holding.wait()
+        for _ in range(STEPS):
+            await anyio.lowlevel.checkpoint()
+        clock.put_forward(LIMIT_S)
+        _, message = await refused
+        assert message == (
+            f"tool call failed for `raw/look`: timed out awaiting tools/call after {LIMIT_S}s"
+        )
         with anyio.fail_after(WAIT_S):
             await peer.hung_up.wait()
         assert await look(client, thread_id) == "call 1"

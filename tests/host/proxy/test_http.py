@@ -12,6 +12,7 @@ from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import answering, proxy
+from tests.support.loop_clock import LoopClock
 
 LOCAL = NetworkPolicy(allowed=("127.0.0.1", "localhost"))
 
@@ -260,23 +261,10 @@ IDLE_S = 1_000.0
 """More than a test takes, by the clock of the machine."""
 
 
-class Clock:
-    """The clock of this test's event loop, which can be put forward."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._ahead_s = 0.0
-        loop = asyncio.get_running_loop()
-        read = loop.time
-        monkeypatch.setattr(loop, "time", lambda: read() + self._ahead_s)
-
-    def put_forward(self, by_s: float) -> None:
-        self._ahead_s += by_s
-
-
 async def test_an_upload_may_take_longer_than_nothing_may_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, arrived = Clock(monkeypatch), asyncio.Queue[bytes]()
+    clock, arrived = LoopClock(monkeypatch), asyncio.Queue[bytes]()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -294,11 +282,13 @@ async def test_an_upload_may_take_longer_than_nothing_may_move(
             writer.write(piece)
             taken = asyncio.create_task(arrived.get())
             # What is given up has a response, and no more pieces arrive.
-            await asyncio.wait({taken, response}, return_when=asyncio.FIRST_COMPLETED)
+            with anyio.fail_after(WAIT_S):
+                await asyncio.wait({taken, response}, return_when=asyncio.FIRST_COMPLETED)
             assert taken.done()
             assert taken.result() == piece
             clock.put_forward(IDLE_S * 0.6)
-        head, body = parted(await response)
+        with anyio.fail_after(WAIT_S):
+            head, body = parted(await response)
         assert (head, body) == (
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close",
             b"",
@@ -309,7 +299,7 @@ async def test_an_upload_may_take_longer_than_nothing_may_move(
 async def test_a_request_in_which_nothing_moves_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, arrived = Clock(monkeypatch), asyncio.Event()
+    clock, arrived = LoopClock(monkeypatch), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -319,11 +309,11 @@ async def test_a_request_in_which_nothing_moves_is_given_up(
     async with answering(silent) as port, proxy(LOCAL, ProxyBounds(idle_s=IDLE_S)) as used:
         reader, writer = await used.connect()
         writer.write(b"GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: x\r\n\r\n" % port)
-        await arrived.wait()
+        with anyio.fail_after(WAIT_S):
+            await arrived.wait()
         clock.put_forward(IDLE_S * 1.1)
-        # The loop looks at its clock when something happens.
-        asyncio.get_running_loop().call_soon(lambda: None)
-        head, _ = parted(await reader.read())
+        with anyio.fail_after(WAIT_S):
+            head, _ = parted(await reader.read())
         assert head.startswith(b"HTTP/1.1 502 ")
         writer.close()
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.changes import Changes
 from tests.support.http_peer import HttpRequest, answering
 
 
@@ -53,6 +54,8 @@ class WebPeer:
     """
     headers: list[dict[str, str]] = field(default_factory=list)
     """Of every request, names in lower case."""
+    changes: Changes = field(default_factory=Changes)
+    """Noted with each request."""
     paths: list[str] = field(default_factory=list)
     """Of every request."""
     listening: asyncio.Event = field(default_factory=asyncio.Event)
@@ -107,6 +110,7 @@ class WebPeer:
             message = {"method": request.method + (f" after {event}" if event else "")}
         session = headers.get("mcp-session-id")
         self.seen.append((message["method"], session))
+        self.changes.note()
         if message["method"] == "answer":
             self.answered.set()
         self.headers.append(headers)
