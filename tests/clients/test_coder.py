@@ -3,13 +3,11 @@
 import asyncio
 import fcntl
 import json
-import logging
 import os
 import pty
 import re
 import signal as signals
 import socket
-import sys
 import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
@@ -21,9 +19,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.clients.coder import plan
 from app_server.clients.coder.plan import Plan
-from app_server.clients.coder.session_server import session_server
 from app_server.clients.connection import NoAppServer, identify, open_client
 from app_server.clients.receiver.agent.surface import URL_VARIABLE
 from tests.support.clients.coder import CODER, environment, run_coder, told
@@ -472,22 +468,3 @@ async def test_who_hangs_up_or_speaks_otherwise_is_no_app_server(tmp_path: Path)
         await identify(url, "test", timeout_s=WAIT_S)
     async with serve(tmp_path / "home") as served, open_client(served.urls[0], "test") as client:
         assert client.server == await identify(served.urls[0], "test", timeout_s=WAIT_S)
-
-
-async def test_a_line_of_the_servers_log_may_be_of_any_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    said = (
-        "import sys; sys.stderr.write('x' * 300_000 + '\\n' + 'listening on: ws://x\\n'); input()"
-    )
-    script = f"import os, sys; r, w = os.pipe(); os.dup2(r, 0); {said}"
-    monkeypatch.setattr(plan, "SERVER", (sys.executable, "-c", script))
-    caplog.set_level(logging.INFO)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    async with session_server(
-        Plan("codex", "auto", tmp_path, tmp_path, [], first_port=port), os.environ
-    ) as url:
-        assert url == f"ws://127.0.0.1:{port}"
-    lines = {record.getMessage() for record in caplog.records}
-    assert {"server: (a line that is too long)", "server: listening on: ws://x"} <= lines

@@ -1,0 +1,124 @@
+"""coder: the server of one session, found or started, without the launcher and its agent."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.clients.coder import cli, plan, ports
+from app_server.clients.coder.plan import Plan, url_of
+from app_server.clients.coder.session_server import NoServer, session_server
+from app_server.clients.connection import identify
+from tests.support.harness import WAIT_S, serve
+from tests.support.receiver.peer import FakeAppServer
+
+pytestmark = pytest.mark.process
+
+READY = "import sys; print('listening on: x', file=sys.stderr, flush=True); sys.stdin.read()"
+
+
+def started_by(monkeypatch: pytest.MonkeyPatch, script: str = READY) -> None:
+    """Start this instead of a server; its stdin never ends."""
+    endless = f"import os; r, w = os.pipe(); os.dup2(r, 0); {script}"
+    monkeypatch.setattr(plan, "SERVER", (sys.executable, "-c", endless))
+
+
+def plan_at(home: Path, port: int, **more: Any) -> Plan:
+    values: dict[str, Any] = {"agent": "codex", "mode": "auto", "agent_words": [], **more}
+    return Plan(home=home, folder=home, first_port=port, **values)
+
+
+def server_at(home: Path, port: int) -> AbstractAsyncContextManager[str]:
+    return session_server(plan_at(home, port), os.environ)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+@asynccontextmanager
+async def occupied(tmp_path: Path, who: str) -> AsyncIterator[str]:
+    """Put somebody at a port; gives its URL."""
+    match who:
+        case "somebody silent":
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                yield url_of(listener.getsockname()[1])
+        case "another make":
+            async with FakeAppServer(tmp_path / "home").listen() as fake:
+                yield fake.url
+        case _:
+            home = tmp_path / ("home" if who == "ours" else "other")
+            async with serve(home) as served:
+                yield served.urls[0]
+
+
+@pytest.mark.parametrize("who", ["somebody silent", "another make", "another home", "ours"])
+async def test_only_a_server_of_ours_with_the_same_home_is_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    if who == "somebody silent":
+        monkeypatch.setattr(ports, "PROBE_S", 0.05)
+    started_by(monkeypatch)
+    home = tmp_path / "home"
+    async with occupied(tmp_path, who) as url:
+        async with server_at(home, int(url.rpartition(":")[2])) as chosen:
+            assert (chosen == url) is (who == "ours")
+        if who == "ours":
+            assert (await identify(url, "test", timeout_s=WAIT_S))["codexHome"] == str(home)
+
+
+async def test_two_sessions_have_a_server_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started_by(monkeypatch)
+    port = free_port()
+    async with server_at(tmp_path, port) as first, server_at(tmp_path, port) as second:
+        assert first != second
+
+
+@pytest.mark.parametrize("mode", ["auto", "local"])
+async def test_without_a_port_auto_goes_on_and_local_does_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mode: str,
+) -> None:
+    monkeypatch.setenv("PRISM_CODEX_APP_SERVER_URL", "ws://127.0.0.1:1")
+    agent = tmp_path / "agent"
+    names = "PRISM_AGENT_SURFACE PRISM_CODEX_APP_SERVER_MODE PRISM_CODEX_APP_SERVER_URL"
+    agent.write_text(f'#!/bin/sh\necho "$*" >"$2/words"\nprintenv {names} >"$2/given"\nexit 7\n')
+    agent.chmod(0o755)
+    # The last port is a range of one; any number of runs on this machine can hold it like this.
+    with socket.create_server(("127.0.0.1", 65535), reuse_port=True):
+        monkeypatch.setattr(ports, "PROBE_S", 0.05)
+        chosen = plan_at(tmp_path, 65535, agent=str(agent), mode=mode)
+        why = "no port from 65535 to 65535 can be used"
+        if mode == "local":
+            with pytest.raises(NoServer, match=why):
+                await cli._run(chosen)
+            assert not (tmp_path / "given").exists()
+            return
+        assert await cli._run(chosen) == 7
+    assert f"no server, so signals wait for tool results: {why}" in caplog.messages
+    assert (tmp_path / "words").read_text() == f"--cd {tmp_path}\n"
+    assert (tmp_path / "given").read_text().splitlines() == [str(agent), "auto"]
+
+
+async def test_a_line_of_the_servers_log_may_be_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = f"import sys; sys.stderr.write('x' * 300_000 + '\\n'); {READY}"
+    started_by(monkeypatch, long)
+    caplog.set_level(logging.INFO)
+    async with server_at(tmp_path, free_port()):
+        pass
+    lines = {record.getMessage() for record in caplog.records}
+    assert {"server: (a line that is too long)", "server: listening on: x"} <= lines
