@@ -164,12 +164,17 @@ def test_several_are_a_wrong_call_and_none_is_a_failure(
     monkeypatch.delenv("APP_SERVER_URL", raising=False)
     words = ["--home", str(tmp_path)]
     assert main(words) == 1
+    assert capsys.readouterr().err == (
+        f"app-server inspect: no server runs with {tmp_path}. Start one:\n"
+        f"  app-server --home {tmp_path} --listen ws://127.0.0.1:4500 &\n"
+        f"  app-server inspect --home {tmp_path}\n"
+        "To wait for a server that does not run yet, name its address: app-server inspect URL\n"
+    )
     with announced(tmp_path, entry(7, "unix:///a")), announced(tmp_path, entry(8, "unix:///b")):
         assert main(words) == 2
     (tmp_path / "servers").rmdir()
     (tmp_path / "servers").write_text("no folder")
     assert main(words) == 1
     errors = capsys.readouterr().err
-    assert "no server runs with" in errors
     assert f"2 servers run with {tmp_path}" in errors
     assert f"app-server inspect: {tmp_path / 'servers'}: Not a directory" in errors

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from app_server.clients.mcp_front.process import offer
 from app_server.clients.mcp_front.questions import Verdict, elicitation_params, parse_verdict
 from protocol.envelope import Answer, Notification, parse_message
 from protocol.errors import RpcError
-from tests.support.clients.mcp_front import EXECUTABLE, front, front_process, parameters
+from tests.support.clients.mcp_front import EXECUTABLE, Front, front, front_process, parameters
 from tests.support.harness import (
     BREAK,
     WAIT_S,
@@ -164,15 +164,19 @@ async def test_events_of_a_turn_name_the_call_and_its_thread(tmp_path: Path) -> 
         }
 
 
-@pytest.mark.slow
-@pytest.mark.process
 @claim("front:turn")
-async def test_a_reply_finds_a_thread_of_an_earlier_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "offered",
+    [front, pytest.param(front_process, marks=[pytest.mark.slow, pytest.mark.process])],
+)
+async def test_a_reply_finds_a_thread_of_an_earlier_process(
+    tmp_path: Path, offered: Callable[[Path], AbstractAsyncContextManager[Front]]
+) -> None:
     async with scripted(tmp_path) as model:
-        async with front_process(tmp_path) as client:
+        async with offered(tmp_path) as client:
             first = await client.call("codex", prompt="Hi.")
         thread_id = first["structuredContent"]["threadId"]
-        async with front_process(tmp_path) as client:
+        async with offered(tmp_path) as client:
             second = await client.call("codex-reply", prompt="More.", conversationId=thread_id)
         assert second == result_of("ok", thread_id)
         assert model.inputs()[-3:] == [("user", "Hi."), ("assistant", "ok"), ("user", "More.")]

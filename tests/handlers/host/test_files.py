@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.files import trees
+from app_server.host.files import reading, trees
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
@@ -134,19 +134,22 @@ async def test_files_folders_and_links_are_read(tmp_path: Path, folder: Path) ->
         assert await ask("fs/getMetadata", "broken") == NOT_FOUND
 
 
-@pytest.mark.slow
 @claim("files:read")
-async def test_a_file_is_read_up_to_what_an_answer_can_carry(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bound", [10_000, pytest.param(MAX_READ_BYTES, marks=pytest.mark.slow)])
+async def test_a_file_is_read_up_to_what_an_answer_can_carry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    monkeypatch.setattr(reading, "MAX_READ_BYTES", bound)
     large, larger = tmp_path / "large", tmp_path / "larger"
-    for path, size in ((large, MAX_READ_BYTES), (larger, MAX_READ_BYTES + 1)):
+    for path, size in ((large, bound), (larger, bound + 1)):
         with path.open("wb") as file:
             file.truncate(size)
     async with serve(tmp_path / "home") as served, served.client() as client:
         answer = await client.call("fs/readFile", {"path": str(large)})
-        assert base64.b64decode(answer["dataBase64"]) == bytes(MAX_READ_BYTES)
+        assert base64.b64decode(answer["dataBase64"]) == bytes(bound)
         assert await outcome(client, "fs/readFile", {"path": str(larger)}) == (
             -32600,
-            f"file is too large to read: limit is {MAX_READ_BYTES} bytes",
+            f"file is too large to read: limit is {bound} bytes",
             "fileRefused",
         )
         # Files of the kernel do not say their size.

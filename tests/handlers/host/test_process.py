@@ -166,12 +166,16 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         assert (await end_of(client, "p"))[1] == ended(143)
 
 
-@pytest.mark.slow
 @claim("process:ended")
-async def test_programs_end_with_their_connection_and_with_what_they_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "first", ["", pytest.param("trap '' TERM; ", marks=pytest.mark.slow)], ids=["ends", "is killed"]
+)
+async def test_programs_end_with_their_connection_and_with_what_they_left(
+    tmp_path: Path, first: str
+) -> None:
     async with serve(tmp_path) as served:
         async with served.client() as client:
-            script = f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; wait"
+            script = f"{first}sleep 1000 & echo $! > {tmp_path}/pid; wait"
             await spawn(client, "p", "sh", "-c", script, timeoutMs=None)
             pid = await read_pid(tmp_path / "pid")
         await wait_until_gone(pid)
